@@ -152,9 +152,6 @@ def definitions_of(
     """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor.
 
     Args:
-        pipeline: the recipe.
-        around: the store and the listeners.
-        children: client that runs trainings.
         threads: number of threads that a stage may use, None for its default.
     """
     # The command that launched a run may name other machines than the file.

@@ -78,8 +78,6 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     """Opens the trained model of a `[[train]]` table.
 
     Args:
-        store: the store of the model, the graph and the features.
-        pipeline, name: the pipeline and the name of the table.
         seed: seed of the table's model; None for the first.
 
     Raises:
@@ -110,8 +108,6 @@ def mini_batches(
     it.
 
     Args:
-        store: the store of the artifacts.
-        pipeline, name: the pipeline and the name of the table.
         epoch: training epoch, from 0.
         start: position of the first batch in the epoch.
         seed: seed of the training; None for the table's first.

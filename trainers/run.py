@@ -47,7 +47,6 @@ def train_table(
     Args:
         store: the store of models; checkpoints are in `checkpoints/` beside it.
         inputs, reads: stage -> artifact: those that decide weights, and those that only change how the training runs.
-        table, sampling, seed: the recipe.
         resume, retrain, epoch_lines, asked_by: as in `Order` (trainers/recipe/order.py), and PIPELINE/TABLE for the record of the run.
         progress, report: show epochs, and a line about each model.
         ranks: this process among those that share the training; the first one writes the models and returns them.
@@ -191,9 +190,7 @@ def _said(model: Artifact, old: _Earlier | None, seed: int, graph: Artifact) -> 
     """Yields the lines about a model: its origin, and each check that failed.
 
     Args:
-        model: the trained or found model.
         old: the model that was there before, None if there was none.
-        seed, graph: its seed and graph.
     """
     took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
     how = "reused" if model.reused else "trained"

@@ -25,7 +25,6 @@ def aligned_rows(
     """Returns the lines of a table.
 
     Args:
-        columns: headings.
         rows: a cell for each column.
         right: which columns are aligned to the right.
         room: number of columns of the terminal; None for any number. A wider table becomes lines of name and value.

@@ -25,11 +25,7 @@ LINKS = {
 
 
 def epoch_cost(model: Artifact) -> dict[str, dict[str, float]]:
-    """Returns the mean cost of the epochs that were run: `seconds` by phase, `rows` by tier and `bytes` by link.
-
-    Args:
-        model: a trained model.
-    """
+    """Returns the mean cost of the epochs that were run: `seconds` by phase, `rows` by tier and `bytes` by link."""
     ledger = read_ledger(model)
     epochs = max(1, model.summary["numbers"]["epochs_run"])
     counts = {row["name"]: row["n"] for row in ledger["counts"] if row["layer"] == 0}
@@ -92,7 +88,6 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
 
     Args:
         cost: result of `epoch_cost`.
-        name: name of the model, for the title.
     """
     from graphmill.assets.figures.style import LEVELS, LIGHT, PURPLE, YELLOW, new_figure, png
 

@@ -28,7 +28,6 @@ def curve_metadata(models: Sequence[Artifact], splits: Sequence[str] = ()) -> di
     """Returns the figure for the UI.
 
     Args:
-        models: the models of a train table.
         splits: the split of each model, if there are several.
     """
     names = [called(model, split) for model, split in zip(models, splits or [""] * len(models), strict=True)]
@@ -67,7 +66,6 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
     Args:
         histories: rows of each model, as `read_history` returns them.
         names: names of the models, for the legend.
-        metric: name of the validation score.
     """
     from graphmill.assets.figures.style import grid, new_figure, png
 

@@ -62,10 +62,7 @@ def find_difference(
     """Returns the steps that a run would build or reuse differently from their last materialisation, in their order.
 
     Args:
-        instance: the history.
-        store: the store with the artifacts.
         steps: the steps that should be up to date.
-        versions: the present versions.
 
     Raises:
         InputError: raw content is missing or unreadable.
@@ -121,7 +118,6 @@ def decide(
     """Returns the run that makes up the difference, or the reason for none.
 
     Args:
-        instance, store: history and artifacts.
         steps: the steps of one pipeline that should be up to date.
         now: seconds since 1970.
         patient: wait after failed runs; a schedule does not, for its times are far apart.
@@ -197,7 +193,6 @@ class OneAsker:
         Args:
             answer: the answer of `decide`.
             asker: name of the schedule or sensor.
-            instance: the history.
             now: seconds since 1970, later than the look at the history that `answer` is based on.
         """
         if isinstance(answer, dg.SkipReason):

@@ -27,10 +27,8 @@ def schedules_of(
     """Returns the schedule and the refresh sensor that a pipeline asks for.
 
     Args:
-        pipeline: the recipe.
         jobs: selection -> asset job of the runs.
         selections: selection -> steps of that job.
-        around: the store and the listeners.
     """
     table = pipeline.schedule
     if table is None:

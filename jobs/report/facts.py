@@ -65,7 +65,6 @@ def read_facts(pipeline: Pipeline, home: Path | None, now: datetime | None = Non
     """Reads the facts.
 
     Args:
-        pipeline: the checked recipe.
         home: home of store and history, None for the default.
         now: time of the report, None for the present.
 

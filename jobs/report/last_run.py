@@ -39,7 +39,6 @@ def find_last_run(home: Path, pipeline: str) -> LastRun | None:
 
     Args:
         home: folder of the history, which is not made here.
-        pipeline: name of the pipeline.
     """
     if not (home / SETTINGS).is_file():
         return None

@@ -88,11 +88,7 @@ def stage_threads(machines: Machines) -> int:
 
 
 def stage_costs(found: Sequence[StepNeed], machines: Machines) -> list[StageCost]:
-    """Returns the costs of the stages among some steps, in order.
-
-    Args:
-        found: needs of all steps of the pipeline.
-    """
+    """Returns the costs of the stages among some steps, in order."""
     stored = {each.name: each.need.stored for each in found if each.need}
     return [_cost(each, each.need, stored, machines) for each in found if each.need and each.step.recipe.speed]
 

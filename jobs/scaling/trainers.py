@@ -124,7 +124,6 @@ class Setting:
         """Returns the pages that a machine reads in an epoch: of a topology that memory does not hold, and of rows.
 
         Args:
-            rows: number of rows.
             held_bytes: bytes of the table or shards that they are taken from; none is read if memory holds these beside all else.
         """
         left, batch = self.machines.memory_bytes - self.memory, self.case.batch
@@ -176,7 +175,6 @@ def trainer_costs(
     """Returns the costs of the trainings among some steps.
 
     Args:
-        found: needs of all steps of a pipeline.
         distinct: share of the input rows of a batch's bound that differ.
     """
     stored = {each.name: each.need.stored for each in found if each.need}

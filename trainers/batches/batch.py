@@ -141,11 +141,7 @@ class Drawer(ABC):
 
     @abstractmethod
     def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
-        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers.
-
-        Args:
-            transpose: the blocks that get a transpose.
-        """
+        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers."""
 
 
 def lanes_of(samplers: Sequence[AnySampler | Drawer]) -> int:
@@ -188,8 +184,6 @@ def extract_batch(
     """Returns a batch with its input rows on the device that trains, and the ledger of its transfers and counts.
 
     Args:
-        features: the source of rows.
-        device: the device that trains.
         pool: lends memory for the rows, on a device without memory of its own.
         batch: the batch, drawn and marked; its rows are staged here if they are not. `moved` has its transfers so far, if a device drew it.
     """
@@ -236,7 +230,6 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
     """Puts the edge weights that a model needs on the blocks, in place.
 
     Args:
-        topology: the whole graph.
         edge_weight: "gcn" for GCN coefficients, "sum" for the factors of an unbiased sum, "mean with self" for the mean that includes the
             node itself; None for none. "data" keeps the data's weights, which the blocks carry; "data gcn" and "data sum" multiply the
             factors by them; "data mean" and "data mean with self" are means by them.

@@ -42,12 +42,7 @@ GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
 
 
 class DiskSource(PreparedSource):
-    """Supplies the batches of an epoch from disk.
-
-    Args:
-        rows: the source of the stored batches' rows.
-        sampler: the sampler that reads the stored batches.
-    """
+    """Supplies the batches of an epoch from disk."""
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: StoredSampler):
         super().__init__(batching, batching.queue_bytes // NUM_QUEUES)

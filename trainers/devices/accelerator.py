@@ -91,8 +91,6 @@ class Accelerator(Device):
     """A device with memory of its own: its allocator counts the memory, and its bus has its own speed.
 
     Args:
-        backend: the backend of its kind.
-        index: number of the device.
         work_bytes, cache_bytes: bounds on memory for work and for cached rows, None for no bound.
     """
 
@@ -162,9 +160,6 @@ class Accelerator(Device):
     def sibling(self, index: int) -> Accelerator:
         """Opens another device of this process, with the same bounds and books of its own.
 
-        Args:
-            index: its number.
-
         Raises:
             InputError: the process sees fewer devices.
         """
@@ -176,7 +171,6 @@ class Accelerator(Device):
         The copy comes after all work queued on the calling thread's streams of both devices, and before what is queued later.
 
         Args:
-            tensor: tensor on a device of this process.
             line, ledger: where its bytes are booked, from device to device.
         """
         return tensor if tensor.device == self.torch_device else self._moved(tensor, self.torch_device, line, ledger)

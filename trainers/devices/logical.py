@@ -37,7 +37,6 @@ class LogicalDevice(TorchDispatchMode, Device):
     """A device on the CPU whose live storages are counted and bounded while it is active as a context.
 
     Args:
-        index: number of the device.
         work_bytes: bound on the bytes of live storages except cached rows, or None to count without a bound.
         cache_bytes: the same bound for cached rows.
         link_gbps: speed of its link to the host in GB/s, for each direction, or None for the machine's own speed.

@@ -160,9 +160,7 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     """Returns the checkpoint that a file holds.
 
     Args:
-        data: content of the file.
         path: path of the file, for messages.
-        version: version of the model that is trained.
 
     Raises:
         InputError: the file is damaged, or belongs to another recipe.

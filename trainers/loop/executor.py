@@ -244,11 +244,7 @@ class Run:
 
 
 class BatchExecutor(Executor):
-    """Trains on mini-batches, one after the other.
-
-    Args:
-        source: supplies the mini-batches.
-    """
+    """Trains on mini-batches, one after the other."""
 
     source: PreparedSource
 
@@ -275,10 +271,8 @@ class BatchGradient:
     """Adds the gradient of a mini-batch's summed loss to a model's parameters.
 
     Args:
-        model: the model whose parameters receive it.
         seed: seed of dropout.
         loss: sums the losses of seeds.
-        dtype: the key of the train table.
     """
 
     def __init__(self, model: Model, seed: int, loss: Loss = PLAIN, dtype: str = "float32"):
@@ -288,7 +282,6 @@ class BatchGradient:
         """Computes forward and backward passes, and returns the finished batch.
 
         Args:
-            batch: the batch with its inputs.
             between: a function between the layers of a layered model, or None.
         """
         more = () if between is None else (between,)
@@ -328,7 +321,6 @@ def add_in_order(model: Model, gradients: Iterable[Gradients]) -> None:
 
     Args:
         model: the model whose parameters and rows of nodes receive the sum.
-        gradients: gradients of each batch in the order of batches.
     """
     parameters, nodes = list(model.parameters()), node_rows(model)
     for of_batch in gradients:

@@ -57,7 +57,6 @@ def build_model(
         in_width: number of feature columns.
         num_classes: number of logits.
         seed: with the parameter names, decides every initial value.
-        relations: number of the graph's relations.
         types: the graph's node types and the columns of their features; None if nodes have no types.
 
     Raises:

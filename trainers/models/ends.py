@@ -61,8 +61,6 @@ class LinearHead(nn.Module):
     """One linear layer from the outputs of the layers to the logits.
 
     Args:
-        num_layers, width: number of the layers whose outputs it reads, and their width.
-        num_classes: number of logits.
         jk: the combination of the outputs into one row: the last alone, their sum, their maximum, or all side by side.
         norm: whether that row is normalised, as for layers that begin with a norm.
     """

@@ -262,7 +262,6 @@ class Ranks:
     """This process among those of its training.
 
     Args:
-        rank, world: number of this process, and number of processes.
         timeout: seconds that a collective call may take.
 
     Attributes:
@@ -377,11 +376,7 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
 
 @contextmanager
 def blaming_peers(where: str) -> Iterator[None]:
-    """Makes an error of the library in a call that ranks make together a `PeerError`, and ends the process soon after it.
-
-    Args:
-        where: the call, in words.
-    """
+    """Makes an error of the library in a call that ranks make together a `PeerError`, and ends the process soon after it."""
     try:
         yield
     except RuntimeError as error:

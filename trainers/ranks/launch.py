@@ -52,9 +52,7 @@ def launcher_number(name: str, otherwise: str, least: int, most: int) -> int:
     """Returns a whole number that a launcher has set in the environment.
 
     Args:
-        name: the variable.
         otherwise: its text where it is not set.
-        least, most: range of the number.
 
     Raises:
         InputError: the text is something else than a whole number in the range.
@@ -98,7 +96,6 @@ def run_ranks(
     Args:
         command: program and arguments of a rank.
         order: the order that each rank reads from its standard input as JSON.
-        world: number of ranks.
         tell: receives every line that the first rank writes to its standard error.
         gpus: number of GPUs that each rank sees, if there are as many.
 
@@ -131,7 +128,6 @@ def rank_variables(rank: int, local_rank: int, world: int) -> dict[str, str]:
     """Returns the environment variables that number a rank.
 
     Args:
-        rank, world: number of the rank, and number of ranks.
         local_rank: number of the rank among those of its machine.
     """
     return {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(world)}
@@ -314,7 +310,6 @@ def end_ranks(
     """Ends the ranks that still run.
 
     Args:
-        signals: the signals that they get, one after the other.
         grace: seconds after each; None for GRACE_SECONDS.
     """
     for number in signals:

@@ -126,7 +126,6 @@ def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
         name: name of the technique, and of its file or folder in trainers/techniques/, with _ for -.
         own_keys: whether it has keys of its own: it is a folder with `executor`, `costs` and `settings`, whose `SETTINGS` is their
             dataclass. A technique without any is two files, NAME and NAME_costs.
-        more: other fields.
     """
     place = f"graphmill.trainers.techniques.{name.replace('-', '_')}"
     if own_keys:

@@ -121,7 +121,6 @@ def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
 
     Args:
         programs: some of `PROGRAMS`.
-        label: the training.
 
     Raises:
         InputError: a package is not installed, or its server does not answer.

@@ -67,7 +67,6 @@ class Timeline:
         """Records the duration of its block.
 
         Args:
-            lane: name of the thread.
             phase: its work; `WAIT` if it waits for another lane.
             position: number of the batch in its epoch.
         """

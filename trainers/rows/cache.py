@@ -63,7 +63,6 @@ class CachedSource(FeatureSource):
     Args:
         table: the table, with block digests.
         behind: the same table, mapped or in memory, for the rows of neither tier.
-        placement: the rows of each tier.
         device: the device that books its image against its cache budget.
         max_rows: most rows of a table that is gathered from in place.
 

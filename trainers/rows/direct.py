@@ -38,7 +38,6 @@ class DirectTables:
 
     Args:
         tables: the tables, with digests; of one that has none of pages they are computed first, in one pass that compares the file.
-        reading: the way in which the files are read.
 
     Raises:
         InputError: a file is damaged, or its file system allows no direct reads.
@@ -106,8 +105,6 @@ class DirectSource(TableSource):
 
     Args:
         table: the table, with digests.
-        threads: number of threads of a conversion.
-        reading: the way in which the file is read.
 
     Raises:
         InputError: the file is damaged, or its file system allows no direct reads.

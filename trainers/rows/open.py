@@ -19,7 +19,6 @@ def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSourc
     Args:
         where: "memory", "mapped", "direct", or "auto": mapped if the table takes at most half of the memory that is free, which leaves the
             rest to the run, else direct.
-        threads: number of threads of a gather.
 
     Raises:
         InputError: the table is damaged, or direct reads were asked for by name and its file system has none.

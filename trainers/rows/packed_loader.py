@@ -75,10 +75,8 @@ class PackedLoader:
     """Reads the rows of batches; belongs to one thread.
 
     Args:
-        chunks: the artifact of packed chunks.
         width, dtype, row_bytes: columns, type and bytes of a row of the feature table.
         pool: the pool that lends the buffers.
-        execution: the way in which files are read.
     """
 
     def __init__(

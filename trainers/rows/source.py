@@ -115,7 +115,6 @@ class FeatureSource(Protocol):
         """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.
 
         Args:
-            key: key of the mini-batch.
             origin: i32[s], ascending, the places of the wanted inputs; None for all of them.
         """
         return None
@@ -126,9 +125,7 @@ class FeatureSource(Protocol):
         """Yields (places among `origin`, result of `stage` for these inputs): each place once, at most `num_rows` at a time.
 
         Args:
-            key: key of the mini-batch.
             origin: i32[s], ascending, the places of the wanted inputs.
-            num_rows: rows of a window.
         """
         for low in range(0, len(origin), num_rows):
             part = slice(low, min(low + num_rows, len(origin)))
@@ -140,7 +137,6 @@ class FeatureSource(Protocol):
         Args:
             batch: the request; a slotted source marks its rows here if it has no slots.
             out: float[n, F] on the device that trains.
-            ledger: receives the transfers.
         """
         ...
 
@@ -150,8 +146,6 @@ class FeatureSource(Protocol):
         Args:
             node_ids: ids[n], global, a tensor on the device.
             out: float[n, F] on the device.
-            ledger: receives the transfers.
-            device: the device that computes.
         """
         self.gather(RowIds(device.fetch(node_ids, COUNTS, ledger).numpy()), out, ledger)
 
@@ -159,7 +153,6 @@ class FeatureSource(Protocol):
         """Returns the source for another device of this process, by default itself; rows on a device are copied to that one.
 
         Args:
-            device: the other device.
             device_bytes: most bytes of rows on it, the hottest ones; None for all that this source has on its device.
 
         Raises:
@@ -177,7 +170,6 @@ class TableSource(FeatureSource):
     Args:
         rows: dtype[R, F].
         mapped: whether they are the pages of a file; the system's reads for them are unknown, so only asked bytes are counted.
-        threads: number of threads of a gather.
         row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows.
         verified: compares blocks of the file before their first row is read; None if all were compared.
 

@@ -31,10 +31,6 @@ def may_go_on(config: ModelConfig) -> bool:
 def go_on(stage: ModelStage, config: ModelConfig, inputs: Mapping[str, Artifact], version: str, folder: Path) -> int:
     """Writes the checkpoint of a training that goes on from the longest finished one of the same recipe with fewer epochs.
 
-    Args:
-        stage, config, inputs, version: the training.
-        folder: folder of checkpoints.
-
     Returns:
         The number of epochs that are done by it, 0 if there is none.
 

@@ -71,7 +71,6 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
 
     Args:
         run: the run, with its plan; rows are cached if hotness and budgets are among its artifacts.
-        stored: the features of its nodes.
 
     Raises:
         InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets

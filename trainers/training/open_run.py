@@ -123,10 +123,6 @@ def _require_scores(run: Run) -> None:
 def require_range(dtype: str, features: Artifact | None) -> None:
     """Refuses features that are infinite in the type in which a model computes.
 
-    Args:
-        dtype: the key of the train table.
-        features: the features' artifact.
-
     Raises:
         InputError: features of float64 have a value that float32 cannot hold.
     """

@@ -42,9 +42,7 @@ def simulated_peak(
     """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
 
     Args:
-        graph, semantic: the graph and the recipe.
         plan: the plan, with the seeds of the first batch.
-        features: the source of its rows.
         work_bytes: bound on the device's workspace in bytes, or None.
         drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
         types: the node types and the columns of their features; None if nodes have no types.

@@ -158,7 +158,6 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
     """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and the server's names.
 
     Args:
-        home: home of store and history.
         port: port that the web server listens on.
         names: names under which a proxy serves it.
     """

@@ -28,7 +28,6 @@ def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool =
         home: the home folder, None for the default one.
         pipeline: the recipe whose budgets are printed; None for the measured memory alone.
         again: measure again first. Budgets of "auto" that are built from then on use it; no model is trained again for it.
-        as_json: print JSON.
 
     Raises:
         InputError: the graph is not built, or the measurement is damaged.

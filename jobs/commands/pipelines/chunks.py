@@ -26,11 +26,9 @@ def print_chunks(
 
     Args:
         home: the home folder, None for the default one.
-        pipeline: the recipe that asks for the chunks.
         rates: speeds of the links such as "12GB/s,200GB/s,1.5TB/s"; None for the measured ones of the home.
         row_bytes: bytes of a row of the layer.
         again: measure the links again first.
-        as_json: print one JSON value.
 
     Raises:
         InputError: the pipeline has no chunks, they are not built, or the rates are not three speeds.

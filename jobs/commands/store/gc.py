@@ -45,7 +45,6 @@ def agreed(garbage: Garbage, where: str, *, yes: bool, dry_run: bool, there: str
     """Shows what is to be removed and asks.
 
     Args:
-        garbage: the items.
         where: the place, and what stays in it, in words.
         yes: do not ask.
         dry_run: only show.

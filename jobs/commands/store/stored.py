@@ -42,7 +42,6 @@ def repair_stored(store: Store, names: tuple[str, ...], *, yes: bool = False, dr
     """Removes those of the named artifacts from the object store that are damaged there, after showing them and asking.
 
     Args:
-        store: the store of this home.
         names: beginnings of versions, also as STAGE/BEGINNING; others name nothing there. None for all, of which entries and sizes are
             looked at.
         yes: do not ask.

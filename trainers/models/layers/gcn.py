@@ -42,7 +42,6 @@ class GcnLayer(SumLayer):
     """One layer; its twin is `dgl.nn.GraphConv(norm="none")` with edge weights, on a graph with self-loops.
 
     Args:
-        in_width, out_width: row widths.
         options: the options of the layer's end.
     """
 

@@ -106,7 +106,6 @@ def _transposed(block: Block, source: Tensor, num_src: int, dst: Tensor) -> dict
     Args:
         block: the block whose kind of arrays is made.
         source, dst: i64[edges], the ends of each edge.
-        num_src: number of sources.
     """
     order = torch.argsort(source, stable=True)
     begins = torch.cat([order.new_zeros(1), torch.bincount(source, minlength=num_src).cumsum(0)])

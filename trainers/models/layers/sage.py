@@ -22,10 +22,6 @@ from graphmill.trainers.models.ops import add_gradient, beside_own, maximum, sha
 class SageLayer(SumLayer):
     """One layer with the mean; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`, without the data's weights: DGL divides by the
     number of edges.
-
-    Args:
-        in_width, out_width: row widths.
-        options: the options of the layer's end.
     """
 
     reads_own = ends_linear = joins_own = True

@@ -214,10 +214,6 @@ def start_ranks(
 ) -> None:
     """Starts the processes of ranks; a rank whose node is lost in the meantime is noted as lost.
 
-    Args:
-        arguments: arguments of Python.
-        order: the order of each.
-
     Raises:
         InputError: a node does not see the home, or starts no process.
     """

@@ -88,7 +88,6 @@ def run_on_cluster(work: ClusterOrder, tell: Callable[[str], None] = lambda line
     """Runs ranks on a cluster until all have ended.
 
     Args:
-        work: the order.
         tell: receives every line of the first rank's standard error.
 
     Raises:
@@ -165,12 +164,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 class _Run:
-    """The ranks of one training on a cluster, from start to start.
-
-    Args:
-        work: the order.
-        mark: name of the home's mark.
-    """
+    """The ranks of one training on a cluster, from start to start."""
 
     def __init__(self, cluster: Cluster, work: ClusterOrder, mark: str):
         self.cluster, self.work, self.mark, self.pulse = cluster, work, mark, Pulse(cluster)

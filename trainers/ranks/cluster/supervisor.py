@@ -70,7 +70,6 @@ class Supervisor:
         """Starts the rank.
 
         Args:
-            arguments: arguments of Python.
             order: the order that it reads; its home is replaced by the home on this node.
             variables: additional environment variables.
 

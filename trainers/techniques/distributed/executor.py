@@ -135,11 +135,7 @@ def rank_threads(run: Run) -> int:
 
 
 class Distributed(Executor):
-    """Computes the batches of this rank's parts, and joins the other ranks once per step.
-
-    Args:
-        source: the source of this rank's batches.
-    """
+    """Computes the batches of this rank's parts, and joins the other ranks once per step."""
 
     source: PreparedSource
 

@@ -37,9 +37,6 @@ class PartNodes(BatchTurns):
     """The nodes of this rank's parts, part after part.
 
     Args:
-        topology: the graph.
-        owned: the owner of each node.
-        lane: the lane of the exchanges.
         ends: i64[N+1], upper bounds of the ends of each node's edges.
     """
 

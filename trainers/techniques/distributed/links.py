@@ -31,7 +31,6 @@ def find_links(named: str, ranks: Ranks) -> Interconnect:
 
     Args:
         named: the key `links`.
-        ranks: this rank and the others.
 
     Raises:
         InputError: as in `open_lane`.

@@ -15,7 +15,6 @@ class Accelerators:
 
     Args:
         first: the run's own device.
-        trainers: number of trainers.
         samplers: number of samplers that draw on a device; 0 if the CPU draws.
         most: most devices that the run takes; 0 for one per role.
         together: whether all trainers have to be on the first device.

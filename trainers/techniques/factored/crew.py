@@ -218,7 +218,6 @@ class Crew:
         """Returns the drawer of a sampler on an accelerator.
 
         Args:
-            device: the accelerator.
             features: the source of rows that marks the cached ones of batches which leave the device; None if rows are found later.
         """
         self._place_topology(device)

@@ -129,7 +129,6 @@ class GlobalQueue:
         """Waits like `take` for a standby trainer, which has no batch, as long as taking one pays.
 
         Args:
-            trainer: the standby trainer.
             worthwhile: (batches that wait, running trainers) -> whether it should take one.
 
         Returns:

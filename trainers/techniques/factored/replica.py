@@ -64,7 +64,6 @@ class Replica:
     A replica on an accelerator that is not the model's has memory of its own for the weights from its first batch on.
 
     Args:
-        device: the device that computes.
         own_code: lock held while a user's own model computes, since its draws from torch's generator are seeded for one batch at a time.
     """
 
@@ -111,7 +110,6 @@ class Replica:
         """Returns the finished batch, its gradients and the rows that each batch normalisation read, all on the model's device.
 
         Args:
-            batch: the batch with its inputs.
             between: a function between the layers of a layered model, or None.
         """
         self._norm_inputs = []
@@ -143,7 +141,6 @@ def move_statistics(model: Model, norm_inputs: Sequence[Tensor]) -> None:
     """Moves the running statistics of a model by a batch that a replica computed.
 
     Args:
-        model: the model whose statistics move.
         norm_inputs: float[n, F], the input of each normalisation.
     """
     with torch.no_grad():

@@ -127,8 +127,6 @@ class ReplicaTraining:
     """Extracts the rows of batches and computes their gradients.
 
     Args:
-        replica: the replica, which computes on its device.
-        features: the source of the device's rows.
         remark: whether the samplers' marks are for another cache, so that rows are marked anew.
 
     Attributes:
@@ -146,8 +144,6 @@ class ReplicaTraining:
         """Gathers a batch's rows on the device.
 
         Args:
-            activity: the activity of the calling thread.
-            batch: the batch, drawn.
             epoch: the epoch in which it is trained on; None if it is only measured.
         """
         with activity.at(EXTRACT, batch.position):
@@ -182,7 +178,6 @@ class SamplerRole:
     """Draws batches into the queue, and trains when no batch is left to draw.
 
     Args:
-        drawing: the drawer of batches.
         standby: its training as a standby trainer; None if it does not switch.
         worthwhile: (batches that wait, running trainers) -> whether switching pays.
     """
@@ -237,7 +232,6 @@ class TrainerRole:
 
     Args:
         activity, extracting: the activities of its two threads.
-        training: extracts the rows and trains.
     """
 
     def __init__(self, activity: Activity, extracting: Activity, training: ReplicaTraining):
@@ -286,12 +280,7 @@ class TrainerRole:
 
 
 class TimeShared:
-    """Does all stages of its batches on one device, one after the other.
-
-    Args:
-        drawing: the drawer of batches.
-        training: extracts the rows and trains.
-    """
+    """Does all stages of its batches on one device, one after the other."""
 
     def __init__(self, activity: Activity, drawing: BatchDrawer, training: ReplicaTraining):
         self.activity, self.drawing, self.training = activity, drawing, training

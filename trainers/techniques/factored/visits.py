@@ -29,7 +29,6 @@ class OnlineVisits:
     """The number of batches that had each node among their inputs.
 
     Args:
-        num_nodes: N.
         devices: the run's device, and the other accelerators that draw.
         drawn_there: whether batches are trained on where a device draws them.
     """

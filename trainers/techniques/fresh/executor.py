@@ -87,7 +87,6 @@ class FreshExecutor(WithHistory):
     """Trains on pruned batches, one after the other, and updates the history after each optimiser step.
 
     Args:
-        source: the source of mini-batches.
         history: the history of the embeddings that batches leave out.
         probe: compares cached embeddings with authentic ones, or None.
     """

@@ -31,7 +31,6 @@ class Probe:
 
     Args:
         arena: the history that holds them.
-        count: number of embeddings.
     """
 
     def __init__(self, run: Run, arena: History, count: int):

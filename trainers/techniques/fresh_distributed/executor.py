@@ -73,7 +73,6 @@ class ExchangedFill:
     """The rows that fill the arena of a part: own rows, and through the exchange those of other ranks.
 
     Args:
-        source: the source of the rows.
         allowed: bool[N], nodes whose rows the arena may hold.
         num_bytes: the bytes of which `arena` is a share: all features, divided by the number of parts.
     """
@@ -94,11 +93,7 @@ class ExchangedFill:
 
 
 class FreshDistributed(Distributed):
-    """Computes the pruned batches of this rank's parts, and updates their histories once per step.
-
-    Args:
-        source: the source of this rank's pruned batches, and the histories of its parts.
-    """
+    """Computes the pruned batches of this rank's parts, and updates their histories once per step."""
 
     def __init__(self, run: Run, source: PrunedSource):
         super().__init__(run, source)

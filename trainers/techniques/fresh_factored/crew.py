@@ -26,7 +26,6 @@ class PrunedTraining(ReplicaTraining):
     """Prunes batches behind the update before their step, gathers the rows that are left, and computes gradients with kept rows between.
 
     Args:
-        replica: the replica, which computes on its device.
         features: the source of the rows that the arena does not have.
         history: the history, which all replicas share.
     """

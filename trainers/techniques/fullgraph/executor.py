@@ -179,9 +179,6 @@ class FullGraph(OneStep):
     """Walks over the chunks of all layers, forwards and backwards.
 
     Args:
-        run: the run.
-        model: its model, as layers.
-        chunks: the chunk steps.
         settings: the technique's settings; not `mode = "device"`.
     """
 
@@ -284,12 +281,7 @@ class FullGraph(OneStep):
 
 
 class Uncut(OneStep):
-    """Runs each pass as a whole on the device; the block of the whole graph stays there.
-
-    Args:
-        run: the run.
-        model: its model.
-    """
+    """Runs each pass as a whole on the device; the block of the whole graph stays there."""
 
     def __init__(self, run: Run, model: LayeredModel):
         super().__init__(run)

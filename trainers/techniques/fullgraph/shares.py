@@ -22,8 +22,6 @@ def part_share(run: Run, chunks: StoredChunks, settings: Any) -> PartShare | Non
     """Returns the parts of this rank; None for one process.
 
     Args:
-        run: the run.
-        chunks: the chunk steps.
         settings: `[train.fullgraph]`.
 
     Raises:
@@ -70,11 +68,9 @@ def open_places(
     """Returns the place of each part of this process.
 
     Args:
-        first: the run's device.
         num_parts: m, number of parts.
         devices: number of devices of all ranks; 0 for one per part on the CPU, or for the one device with memory of its own of each rank.
         share: the parts of this rank; None for one process with all.
-        ranks: this process among those of the training, which all call it.
 
     Raises:
         InputError: the parts cannot be shared evenly, or the machine has fewer devices.

@@ -70,7 +70,6 @@ class _FewSteps:
     """Chunk steps of a small graph in memory.
 
     Args:
-        topology: the graph.
         shape: its chunks; those of scattered nodes have every other id of their part.
     """
 

@@ -63,7 +63,6 @@ def search(workload: Workload, devices: int) -> Allocation:
     """Simulates every allocation of devices.
 
     Args:
-        workload: one epoch.
         devices: N_g, at least 1.
     """
     return Allocation(

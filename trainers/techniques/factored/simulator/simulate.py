@@ -41,7 +41,6 @@ def simulate(workload: Workload, samplers: int, trainers: int, *, switching: boo
     """Returns a simulated epoch.
 
     Args:
-        workload: the epoch.
         samplers, trainers: number of devices; without trainers `switching` must be on.
         switching: whether samplers may train.
     """

@@ -29,7 +29,6 @@ def backward_from(out: Tensor, gradient: Tensor) -> None:
     """Adds the gradients of all that a tensor was made of, as `out.backward(gradient)` does, to the bit.
 
     Args:
-        out: the tensor.
         gradient: gradient of its shape and type.
     """
     assert out.shape == gradient.shape and out.dtype == gradient.dtype, "a gradient is of another tensor"

@@ -35,7 +35,6 @@ def open_gradients(replicas: Replicas, lane: Lane | None, ledger: Ledger) -> Chu
     """Returns the collector of the gradients of chunks; None for one process with one model, whose parameters collect them.
 
     Args:
-        replicas: the models.
         lane: the lane of the thread that trains; None for one process.
         ledger: receives the bytes of gradients of other devices and ranks.
     """
@@ -48,7 +47,6 @@ class ChunkGradients:
     """Collects the gradients of a step's chunks on the devices of a process, and adds them.
 
     Args:
-        replicas: the models.
         ledger: receives the bytes of gradients of other devices.
     """
 
@@ -104,8 +102,6 @@ class RankGradients(ChunkGradients):
     """Collects the gradients of this rank's chunks in a step, and adds those of all ranks.
 
     Args:
-        replicas: the models of this rank.
-        lane: the lane of the thread that trains.
         ledger: receives the bytes of other ranks' gradients.
     """
 

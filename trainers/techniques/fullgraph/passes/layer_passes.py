@@ -334,7 +334,6 @@ def splits(layer: Any, apart: bool) -> bool:
     """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated.
 
     Args:
-        layer: the layer.
         apart: whether its map is a pass of its own, and the aggregate is that of mapped rows.
     """
     free = getattr(layer, "sums_projected", False) if apart else layer.cacheable

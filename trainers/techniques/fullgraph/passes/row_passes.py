@@ -39,7 +39,6 @@ class InputRows(HostRows):
     """The features of nodes, with dropout and projection on the device.
 
     Args:
-        table: the features.
         replicas: the model with the row-wise beginning, on each device.
         dtype: NumPy's name of the type of gathered rows.
 

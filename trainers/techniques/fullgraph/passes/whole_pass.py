@@ -96,9 +96,6 @@ class WholePass:
         """Computes a layer for all nodes, from the rows that it reads.
 
         Args:
-            index: number of the layer.
-            inputs: the rows that it reads.
-            random: the masks.
             caches: whether aggregates are cached if the layer allows it; None = as the training has it.
         """
         passes, layer = self.passes, self.model.layers[index]
@@ -114,8 +111,6 @@ class WholePass:
         """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's.
 
         Args:
-            rows: the rows of the layer.
-            above: gradients of its output rows.
             sums: receives the gradients of the rows that it reads; None if they are not needed.
             random: the masks of the forward pass.
         """

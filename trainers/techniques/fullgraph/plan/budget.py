@@ -32,8 +32,6 @@ def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> N
     """Compares the predicted bytes of a pass on a device with `workspace`.
 
     Args:
-        run: the run.
-        chunks: the chunk steps.
         settings: `[train.fullgraph]`.
         way: the way in which passes are carried out.
 

@@ -44,9 +44,7 @@ class Mover:
 
     Args:
         places: the places of this rank's parts.
-        ledger, timeline: receive every transfer.
         peer_gbps: speed at which each logical device receives rows of the others, in GB/s; None for the machine's own speed.
-        threads: number of the kernels' threads.
         overlap: whether rows move while a device computes, if that has a link to the host.
         lane: the lane of the thread that trains, for rows of other ranks; None for one process.
 
@@ -136,10 +134,8 @@ class Mover:
 
         Args:
             buffers: the buffers of this rank's parts.
-            trade: the rows.
             source: rows of the nodes of this rank, `KeptRows` if the others read some of them from the host.
             line: line of rows that come from a host, whichever rank's it is.
-            step: number of the step.
         """
         gives, gets = _of_hosts(trade.gives, source.sharded), _of_hosts(trade.gets, source.sharded)
         with self.span(self.places[0].part, "d2d", step):

@@ -64,7 +64,6 @@ class HostRows:
 
         Args:
             ids: ids[c], the nodes; at least one.
-            device: the device.
             ledger: receives the lists' transfer; the caller books the rows', since it knows their purpose.
             out: float[R, F] on the device.
             places: i32[c], rows of `out`; None for all in order.
@@ -80,9 +79,7 @@ class KeptRows(HostRows):
 
     Args:
         num_rows, width, dtype: N, F and the NumPy type.
-        device: a device that reads them.
         folder: folder of the file; None for memory.
-        threads: number of the kernels' threads.
         lends: whether rows may be read where they are; not by layers that might write to what they read.
         places: i32[all nodes], the row of each node that this rank has, if ranks share the nodes; then N is the number of these.
 
@@ -182,7 +179,6 @@ def rows_in_place(values: Array, ids: Array, device: Device, purpose: str) -> Te
     Args:
         values: [N, F], the rows of all nodes.
         ids: ids[c], the nodes.
-        device: the device that reads or writes them.
         purpose: purpose of the booked bytes.
 
     Raises:

@@ -61,9 +61,6 @@ def devices_of(places: Sequence[Place]) -> list[Device]:
 class PlaceThreads:
     """Does work for all parts of this process.
 
-    Args:
-        places: the places of the parts.
-
     Attributes:
         turns: the places that are worked on at once: the t-th part of each device if there are threads, else one part.
     """
@@ -87,7 +84,6 @@ class PlaceThreads:
         """Yields each place with the result of its work, which is done turn after turn as results are asked for.
 
         Args:
-            work: the work for a place, on any thread.
             parts: the parts that have some; None for all.
             down: whether turns go from the last one to the first.
 

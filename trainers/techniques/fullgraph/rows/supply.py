@@ -44,7 +44,6 @@ class ChunkBlocks:
     Threads may ask for blocks of different steps at once.
 
     Args:
-        steps: the source of chunks.
         topology: the graph, whose degrees decide the weights.
         model: the model, which needs weights or relations on the edges.
         most_bytes: bound on the bytes of kept blocks.
@@ -191,8 +190,6 @@ def supplies_ahead(
     """Yields every step of a pass with the supplies of all parts, which are loaded while the step before is computed.
 
     Args:
-        mover: the mover of rows.
-        order: numbers of the steps.
         supply: returns what the pass asks for in a step for the part of a place.
 
     Raises:
