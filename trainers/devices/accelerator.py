@@ -12,6 +12,7 @@ The part that is specific to a kind of accelerator is its `Backend`: CUDA's is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -235,6 +236,18 @@ class Accelerator(Device):
     def free_bytes(self) -> int:
         """Returns the bytes of the device's memory that nothing holds yet."""
         return self.backend.free_bytes()
+
+    def peer_link(self, gbps: float | None) -> None:
+        """Returns None: other devices send rows over links of this machine."""
+
+    @property
+    def in_host_memory(self) -> bool:
+        """False: every row crosses a link."""
+        return False
+
+    def own_thread(self) -> ThreadPoolExecutor:
+        """Returns a thread that launches the device's work."""
+        return ThreadPoolExecutor(1, f"device {self.index}", self.enter_thread)
 
     def holds(self, array: Any) -> bool:
         """Returns whether an array is a tensor on the device."""

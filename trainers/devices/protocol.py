@@ -16,10 +16,12 @@ import numpy as np
 import torch
 
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.link import Link
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from graphmill.kernels.rows.aligned import BufferPool
-    from graphmill.trainers.devices.link import Link
     from graphmill.trainers.record.ledger import Ledger, Line
 
 CACHE = "cache"
@@ -114,6 +116,19 @@ class Device(Protocol):
 
     def link(self, direction: Direction) -> Link | None:
         """Returns the link of a direction, shared by all threads that move bytes over it; None if it has the machine's own speed."""
+        return None
+
+    def peer_link(self, gbps: float | None) -> Link | None:
+        """Returns a modelled link over which other devices of this process send rows, at a speed in GB/s; None for a link of its own."""
+        return None if gbps is None else Link(gbps)
+
+    @property
+    def in_host_memory(self) -> bool:
+        """Whether it computes on the host's own arrays, at the memory's speed: no row crosses a link to it, or from it."""
+        return self.link("h2d") is None and self.link("d2h") is None
+
+    def own_thread(self) -> ThreadPoolExecutor | None:
+        """Returns a thread that does nothing but this device's work; None if the device shares the processor with others."""
         return None
 
     def enter_thread(self) -> None:

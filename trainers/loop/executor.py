@@ -32,7 +32,7 @@ from graphmill.trainers.batches.batch import Batching, MiniBatch
 from graphmill.trainers.batches.source import EvaluationSource, OnlineSource, PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from graphmill.trainers.models.layer import Between
-from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.loss import Loss, loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.models.own import Model
@@ -292,8 +292,7 @@ class BatchGradient:
         loss = self.loss(logits, labels)
         loss.backward()
         place, size = batch.group
-        loss_sum = loss.item() if loss.device.type == "cpu" else loss.detach().double()
-        return Done(batch.position, loss_sum, batch.group_seeds, place + 1 == size)
+        return Done(batch.position, loss_value(loss), batch.group_seeds, place + 1 == size)
 
 
 class Gradients(NamedTuple):

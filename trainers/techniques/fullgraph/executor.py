@@ -51,6 +51,7 @@ from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, require_layers
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
@@ -289,7 +290,7 @@ class Uncut(OneStep):
         self.model, graph, device = model, run.graph, run.features.device
         self.summed: Tensor | None = None
         block = whole_block(run)
-        if sums_back(model, device):
+        if sums_back(model, block, device):
             order_weights(block)
         (self.block,) = send_blocks((block,), device, device.traffic)
         device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
@@ -310,7 +311,7 @@ class Uncut(OneStep):
                 logits = self._logits(random)
             loss = run.loss(logits[self.seeds], self.labels)
             loss.backward()
-        return loss.item() if loss.device.type == "cpu" else loss.detach().double()
+        return loss_value(loss)
 
     def exact_logits(self, node_ids: Array) -> Tensor:
         """Returns the logits of nodes by a pass over what is on the device already."""

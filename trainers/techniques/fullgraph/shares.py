@@ -76,7 +76,7 @@ def open_places(
         InputError: the parts cannot be shared evenly, or the machine has fewer devices.
     """
     parts, world = (range(num_parts), 1) if share is None else (share.parts, share.world)
-    count = devices // world or (1 if first.remote else len(parts))
+    count = devices // world or (len(parts) if first.kind == "logical" else 1)
     if len(parts) % count:
         problem = f"devices = {devices} does not divide [partitions] parts = {num_parts}"
         raise InputError(problem, "give a divisor, so that each device has as many parts")

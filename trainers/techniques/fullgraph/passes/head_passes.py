@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.kernels.types import Array
+from graphmill.trainers.batches.send import LABELS
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece
+from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.precision import widened
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.record.timeline import COMPUTE
@@ -93,12 +96,10 @@ class LossPass(HeadPass[tuple[float | Tensor, list[Tensor]]]):
         device = supply.place.device
         with self.mover.span(supply.part, COMPUTE, supply.step):
             logits = self.logits(supply, leaves)
-            labels = torch.from_numpy(self.labels[supply.ids]).long()
-            if device.remote:
-                (labels,) = device.send([labels.numpy()], Line("h2d", "label"), self.mover.ledger)
-            loss = self.losses[device.index](logits, labels)
+            (labels,) = device.send([self.labels[supply.ids].astype(np.int64)], LABELS, self.mover.ledger)
+            loss = self.losses[device.index](logits, torch.as_tensor(labels))
             loss.backward()
-        return loss.detach().double() if device.remote else loss.item(), leaves
+        return loss_value(loss), leaves
 
     def leave(self, supply: Supply, found: tuple[float | Tensor, list[Tensor]]) -> None:
         """Fetches the gradients, which wait on the host until the backward pass reaches their layer."""

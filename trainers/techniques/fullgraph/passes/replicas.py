@@ -42,7 +42,8 @@ class Replicas:
 
     def __init__(self, model: LayeredModel, places: Sequence[Place]):
         self.model, self.devices = model, devices_of(places)
-        others = self.devices[1:] if self.devices[0].remote else []
+        parameter = next(model.parameters(), None)
+        others = [device for device in self.devices[1:] if not device.holds(parameter)]
         self._copies = {device.index: (device, _empty_copy(model, device)) for device in others}
 
     @property

@@ -73,7 +73,7 @@ class InputRows(HostRows):
 
     def loads_to(self, device: Device) -> bool:
         """Returns whether the first layer reads the features as they lie in the host's memory."""
-        return self._plain is not None and self._as_they_are and not device.remote
+        return self._plain is not None and self._as_they_are and device.holds(self._plain)
 
     def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
         """As `HostRows.load`."""

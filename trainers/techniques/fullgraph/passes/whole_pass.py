@@ -30,7 +30,7 @@ from graphmill.trainers.techniques.fullgraph.passes.row_passes import (
     ProjectionPass,
     maps_apart,
 )
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows, shares_memory
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows
 
 
 class WholePass:
@@ -80,7 +80,7 @@ class WholePass:
             rows = made.pop()
             above = self._added(gradients, from_head.pop() if from_head else [], _output(rows).width)
             gradients = None
-            if not shares_memory(self.mover.places[0].device):
+            if not self.mover.places[0].device.in_host_memory:
                 rows.output = None
             if rows.index > 0 or model.projection is not None:
                 # A map that is a pass of its own gives every node's row a first gradient, in no need of zeros.

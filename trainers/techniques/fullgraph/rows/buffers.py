@@ -26,14 +26,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphmill.kernels.rows.move_rows import add_rows, place_rows, take_rows
 from graphmill.kernels.types import Array
-from graphmill.trainers.devices.link import Link
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.record.timeline import STEP, Timeline
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import IDS, HostRows, KeptRows
 from graphmill.trainers.techniques.fullgraph.rows.lists import HOST, Crossing, Incoming, Trade
-from graphmill.trainers.techniques.fullgraph.rows.places import Place, PlaceThreads
+from graphmill.trainers.techniques.fullgraph.rows.places import Place, PlaceThreads, devices_of
 
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
 """(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""
@@ -66,9 +65,9 @@ class Mover:
         self.places, self.ledger, self.timeline, self.threads = places, ledger, timeline, threads
         self.lane, self.at_places = lane, PlaceThreads(places)
         self._place_of = {place.part: place for place in places}
-        modelled = [] if peer_gbps is None else [each.device.index for each in places if not each.device.remote]
-        self._peer_links = {index: Link(peer_gbps) for index in modelled if peer_gbps is not None}
-        self.overlaps = overlap and any(each.device.remote or each.device.link("h2d") for each in places)
+        links = {device.index: device.peer_link(peer_gbps) for device in devices_of(places)}
+        self._peer_links = {index: link for index, link in links.items() if link is not None}
+        self.overlaps = overlap and not all(each.device.in_host_memory for each in places)
         # (part, step, function that waits for rows and stores or adds them)
         self._leaving: deque[tuple[int, int, Callable[[], None]]] = deque()
 
@@ -150,7 +149,7 @@ class Mover:
             since = 0 if link is None else link.now()
             with place.active():
                 on_device = device.send_tensor(rows, line, self.ledger if of_host else device.traffic)
-                if of_host and not device.remote:
+                if of_host and device.holds(rows):
                     self.ledger.crossed(line, rows.nbytes, requests=len(rows))
                 if link is not None:
                     link.carry(rows.nbytes, since)
@@ -321,7 +320,7 @@ class Mover:
     def to_host(self, rows: Tensor, line: Line, part: int) -> Callable[[], Tensor]:
         """Starts to move rows of a part's device to the host, and books their bytes; returns a function that waits and returns them."""
         device = self._place_of[part].device
-        if not device.remote:
+        if device.kind == "logical":  # others book what they send
             self.ledger.crossed(line, rows.nbytes)
         return device.fetch_later(rows, line, self.ledger)
 

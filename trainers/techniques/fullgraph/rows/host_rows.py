@@ -116,7 +116,7 @@ class KeptRows(HostRows):
         """As `HostRows.load`."""
         ids = self._rows_of(ids)
         lists = [ids] if places is None else [ids, places]
-        if not device.remote:
+        if device.holds(self.values):
             place_rows(self.values, ids, kernel_array(out), places, self.threads)
         elif not self.mapped:
             sent = device.send(lists, IDS, ledger)
@@ -163,11 +163,6 @@ class KeptRows(HostRows):
         return ids if self.places is None else self.places[ids]
 
 
-def shares_memory(device: Device) -> bool:
-    """Returns whether a device computes on the host's own rows, at the memory's speed."""
-    return not device.remote and device.link("h2d") is None and device.link("d2h") is None
-
-
 def consecutive(ids: Array) -> bool:
     """Returns whether ids[c], at least one, are low, low + 1, low + 2 and so on."""
     return len(ids) > 0 and int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool((np.diff(ids) == 1).all())
@@ -184,7 +179,7 @@ def rows_in_place(values: Array, ids: Array, device: Device, purpose: str) -> Te
     Raises:
         OverBudget: the device's budget does not allow them.
     """
-    if not shares_memory(device) or not consecutive(ids):
+    if not device.in_host_memory or not consecutive(ids):
         return None
     low = int(ids[0])
     part = values[low : low + len(ids)]

@@ -69,14 +69,12 @@ class PlaceThreads:
         devices = devices_of(places)
         self.turns: list[list[Place]] = [[place] for place in places]
         self._threads: dict[int, ThreadPoolExecutor] = {}
-        if len(devices) == 1 or not devices[0].remote:
+        if len(devices) > 1:  # the threads end with this object
+            self._threads = {device.index: thread for device in devices if (thread := device.own_thread()) is not None}
+        if not self._threads:
             return
         of_devices = ([place for place in places if place.device is device] for device in devices)
         self.turns = [[place for place in turn if place is not None] for turn in zip_longest(*of_devices)]
-        # They end with this object.
-        self._threads = {
-            device.index: ThreadPoolExecutor(1, f"device {device.index}", device.enter_thread) for device in devices
-        }
 
     def each(
         self, work: Callable[[Place], T], parts: Container[int] | None = None, *, down: bool = False

@@ -60,7 +60,7 @@ class ChunkBlocks:
         found = self._kept.get((part, step))
         if found is None:
             found = self._made(part, step)
-            ordered = found.weight.nbytes if found.weight is not None and sums_back(self.model, device) else 0
+            ordered = found.weight.nbytes if found.weight is not None and sums_back(self.model, found, device) else 0
             num_bytes = block_bytes((found,)) + ordered
             with self._lock:
                 stays = num_bytes <= self._free_bytes
@@ -84,9 +84,9 @@ class ChunkBlocks:
         return block
 
 
-def sums_back(model: LayeredModel, device: Device) -> bool:
-    """Returns whether weighted sums of a model send their gradients back on this machine's own cores."""
-    return not device.remote and any(hasattr(layer, "aggregate_backward") for layer in model.layers)
+def sums_back(model: LayeredModel, block: Block, device: Device) -> bool:
+    """Returns whether weighted sums of a model over a block of the host send their gradients back on this machine's own cores."""
+    return device.holds(block.indices) and any(hasattr(layer, "aggregate_backward") for layer in model.layers)
 
 
 def _of_edges(values: Array | None, topology: Topology, node_ids: Array) -> Array:
