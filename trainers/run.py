@@ -1,4 +1,10 @@
-"""Trains the models of a `[[train]]` table: one model artifact per seed, each built once and then reused."""
+"""Trains the models of a `[[train]]` table: one model artifact per seed, each built once and then reused.
+
+A training with more epochs than one that ended: it goes on from there, if its first epochs are the same to the bit.
+
+The checkpoint of a finished training stays until `graphmill gc`. Random decisions are keyed by epoch, so a recipe with more epochs begins
+with the same ones, unless its learning rate or its end depends on their number.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +22,12 @@ from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.remote.checkpoints import is_stored, remove_checkpoint
 from graphmill.assets.storage.store import Store
+from graphmill.trainers.loop.checkpoint import checkpoint_bytes, parse_checkpoint, write_checkpoint
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from graphmill.trainers.recipe.recipe import REUSED
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, take_newer
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, finished_epochs, take_newer
 from graphmill.trainers.record.epoch_lines import Lines
-from graphmill.trainers.training.longer import go_on, may_go_on
 from graphmill.trainers.training.stage import ModelStage
 from graphmill.trainers.training.training import RunExecution
 
@@ -214,3 +220,38 @@ def _compared(model: Artifact, old: _Earlier | None) -> str:
     if old.threads and old.threads != threads:
         why = f" on {old.threads} thread{'s' if old.threads > 1 else ''}, not {threads}"
     return f", with other weights than the same recipe gave before{why}"
+
+
+def may_go_on(config: ModelConfig) -> bool:
+    """Returns whether a finished training of a recipe is the beginning of the same one with more epochs."""
+    train = config.train
+    waits = train.patience or train.patience_epochs
+    # The last epoch is evaluated in any case: in the longer training it has to be one that is.
+    evaluated = bool(train.eval_every) and train.epochs % train.eval_every == 0
+    repeats = not train.own_settings.staleness
+    return train.lr_schedule == "constant" and not waits and evaluated and repeats
+
+
+def go_on(stage: ModelStage, config: ModelConfig, inputs: Mapping[str, Artifact], version: str, folder: Path) -> int:
+    """Writes the checkpoint of a training that goes on from the longest finished one of the same recipe with fewer epochs.
+
+    Returns:
+        The number of epochs that are done by it, 0 if there is none.
+
+    Raises:
+        InputError: the checkpoint is damaged.
+    """
+    known = {epochs for path in folder.glob("*.safetensors") if (epochs := finished_epochs(path)) is not None}
+    for epochs in sorted((each for each in known if each < config.train.epochs), reverse=True):
+        shorter = replace(config, train=replace(config.train, epochs=epochs))
+        if not may_go_on(shorter):
+            continue
+        earlier = stage_version(stage, shorter, inputs)
+        path = checkpoint_path(folder, earlier)
+        data = checkpoint_bytes(path)
+        if data is not None:
+            found = parse_checkpoint(data, path, earlier)
+            found.version, found.state.done = version, False
+            write_checkpoint(checkpoint_path(folder, version), found)
+            return epochs
+    return 0

@@ -32,10 +32,9 @@ from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES, Staged
-from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.rows.source import RowIds, linked
 
 TOPOLOGY = Line("disk", "topology")
 GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"

@@ -41,8 +41,7 @@ from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.record.checks import conserved, ledger_numbers
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import STEP, Timeline
-from graphmill.trainers.rows.linked import linked
-from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.rows.source import TableSource, linked
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,11 +20,10 @@ from graphmill.kernels.rng import key as rng_key
 from graphmill.kernels.rng import uniform
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, Block, Stream
-from graphmill.trainers.models.ends import LinearHead, Projection
+from graphmill.trainers.models.ends import LinearHead, Projection, TypedProjection
 from graphmill.trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
 from graphmill.trainers.models.node_rows import LearntRows
 from graphmill.trainers.models.ops import own_rows
-from graphmill.trainers.models.typed import TypedProjection
 
 
 class Layer(Protocol):

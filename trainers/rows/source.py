@@ -3,7 +3,7 @@
 A source marks the slot of each row (pure, on sampler threads), stages rows that need blocking I/O, and writes the batch's rows in one
 gather that also converts to the model's dtype. This file has the two without a cache: the whole table in memory, and the table as a mapped
 file. trainers/rows/cache.py puts a cache in front of either, trainers/rows/packed.py reads rows that were packed for stored batches, and
-trainers/rows/linked.py puts a link of a set speed behind any of them.
+trainers/rows/source.py puts a link of a set speed behind any of them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from graphmill.kernels.rows.gather import gather, gather_tiered
 from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
 from graphmill.kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots
 from graphmill.kernels.types import Array, BatchKey
+from graphmill.trainers.devices.link import Link
 from graphmill.trainers.devices.protocol import CACHE, Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -345,3 +346,32 @@ def copied_rows(rows: torch.Tensor, device: Device) -> torch.Tensor:
         for low in range(0, len(rows), step):
             copy[low : low + step].copy_(device.from_peer(rows[low : low + step], D2D, device.traffic))
     return copy
+
+
+class LinkedSource(FeatureSource):
+    """A source whose rows reach the device over a link.
+
+    Args:
+        source: the source of rows; the link carries the bytes that it books as moved from host to device.
+        link: the link, shared by all users of the source.
+    """
+
+    def __init__(self, source: FeatureSource, link: Link):
+        self.source, self.link = source, link
+        self.width, self.dtype, self.row_bytes = source.width, source.dtype, source.row_bytes
+        self.collective, self.slotted, self.mark = source.collective, source.slotted, source.mark
+        self.stage, self.stage_windows, self.tiered = source.stage, source.stage_windows, source.tiered
+        self.staged_bytes = source.staged_bytes
+
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
+        """Gathers from the source, and returns when the link has carried the bytes."""
+        since, moved = self.link.now(), Ledger()
+        self.source.gather(batch, out, moved)
+        self.link.carry(moved.moved_bytes("h2d"), since)
+        ledger.merge(moved)
+
+
+def linked(source: FeatureSource, device: Device) -> FeatureSource:
+    """Returns a source whose rows cross the modelled link of a device, if it has one."""
+    link = device.link("h2d")
+    return source if link is None else LinkedSource(source, link)

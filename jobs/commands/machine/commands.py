@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from graphmill.jobs.commands.machine.simulate_exchange import exchange
+from graphmill.jobs.commands.machine.simulate import exchange
 from graphmill.jobs.commands.options import Asked, json_option, pipeline_argument
 from graphmill.kernels.errors import InputError
 

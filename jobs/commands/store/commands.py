@@ -157,7 +157,7 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
     Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
     from graphmill.assets.storage.names.home import store_url
-    from graphmill.jobs.commands.store.gc import collect_garbage
+    from graphmill.jobs.commands.store.repair import collect_garbage
     from graphmill.jobs.commands.store.stored import collect_stored_garbage
 
     if keep is not None:

@@ -10,7 +10,7 @@ from graphmill.assets.storage.remote.collect import collect_stored, find_stored_
 from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.names import PREFIX
-from graphmill.jobs.commands.store.gc import agreed, confirmed, say_if_spared
+from graphmill.jobs.commands.store.repair import agreed, confirmed, say_if_spared
 
 
 def collect_stored_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False) -> int:

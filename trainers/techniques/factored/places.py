@@ -19,9 +19,8 @@ from graphmill.trainers.devices.protocol import CACHE, Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.rows.packed import PackedRows
-from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.rows.source import FeatureSource, linked
 
 TOPOLOGY = Line("h2d", "topology")
 

@@ -12,7 +12,7 @@ An epoch is one optimiser step. Dropout is keyed by node, so masks are those of 
 which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, for any number of devices that
 share the parts and whether aggregates are cached or computed again.
 
-Ranks may share the parts (buffers.py, chunk_gradients.py). The host of a rank has the rows of its parts' nodes alone, so this memory
+Ranks may share the parts (buffers.py, replicas.py). The host of a rank has the rows of its parts' nodes alone, so this memory
 falls with the number of ranks. Rows that its chunks read of other parts come by messages, and their gradients go back. Gradients of
 parameters and rows are added in the order of one process, so the bits are those of one process. Each rank has the topology and reads
 features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too.
@@ -60,10 +60,9 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.timeline import STEP
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
 from graphmill.trainers.techniques.fullgraph.plan.budget import require_memory

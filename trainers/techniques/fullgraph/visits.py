@@ -30,9 +30,8 @@ from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
-from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
 from graphmill.trainers.techniques.fullgraph.plan.volumes import ROW_COPIES, volumes

@@ -16,9 +16,8 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource
-from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover

@@ -4,7 +4,7 @@ Between two passes everything is on the host: the output rows of every layer, th
 aggregates of layers that are cached. A device holds one chunk of one layer.
 
 There is one loop (`ChunkPass.run`). Kinds of passes say what a chunk asks for, computes and leaves: those of layers (layer_passes.py), of
-maps of rows before or in a layer (row_passes.py), and of the head (head_passes.py).
+maps of rows before or in a layer, and of the head (row_passes.py).
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from graphmill.trainers.models.own import OwnLayers
 from graphmill.trainers.models.precision import computing, kept_dtype
 from graphmill.trainers.record.ledger import Line
 from graphmill.trainers.record.timeline import COMPUTE
-from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import ChunkGradients
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.replicas import ChunkGradients, Replicas
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk

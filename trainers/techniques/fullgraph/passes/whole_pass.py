@@ -19,11 +19,12 @@ from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
-from graphmill.trainers.techniques.fullgraph.passes.head_passes import LogitsPass, LossPass
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import BackwardPass, ForwardPass, PassedRows, SumPass
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Summed, loss_on
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import (
     InputRows,
+    LogitsPass,
+    LossPass,
     MapBackwardPass,
     MapPass,
     ProjectionBackwardPass,
