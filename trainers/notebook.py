@@ -40,7 +40,6 @@ class Trained:
     Attributes:
         artifact: the model's artifact; `artifact.summary["numbers"]` has its scores.
         model: a torch module with the best weights, on the CPU.
-        semantic: its recipe.
         graph, features: the mapped graph and features that it predicts from.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
     """
@@ -109,7 +108,6 @@ def mini_batches(
 
     Args:
         epoch: training epoch, from 0.
-        start: position of the first batch in the epoch.
         seed: seed of the training; None for the table's first.
 
     Raises:

@@ -25,7 +25,6 @@ class ReportFacts:
     """The facts.
 
     Attributes:
-        pipeline: the recipe.
         home: absolute path of the home folder.
         made: time at which they were read, UTC.
         entries: models by train table, best validation score first; tables without a model are left out.

@@ -118,7 +118,6 @@ def curve_lines(title: str, curves: Sequence[Series], width: int, *, log: bool =
     """Yields the lines of a picture of curves, and a legend: a letter for each curve, and its last value.
 
     Args:
-        title: the first line.
         curves: at least one curve; later ones are drawn over earlier ones.
         width: columns of the terminal.
         log: whether the vertical axis is logarithmic; all values are above 0 then.

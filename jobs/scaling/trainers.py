@@ -48,14 +48,12 @@ class TrainerCost:
     """What one training takes.
 
     Attributes:
-        name: its train table.
         machines: number of machines that share it.
         memory_bytes: anonymous memory of each at its peak, a bound.
         mapped_bytes: bytes of each that it reads in any order, through the page cache.
         disk_bytes: bytes of artifacts on the disk of each.
         network_bytes: kind -> bytes that all machines receive from each other in an epoch.
         seconds: what an epoch does -> seconds of each machine: cores, disk, exchange, gradients.
-        epochs: number of epochs.
     """
 
     name: str
@@ -79,7 +77,6 @@ class Setting:
     """One training on paper.
 
     Attributes:
-        step: its step, with its need.
         case: its recipe, the sizes of the graph and of a batch, and the number of machines that share it as ranks.
         stored: step -> bytes that it stores.
     """

@@ -106,7 +106,6 @@ class Batching:
         ledger: receives rows, edges and bytes of every batch that the step took.
         timeline: receives the spans of every thread, and of the step while it waits for a batch.
         dtype: NumPy name of the type of gathered input rows.
-        device: the device that trains on the batches.
     """
 
     topology: Topology

@@ -28,11 +28,7 @@ from graphmill.trainers.record.checks import INPUTS, count_name
 
 
 class StoredSampler:
-    """A sampler that reads batches that were drawn before; any number of threads may use it.
-
-    Args:
-        samples: the stored samples, open for reading.
-    """
+    """A sampler that reads batches that were drawn before; any number of threads may use it."""
 
     def __init__(self, samples: Samples):
         self.samples = samples
@@ -111,7 +107,6 @@ def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: Samplin
     """Checks that stored samples are those that a run would draw.
 
     Args:
-        samples: the stored samples, open for reading.
         plan: the run's plan; the run trains `epochs` epochs at most.
 
     Raises:

@@ -48,7 +48,6 @@ class Device(Protocol):
     """The device that a training computes on. Its methods are those of one in the host's memory that books nothing.
 
     Attributes:
-        index: number of the device.
         kind: "logical" for a part of this machine's CPU, else torch's name of the kind of device.
         torch_device: torch's device of its tensors.
         remote: whether it has memory of its own, to which operands must be sent.

@@ -87,8 +87,6 @@ class CheckpointFile:
     """The file of a run's checkpoint, and the facts about the run that each checkpoint has.
 
     Attributes:
-        path: path of the file.
-        version: version of the model.
         threads: numbers of threads that the run has had, oldest first.
     """
 

@@ -315,11 +315,7 @@ def taken_gradients(model: Model) -> Gradients:
 
 
 def add_in_order(model: Model, gradients: Iterable[Gradients]) -> None:
-    """Adds the gradients of successive batches to a model's, ((g0 + g1) + g2) + ...: the same bits as of one model.
-
-    Args:
-        model: the model whose parameters and rows of nodes receive the sum.
-    """
+    """Adds the gradients of successive batches to a model's, ((g0 + g1) + g2) + ...: the same bits as of one model."""
     parameters, nodes = list(model.parameters()), node_rows(model)
     for of_batch in gradients:
         for parameter, gradient in zip(parameters, of_batch.parameters, strict=True):

@@ -44,7 +44,6 @@ class Loop:
     Args:
         run: the run; its ledger, filled by the executor, is saved and restored here, and its model is trained in place. Each of several
             ranks has a loop, and the first one writes checkpoints.
-        checkpoints: the file of the checkpoint, and its facts about the run.
         evaluate: returns the validation score of the present model; None if the graph has no validation nodes.
         lines: prints a line about each epoch; its `progress` shows them.
 

@@ -60,7 +60,6 @@ class Lane:
     """Collective calls that one thread of every rank makes in the same order.
 
     Args:
-        rank, world: number of this process, and number of processes.
         group: the process group, which ends with the training; None for one process alone.
         model: the modelled network, None for the real one.
 

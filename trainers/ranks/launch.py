@@ -94,7 +94,6 @@ def run_ranks(
     """Runs a command once per rank until all have ended.
 
     Args:
-        command: program and arguments of a rank.
         order: the order that each rank reads from its standard input as JSON.
         tell: receives every line that the first rank writes to its standard error.
         gpus: number of GPUs that each rank sees, if there are as many.
@@ -137,9 +136,7 @@ class RankProcess(Child):
     """The process of a rank on this machine, in the process group of its launcher: a kill of the group ends the ranks, too.
 
     Args:
-        command: program and arguments.
         order: the text of its standard input.
-        variables: additional environment variables.
         listener: the socket at which the ranks meet, for the first of several; None for others.
         hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
 
@@ -224,7 +221,6 @@ class Rank(ABC):
 
         Args:
             stream: `OUT` or `ERR`.
-            text: the line, without its end.
         """
         if stream == ERR:
             self.last.append(text)

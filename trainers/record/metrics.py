@@ -33,8 +33,6 @@ class Label:
     """The training that the numbers belong to.
 
     Attributes:
-        home: the home folder.
-        pipeline, name: the pipeline and the name of the table.
         seed, version: seed and version of the model.
         recipe: its recipe, plain values by name.
     """

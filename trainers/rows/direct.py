@@ -56,7 +56,6 @@ class DirectTables:
         """Writes row rows[i] of a table to row i of out, in the stored type, and books the reads.
 
         Args:
-            number: place of the table in the list.
             rows: ids[n], rows of the table.
             out: stored dtype[n, F], in C order.
             ledger: receives requests and bytes.

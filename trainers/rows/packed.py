@@ -33,7 +33,6 @@ class PackedRows(FeatureSource):
 
     Args:
         chunks: the artifact of packed chunks, with its cache plan.
-        device: the device that holds the device image.
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
 
     Attributes:

@@ -353,7 +353,6 @@ class LinkedSource(FeatureSource):
 
     Args:
         source: the source of rows; the link carries the bytes that it books as moved from host to device.
-        link: the link, shared by all users of the source.
     """
 
     def __init__(self, source: FeatureSource, link: Link):

@@ -41,7 +41,6 @@ def open_run(
     Args:
         inputs, reads: role -> artifact: those that decide the weights, and those that only change how the training runs.
         semantic, execution: the recipe, with the number of threads in place of "auto", and how it is carried out.
-        ranks: this process among those that share the training.
 
     Raises:
         InputError: the graph has no training nodes, an artifact does not fit, or the model cannot be trained on them.

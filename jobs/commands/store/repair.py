@@ -50,8 +50,6 @@ def agreed(garbage: Garbage, where: str, *, yes: bool, dry_run: bool, there: str
 
     Args:
         where: the place, and what stays in it, in words.
-        yes: do not ask.
-        dry_run: only show.
         there: the last word about something that was not removed.
 
     Returns:

@@ -104,7 +104,6 @@ def _transposed(block: Block, source: Tensor, num_src: int, dst: Tensor) -> dict
     """Returns the arrays of a transpose, as `block` keeps its own.
 
     Args:
-        block: the block whose kind of arrays is made.
         source, dst: i64[edges], the ends of each edge.
     """
     order = torch.argsort(source, stable=True)

@@ -64,7 +64,6 @@ class SageLayer(SumLayer):
         Args:
             grad: float[num_dst, out_width], the gradient of the map's result.
             h_dst: float[num_dst, in_width], the own rows.
-            needed: whether theirs is needed.
         """
         add_gradient(self.own.weight, grad.T @ h_dst)
         add_gradient(self.own.bias, grad.sum(0))

@@ -36,7 +36,6 @@ class ClusterRank(Rank):
     """A rank beside its supervisor on a node.
 
     Args:
-        bundle: its resources.
         home, mark: as for `Supervisor`.
 
     Attributes:
@@ -158,7 +157,6 @@ class Events:
 
     Args:
         ray: the module `ray`.
-        ranks: the ranks, all started.
     """
 
     def __init__(self, ray: Any, ranks: Sequence[ClusterRank]):

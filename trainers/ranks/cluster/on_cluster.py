@@ -73,8 +73,6 @@ class ClusterOrder:
         on: text of the cluster's address.
         home: path of the home.
         arguments: arguments of Python for each rank.
-        order: the order that each rank reads.
-        demand: the ranks.
     """
 
     on: str

@@ -75,7 +75,6 @@ class RankPlace:
     """The place of one rank.
 
     Attributes:
-        node: its node.
         strategy: Ray's scheduling strategy for its actor.
         local_rank, local_world: its number among the ranks of the node, and their number.
     """

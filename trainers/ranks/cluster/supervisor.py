@@ -71,7 +71,6 @@ class Supervisor:
 
         Args:
             order: the order that it reads; its home is replaced by the home on this node.
-            variables: additional environment variables.
 
         Raises:
             InputError: this node does not see the home.

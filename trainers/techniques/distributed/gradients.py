@@ -32,7 +32,6 @@ class Member(NamedTuple):
     Attributes:
         position: position of the batch in its epoch.
         loss_sum: sum of the losses of its seeds.
-        gradients: its gradients.
     """
 
     position: int

@@ -134,7 +134,6 @@ class PartInputs(SourceRows):
 
     Args:
         features: this rank's rows and the exchange.
-        nodes: this rank's nodes.
         dtype: type of the rows that are returned.
     """
 
@@ -152,12 +151,7 @@ class PartInputs(SourceRows):
 
 
 class SharedRows:
-    """Rows of all nodes, each at the rank that computed it; collective.
-
-    Args:
-        rows: the rows of this rank's nodes.
-        nodes: this rank's nodes.
-    """
+    """Rows of all nodes, each at the rank that computed it; collective."""
 
     def __init__(self, rows: Rows, nodes: PartNodes):
         self.rows, self.nodes, self.width, self.dtype = rows, nodes, rows.width, rows.dtype

@@ -105,9 +105,6 @@ class ShardArrays(OwnRows):
 class ShardFiles(OwnRows):
     """Shards that are read past the page cache, a batch's rows into a buffer of the reading thread.
 
-    Args:
-        stride: rows between the first numbers of neighbouring shards.
-
     Raises:
         InputError: a shard is damaged, or its file system allows no direct reads.
     """
@@ -149,7 +146,6 @@ def open_own_rows(tables: Sequence[FeatureTable], stride: int, where: str, ranks
     """Opens the shards of a rank in the way of the key `features`; all ranks call it.
 
     Args:
-        stride: rows between the first numbers of neighbouring shards.
         where: "memory", "mapped", "direct", or "auto": mapped if the shards of all ranks of this machine take at most half of the memory
             that is free, which leaves the rest to their runs, else direct.
 

@@ -313,7 +313,6 @@ def _all_slots(row_of: Array, owned: Ownership, stride: int) -> Array:
 
     Args:
         row_of: i32[N], row of each node in the shard of its part, -1 without features.
-        stride: rows between the first numbers of neighbouring shards.
     """
     slots, share = np.empty(len(row_of), np.int32), owned.num_parts // owned.world
     for low, high in node_ranges(len(slots)):

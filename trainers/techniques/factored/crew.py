@@ -1,8 +1,8 @@
 """The roles of a run: how many devices sample and train, on which devices, and whether a sampler should switch.
 
-On accelerators trainers come first: trainer i is on device i. So the first device, which has the model and makes the updates, always trains.
-Samplers are on the devices behind; if none is left, on all of them. Roles that are more than the devices share them in rotation, as ranks
-do: a recipe that was written for two GPUs trains on one, with the same bits.
+On accelerators trainers come first: trainer i is on device i. So the first device, which has the model and makes the updates, always
+trains. Samplers are on the devices behind; if none is left, on all of them. Roles that are more than the devices share them in rotation, as
+ranks do: a recipe that was written for two GPUs trains on one, with the same bits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Accelerators:
     """The accelerators of a run by role.
 
     Args:
-        first: the run's own device.
         samplers: number of samplers that draw on a device; 0 if the CPU draws.
         most: most devices that the run takes; 0 for one per role.
         together: whether all trainers have to be on the first device.
@@ -103,9 +102,6 @@ PROBES = 4
 
 class Crew:
     """The roles of a run.
-
-    Args:
-        features: the source of rows, without a link.
 
     Attributes:
         executors: the roles: samplers and trainers, or devices that are shared in time.

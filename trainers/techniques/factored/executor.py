@@ -278,7 +278,6 @@ class OnlineVisits:
     """The number of batches that had each node among their inputs.
 
     Args:
-        devices: the run's device, and the other accelerators that draw.
         drawn_there: whether batches are trained on where a device draws them.
     """
 

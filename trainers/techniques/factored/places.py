@@ -106,11 +106,7 @@ def standby_place(device: Accelerator, features: FeatureSource, held: int) -> De
 
 
 def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
-    """Returns the place of a trainer: it holds the whole cache.
-
-    Args:
-        features: the source of rows, without a link.
-    """
+    """Returns the place of a trainer: it holds the whole cache."""
     first = run.features.device
     device = LogicalDevice(index, first.work_bytes, first.cache_bytes, link_gbps=run.execution.link_gbps)
     if isinstance(features, CachedSource | PackedRows):

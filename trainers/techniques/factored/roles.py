@@ -54,7 +54,6 @@ class Epoch:
     """The shared objects of the roles in one epoch.
 
     Attributes:
-        number: the training epoch.
         planned: position -> batch.
         queue, updates: the queue of batches, and the results and updates.
         changed: condition, notified of every change.
@@ -228,11 +227,7 @@ class SamplerRole:
 
 
 class TrainerRole:
-    """Takes batches from the queue and trains on them, while the rows of the next are extracted.
-
-    Args:
-        activity, extracting: the activities of its two threads.
-    """
+    """Takes batches from the queue and trains on them, while the rows of the next are extracted."""
 
     def __init__(self, activity: Activity, extracting: Activity, training: ReplicaTraining):
         self.activity, self.extracting, self.training = activity, extracting, training

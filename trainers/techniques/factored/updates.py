@@ -25,7 +25,6 @@ class Result(NamedTuple):
 
     Attributes:
         done: the finished batch.
-        gradients: its gradients.
         input_ids: ids[n], the nodes whose rows it read; on the device if the batch was drawn there.
         moved: the ledger of its preparation.
         norm_inputs: the input rows of each batch normalisation, in the order of the model's modules.

@@ -102,7 +102,6 @@ class FreshExecutor(WithHistory):
     """Trains on pruned batches, one after the other, and updates the history after each optimiser step.
 
     Args:
-        history: the history of the embeddings that batches leave out.
         probe: compares cached embeddings with authentic ones, or None.
     """
 
@@ -136,11 +135,7 @@ TO_HOST = Line("d2h", "output")
 
 
 class Probe:
-    """Compares cached embeddings at the end of an epoch.
-
-    Args:
-        arena: the history that holds them.
-    """
+    """Compares cached embeddings at the end of an epoch."""
 
     def __init__(self, run: Run, arena: History, count: int):
         self.run, self.arena, self.count = run, arena, count

@@ -77,7 +77,6 @@ class PrunedTraining(ReplicaTraining):
 
     Args:
         features: the source of the rows that the arena does not have.
-        history: the history, which all replicas share.
     """
 
     def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, history: SteppedHistory):

@@ -54,7 +54,6 @@ class _Shape(NamedTuple):
 
     Attributes:
         parts: number of parts, each with a device of its own.
-        nodes: nodes of each chunk.
         neighbours: in-edges of each node.
         scattered: whether the nodes of a chunk have no consecutive ids, so that their rows are copied.
     """

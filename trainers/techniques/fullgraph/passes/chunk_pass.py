@@ -41,10 +41,8 @@ class Passes:
     """What all passes of a training share.
 
     Attributes:
-        replicas: the model, on each device.
         walk, blocks: nodes of the steps and rows that they move, and their blocks.
         mover: the mover of rows between the places of the parts.
-        dtype: the key of the train table.
         hybrid: whether aggregates are cached if layers allow it.
         folder: folder of rows that do not fit into memory, None for memory.
         gradients: adds the gradients of all devices' and ranks' chunks; None for one process with one model.

@@ -9,9 +9,9 @@ is the same. If the update ends plainly, and its output lies where the device co
 is computed again; the bits are those of autograd. If it has parameters (attention) the whole layer is computed again. A layer that maps
 rows before it sums them has its map in a pass of its own (row_passes.py), and the chunks read mapped rows.
 
-A backward pass begins at a gradient that is given. For that, `tensor.backward(gradient)` of torch compares shapes by its symbolic shapes, and
-loads a library of algebra: 45 MiB and about a second, in each process of a full-graph training. So a pass begins at a number instead, whose
-gradient is the given one.
+A backward pass begins at a gradient that is given. For that, `tensor.backward(gradient)` of torch compares shapes by its symbolic shapes,
+and loads a library of algebra: 45 MiB and about a second, in each process of a full-graph training. So a pass begins at a number instead,
+whose gradient is the given one.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ class PassedRows:
     """The rows of a layer on the host, from its forward pass to its backward pass.
 
     Attributes:
-        index, layer: the layer.
-        inputs: the rows that it reads.
         apart: whether its map is a pass of its own.
         aggregates: its aggregates, if they are known, or cached by the forward pass.
         mapped: its mapped rows, as long as a pass reads them.
@@ -68,7 +66,6 @@ class LayerPass(ChunkPass[T]):
     """A pass of a layer.
 
     Attributes:
-        rows: the rows of the layer.
         random: the masks.
     """
 
@@ -318,11 +315,7 @@ def differentiated(
     """Adds the gradients of a function's parameters; returns those of its arguments.
 
     Args:
-        context: the context of the forward pass.
-        function: makes output rows from other rows and from own ones.
         rows, own: its arguments; no columns stand for own rows that nothing reads.
-        above: gradient of its output.
-        needed: whether the gradients of rows and own are needed.
     """
     with torch.enable_grad():
         with context:
@@ -357,11 +350,7 @@ class _Given(torch.autograd.Function):
 
 
 def backward_from(out: Tensor, gradient: Tensor) -> None:
-    """Adds the gradients of all that a tensor was made of, as `out.backward(gradient)` does, to the bit.
-
-    Args:
-        gradient: gradient of its shape and type.
-    """
+    """Adds the gradients of all that a tensor was made of, as `out.backward(gradient)` does, to the bit."""
     assert out.shape == gradient.shape and out.dtype == gradient.dtype, "a gradient is of another tensor"
     number: Any = _Given.apply(out, gradient)
     number.backward()

@@ -48,7 +48,6 @@ class Replicas:
 
     Args:
         model: the model, on the first device; it has no buffers.
-        places: the places of this process's parts.
 
     Attributes:
         devices: the distinct devices.

@@ -45,7 +45,6 @@ class InputRows(HostRows):
     """The features of nodes, with dropout and projection on the device.
 
     Args:
-        replicas: the model with the row-wise beginning, on each device.
         dtype: NumPy's name of the type of gathered rows.
 
     If ranks share the parts, each reads the rows of any node from the table.

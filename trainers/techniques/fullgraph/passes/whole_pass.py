@@ -38,8 +38,6 @@ class WholePass:
     """Computes the gradients of a model's parameters, and the loss, over all training nodes.
 
     Args:
-        passes: what the passes share.
-        inputs: the input rows of the first layer.
         labels: i32[N], labels of all nodes.
         train_ids: ids[n], the training nodes.
         loss: sums the losses of nodes; its tensors are on the first device.
@@ -148,7 +146,6 @@ class WholePass:
         """Returns the first layer's aggregates of the features for all nodes.
 
         Args:
-            ledger: receives what moves for them.
             random: the masks of any step; an aggregate that stays the same draws none.
         """
         self.inputs.random = random

@@ -33,7 +33,6 @@ def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> N
 
     Args:
         settings: `[train.fullgraph]`.
-        way: the way in which passes are carried out.
 
     Raises:
         InputError: it does not fit; the message names a number of chunks that fits, if there is one.

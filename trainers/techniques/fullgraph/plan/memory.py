@@ -130,7 +130,6 @@ def device_bytes(
 
     Args:
         in_width, num_classes: columns of the features and of the logits.
-        chunk: counts of the largest chunk.
         kept_first: whether the aggregates of the first layer are kept, so that it fills no buffer.
     """
     value = item_bytes(config)

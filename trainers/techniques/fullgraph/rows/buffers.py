@@ -42,7 +42,6 @@ class Mover:
     """Moves rows, and records every transfer.
 
     Args:
-        places: the places of this rank's parts.
         peer_gbps: speed at which each logical device receives rows of the others, in GB/s; None for the machine's own speed.
         overlap: whether rows move while a device computes, if that has a link to the host.
         lane: the lane of the thread that trains, for rows of other ranks; None for one process.
@@ -132,7 +131,6 @@ class Mover:
         """Brings rows of other ranks into the buffers, and sends them those that they ask for.
 
         Args:
-            buffers: the buffers of this rank's parts.
             source: rows of the nodes of this rank, `KeptRows` if the others read some of them from the host.
             line: line of rows that come from a host, whichever rank's it is.
         """
@@ -218,7 +216,6 @@ class Mover:
         Args:
             sent: (rank, float[c, F]), ordered by rank.
             coming: the rows that come, ordered by rank, in the order in which that rank sends them.
-            buffers: the buffers, which have the columns and the type of all rows.
             line: tells kind, phase and layer.
         """
         lane, buffer = self.lane, next(iter(buffers.values()))

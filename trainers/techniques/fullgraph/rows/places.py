@@ -35,7 +35,6 @@ class Place:
 
     Attributes:
         part: i, number of the part.
-        device: its device.
         several: whether other devices compute as well, so that each books its own memory.
     """
 

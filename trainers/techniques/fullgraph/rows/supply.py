@@ -104,7 +104,6 @@ class Supply:
 
     Attributes:
         mover, blocks: the loaders of rows and blocks.
-        place, step: the place of the part, and the step.
         ids: ids[v], the nodes that the pass computes; without any it needs no block.
     """
 
