@@ -74,8 +74,6 @@ def train_table(
     with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path, old = checkpoint_path(folder, version), _stored_model(store, version)
-            if resume:
-                take_newer(path, version)
             how = _checkpointed(_Asked(stage, config, inputs, version), execution, old, retrain, say)
             model = materialize(store, stage, config, how, inputs, progress, reads=reads, anew=retrain)
             _finish(model, path, ranks, keep=may_go_on(config))
@@ -107,6 +105,8 @@ def _checkpointed(
     The checkpoint of a finished model that is trained again is removed; one of an unfinished run that is not gone on from is told.
     """
     path = checkpoint_path(execution.checkpoints, training.version)
+    if execution.resume:
+        take_newer(path, training.version)
     if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
         remove_checkpoint(path)
     waits = path.exists() or (old is None and is_stored(path))

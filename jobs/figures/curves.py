@@ -43,7 +43,10 @@ def epoch_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
         for row in read_history(model)
     ]
     columns = {name: value for record in records for name, value in record.data.items()}
-    schema = dg.TableSchema([dg.TableColumn(name, _type(value)) for name, value in columns.items()])
+    kinds = {
+        name: {int: "int", float: "float", bool: "bool"}.get(type(value), "string") for name, value in columns.items()
+    }
+    schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in kinds.items()])
     rows = [dg.TableRecord({name: record.data.get(name) for name in columns}) for record in records[-MAX_ROWS:]]
     return {"epochs": dg.MetadataValue.table(records=rows, schema=schema)}
 
@@ -128,7 +131,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return rounded(value)
     return value if isinstance(value, int | str) or value is None else json.dumps(value)
-
-
-def _type(value: Any) -> str:
-    return {int: "int", float: "float", bool: "bool"}.get(type(value), "string")

@@ -80,13 +80,11 @@ def limits() -> Iterator[Finding]:
     for number, name, letter, least, cost in ULIMITS:
         limit = resource.getrlimit(number)[0]
         unbounded = limit == resource.RLIM_INFINITY
-        shown = "no limit" if unbounded else f"{limit:,} s" if letter == "t" else _shown_limit(limit, letter)
+        number_of = f"{limit:,}" if letter in "nu" else f"{limit:,} s" if letter == "t" else format_bytes(limit)
         remedy = f"ulimit -{letter} unlimited, or as many as the administrator allows: {cost}"
-        yield finding(LIMITS, name, unbounded or limit >= least, shown, remedy, otherwise=NOTE)
-
-
-def _shown_limit(limit: int, letter: str) -> str:
-    return f"{limit:,}" if letter in "nu" else format_bytes(limit)
+        yield finding(
+            LIMITS, name, unbounded or limit >= least, "no limit" if unbounded else number_of, remedy, otherwise=NOTE
+        )
 
 
 def locks(home: Path) -> Iterator[Finding]:

@@ -290,13 +290,12 @@ class OnlineVisits:
     def _at(self, where: torch.device) -> Tensor:
         """Returns i32[N], the counts of batches that are on a device or on the host."""
         if where not in self._counts:
-            shape, dtype = (self._num_nodes,), torch.int32
-            memory = torch.empty(shape, dtype=dtype) if where == HOST else self._alloc(where, shape, dtype)
+            made: Any = (self._num_nodes,), torch.int32
+            memory = (
+                torch.empty(made[0], dtype=made[1]) if where == HOST else self._devices[where].alloc(*made, "visits")
+            )
             self._counts[where] = memory.zero_()
         return self._counts[where]
-
-    def _alloc(self, where: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return self._devices[where].alloc(shape, dtype, "visits")
 
     def add(self, input_ids: Any) -> None:
         """Counts a batch by ids[n], the nodes of its input rows, which are where the batch is trained on."""

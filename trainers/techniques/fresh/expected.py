@@ -85,10 +85,6 @@ def expected_history(case: Case) -> ExpectedHistory:
     return case.shared["history"]
 
 
-def _num_parts(case: Case) -> int:
-    return case.plan.num_parts if isinstance(case.plan, PartPlan) else 1
-
-
 class _Sums:
     """Sums over pruned batches."""
 
@@ -127,7 +123,7 @@ class _Sums:
 
 
 def _expected(case: Case) -> ExpectedHistory:
-    drawn, train, parts = case.drawn, case.semantic.train, _num_parts(case)
+    drawn, train, parts = case.drawn, case.semantic.train, case.plan.num_parts if isinstance(case.plan, PartPlan) else 1
     assert drawn is not None
     by_part: dict[int, list[int]] = {}
     for i, step in enumerate(drawn.steps):

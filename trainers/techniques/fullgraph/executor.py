@@ -45,7 +45,6 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.batches.send import LABELS, send_blocks
-from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.gathered import EVALUATION
@@ -150,14 +149,11 @@ class OneStep(Executor):
             first = index == 0 and model.projection is None
             if first and keeps_first(run.semantic.train, model):
                 continue  # its aggregates are known, and nothing below it needs a gradient
-            columns = run.features.table.width if first else self._width_below(model, index)
+            below = run.semantic.train.hidden if index or model.projection is None else model.projection.width
+            columns = run.features.table.width if first else below
             apart = maps_apart(layer, columns)
             again = not (run.semantic.train.settings.hybrid and splits(layer, apart))
             yield int(layer.projected_width if apart else columns), again, first and not apart  # pyright: ignore
-
-    def _width_below(self, model: LayeredModel, index: int) -> int:
-        """Returns the columns of the rows that a layer behind the features reads."""
-        return self.run.semantic.train.hidden if index or model.projection is None else model.projection.width
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields the one `Done` of an epoch; an error ends this process if there are others (trainers/ranks/leave.py)."""
@@ -235,7 +231,8 @@ class FullGraph(OneStep):
                 bounds.enter_context(device.active())
             yield from super().steps(epoch, start)
         if others:
-            self.record = {**self.record, "devices": [_facts(device) for device in self.replicas.devices]}
+            held = [{"device": str(each.torch_device), "peak_bytes": dict(each.peak)} for each in self.replicas.devices]
+            self.record = {**self.record, "devices": held}
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Walks over the chunks of all layers and back; the first call keeps the first layer's aggregates, if they stay the same."""
@@ -330,11 +327,6 @@ class Uncut(OneStep):
                 self.x = self.x[:, :0].clone()  # frees the features, which nothing reads any more
         blocks = (self.block,) * len(self.model.layers)
         return widened(self.model(blocks, self.x, random, summed=self.summed))
-
-
-def _facts(device: Device) -> dict[str, Any]:
-    """Returns the name of a device, and the most bytes that it held."""
-    return {"device": str(device.torch_device), "peak_bytes": dict(device.peak)}
 
 
 def keeps_first(train: TrainConfig, model: Model) -> bool:

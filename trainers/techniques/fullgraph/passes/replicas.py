@@ -168,19 +168,17 @@ class ChunkGradients:
         made, self._made, losses = self._made, {}, losses or {}
         order = sorted(made, reverse=down)
         add_in_order(self.model, (self._here(made.pop(part)) for part in order))
-        return [self._loss_here(losses[part]) for part in order if part in losses]
+        found = [losses[part] for part in order if part in losses]
+        return [each if isinstance(each, float) else self._on_first(each, LOSS_OF_DEVICES) for each in found]
 
     def _here(self, found: Gradients) -> Gradients:
         """Returns the gradients of a chunk on the first device."""
-
-        def here(tensor: Tensor) -> Tensor:
-            return self.device.from_peer(tensor, OF_DEVICES, self.ledger)
-
+        here = self._on_first
         parameters = [None if each is None else here(each) for each in found.parameters]
         return Gradients(parameters, [RowGradient(here(each.rows), here(each.values)) for each in found.rows])
 
-    def _loss_here(self, loss: float | Tensor) -> float | Tensor:
-        return self.device.from_peer(loss, LOSS_OF_DEVICES, self.ledger) if isinstance(loss, Tensor) else loss
+    def _on_first(self, tensor: Tensor, line: Line = OF_DEVICES) -> Tensor:
+        return self.device.from_peer(tensor, line, self.ledger)
 
 
 class RankGradients(ChunkGradients):
