@@ -158,15 +158,13 @@ class Device(Protocol):
         return list(arrays)
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a tensor in the device's memory, and books the transfer."""
+        """Returns a tensor of the host or of another device in the device's memory, and books the transfer; devices that share the host's
+        memory copy nothing.
+        """
         return tensor
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a tensor in the host's memory, and books the transfer."""
-        return tensor
-
-    def from_peer(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a copy of another device's tensor on this one, and books its bytes; devices that share the host's memory copy nothing."""
         return tensor
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:

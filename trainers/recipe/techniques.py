@@ -134,6 +134,17 @@ def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
     return Technique(name=name, module=place, costs=f"{place}_costs:COSTS", **more)
 
 
+_FRESH: dict[str, Any] = {
+    "needs": ("sampling",),
+    "inputs": ("hotness",),
+    "reads": ("budgets", "samples", "cache_plan", "packed_chunks"),
+    "asks": {"hotness": {"layers": "inputs"}},
+    "on_device": True,
+    "halves": True,
+    "approximate": True,
+}
+"""What the techniques with a history of embeddings have in common."""
+
 TECHNIQUES: dict[str, Technique] = {
     row.name: row
     for row in (
@@ -159,27 +170,8 @@ TECHNIQUES: dict[str, Technique] = {
             on_device=True,
             roles=True,
         ),
-        _row(
-            "fresh",
-            needs=("sampling",),
-            inputs=("hotness",),
-            reads=("budgets", "samples", "cache_plan", "packed_chunks"),
-            asks={"hotness": {"layers": "inputs"}},
-            on_device=True,
-            halves=True,
-            approximate=True,
-        ),
-        _row(
-            "fresh-factored",
-            needs=("sampling",),
-            inputs=("hotness",),
-            reads=("budgets", "samples", "cache_plan", "packed_chunks"),
-            asks={"hotness": {"layers": "inputs"}},
-            on_device=True,
-            halves=True,
-            roles=True,
-            approximate=True,
-        ),
+        _row("fresh", **_FRESH),
+        _row("fresh-factored", roles=True, **_FRESH),
         _row(
             "fullgraph",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
@@ -203,15 +195,14 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "fresh-distributed",
-            needs=("sampling", "partitions"),
-            inputs=("partitions", "hotness"),
-            reads=("shards", "budgets"),
-            asks={"hotness": {"layers": "inputs"}},
-            on_device=True,
-            data="graphmill.trainers.techniques.distributed.open_parts:open_data",
-            by_parts=True,
-            halves=True,
-            approximate=True,
+            **_FRESH
+            | {
+                "needs": ("sampling", "partitions"),
+                "inputs": ("partitions", "hotness"),
+                "reads": ("shards", "budgets"),
+                "data": "graphmill.trainers.techniques.distributed.open_parts:open_data",
+                "by_parts": True,
+            },
         ),
     )
 }

@@ -344,7 +344,7 @@ def copied_rows(rows: torch.Tensor, device: Device) -> torch.Tensor:
     step = max(1, COPIED_BYTES // max(1, rows[:1].numel() * rows.element_size()))
     with device.preparing():  # at its end the rows are there, for every stream
         for low in range(0, len(rows), step):
-            copy[low : low + step].copy_(device.from_peer(rows[low : low + step], D2D, device.traffic))
+            copy[low : low + step].copy_(device.send_tensor(rows[low : low + step], D2D, device.traffic))
     return copy
 
 

@@ -73,7 +73,7 @@ class Replica:
         self.model, loss = _without_weights(run.model, device), run.loss
         self._buffers: Sequence[Tensor] = ()
         if self._apart and loss.class_weights is not None:
-            weights = device.from_peer(loss.class_weights, PARAMETERS, device.traffic)
+            weights = device.send_tensor(loss.class_weights, PARAMETERS, device.traffic)
             loss = replace(loss, class_weights=weights)
         self._gradient = BatchGradient(self.model, run.semantic.seed, loss, run.semantic.train.dtype)
         self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
@@ -100,11 +100,11 @@ class Replica:
         """Returns tensors of the model's device on the replica's."""
         if not self._apart:
             return tensors
-        return [self.device.from_peer(tensor, line, self.device.traffic) for tensor in tensors]
+        return [self.device.send_tensor(tensor, line, self.device.traffic) for tensor in tensors]
 
     def _sent(self, tensor: Tensor, line: Line) -> Tensor:
         """Returns a tensor of the replica's device on the model's."""
-        return self._home.from_peer(tensor, line, self._home.traffic) if self._apart else tensor
+        return self._home.send_tensor(tensor, line, self._home.traffic) if self._apart else tensor
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> tuple[Done, Gradients, Sequence[Tensor]]:
         """Returns the finished batch, its gradients and the rows that each batch normalisation read, all on the model's device.

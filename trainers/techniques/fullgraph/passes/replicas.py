@@ -81,10 +81,10 @@ class Replicas:
         rows = node_rows(self.model)
         for device, made in self._copies.values():
             for mine, theirs in zip(made.parameters(), self.model.parameters(), strict=True):
-                mine.data = device.from_peer(theirs.detach(), OF_COPIES, ledger)
+                mine.data = device.send_tensor(theirs.detach(), OF_COPIES, ledger)
             there = node_rows(made)
             if rows is not None and there is not None:
-                there.table.values = device.from_peer(rows.table.values, OF_COPIES, ledger)
+                there.table.values = device.send_tensor(rows.table.values, OF_COPIES, ledger)
                 there.table.trained = rows.table.trained
             made.train(training)
 
@@ -93,7 +93,7 @@ def loss_on(loss: Summed, device: Device) -> Summed:
     """Returns a loss whose class weights, if it has some, are on a device."""
     if not isinstance(loss, Loss) or loss.class_weights is None:
         return loss
-    return replace(loss, class_weights=device.from_peer(loss.class_weights, OF_COPIES, device.traffic))
+    return replace(loss, class_weights=device.send_tensor(loss.class_weights, OF_COPIES, device.traffic))
 
 
 def _empty_copy(model: LayeredModel, device: Device) -> LayeredModel:
@@ -178,7 +178,7 @@ class ChunkGradients:
         return Gradients(parameters, [RowGradient(here(each.rows), here(each.values)) for each in found.rows])
 
     def _on_first(self, tensor: Tensor, line: Line = OF_DEVICES) -> Tensor:
-        return self.device.from_peer(tensor, line, self.ledger)
+        return self.device.send_tensor(tensor, line, self.ledger)
 
 
 class RankGradients(ChunkGradients):

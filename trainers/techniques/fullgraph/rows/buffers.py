@@ -256,7 +256,7 @@ class Mover:
         device = self._place_of[part].device
         if rows.device.type == "cpu":
             return device.send_tensor(rows, IDS, device.traffic)
-        return device.from_peer(rows, IDS, Ledger())
+        return device.send_tensor(rows, IDS, Ledger())
 
     def flush(self, buffer: Tensor, incoming: Incoming, sums: KeptRows, line: Line, part: int, step: int) -> None:
         """Moves gradients out of a part's buffer and adds them to the host's (Algorithm 3, lines 7 to 9)."""

@@ -4,7 +4,7 @@ A step is cut where one device reads what another one writes: rows are loaded in
 gradients of all chunks are there before owners pull them (lines 6 and 10 of Algorithms 2 and 3 synchronise there, too). Between two cuts
 the parts of different devices are worked on at once, each device's on its own thread. Threads only launch: kernels and copies are queued on
 the device's stream of the training step, whichever thread launches them, so a device's own work needs no other order, and a copy from a
-peer waits for the streams of both (`Device.from_peer`).
+peer waits for the streams of both (`Device.send_tensor`).
 
 Parts of one device, and those of logical devices, which share the processor, are worked on by the calling thread, one after the other.
 
