@@ -1,9 +1,8 @@
-"""Whether batches are prepared ahead of the step, on threads of their own, or in turn with it; and the bounds of their queue."""
+"""The choice between batches that are prepared ahead of the step, on threads of their own, and in turn with it."""
 
 from __future__ import annotations
 
-from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.system.machine import memory_bytes, usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.config import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 
@@ -20,18 +19,3 @@ def prepared_in_turn(trainer: str, execution: TrainExecution) -> bool:
         return False
     drawn = execution.samples == "online" and execution.features in ("auto", "memory")
     return drawn and not execution.samplers and usable_cores() <= MOST_CORES_IN_TURN
-
-
-AUTO = "auto"
-AUTO_BYTES = 1 << 30
-"""Initial bytes of a queue of "auto"."""
-
-
-def queue_bounds(queue: str) -> tuple[int, int]:
-    """Returns (bytes of the queues of a run, bytes up to which they grow if a batch is larger) for the key `queue`.
-
-    A batch that is larger than the queue must be held for training anyway: so a size, or 1 GiB for "auto", is where the queue begins,
-    and it has room for two batches of any size, within half of the machine's memory.
-    """
-    first = AUTO_BYTES if queue == AUTO else parse_size(queue)
-    return first, max(first, memory_bytes() // 2)

@@ -46,7 +46,8 @@ from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.in_turn import prepared_in_turn, queue_bounds
+from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource, Features

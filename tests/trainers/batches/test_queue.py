@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from graphmill.trainers.batches.flow import Closed, OrderedByteQueue
 from graphmill.trainers.devices.protocol import OverBudget
-from graphmill.trainers.recipe.in_turn import queue_bounds
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
 
 
 def run_queue(sizes: list[int], workers: int, capacity: int) -> tuple[list[int], int]:
@@ -111,6 +111,6 @@ def test_a_queue_that_may_grow_has_room_for_two_of_the_largest_items() -> None:
 
 def test_a_queue_begins_with_its_size_and_auto_with_one_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
     for installed, most in ((1 << 40, 1 << 39), (1 << 20, 1 << 30)):
-        monkeypatch.setattr("graphmill.trainers.recipe.in_turn.memory_bytes", lambda n=installed: n)
+        monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.memory_bytes", lambda n=installed: n)
         assert queue_bounds("auto") == (1 << 30, most)
         assert queue_bounds("3MiB") == (3 << 20, max(3 << 20, installed // 2))

@@ -20,7 +20,8 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import BatchSizes, DrawnBatches
 from graphmill.trainers.recipe.costs.step import item_bytes, transposed_layers
-from graphmill.trainers.recipe.in_turn import prepared_in_turn, queue_bounds
+from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 
 
