@@ -10,8 +10,7 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.recipe.page import device_share
 from graphmill.trainers.record.checks import TIERS
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import STEP, WAIT
+from graphmill.trainers.record.ledger import STEP, WAIT, Ledger
 
 LINKS = {
     "disk": "disk",

@@ -21,8 +21,7 @@ from graphmill.kernels.types import Array, BatchKey, Block, Topology
 from graphmill.trainers.batches.send import LABELS, send_blocks
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 DATA_SUMS, DATA_MEANS = ("data gcn", "data sum"), ("data mean", "data mean with self")

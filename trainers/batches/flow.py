@@ -24,7 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.trainers.devices.protocol import OverBudget
-from graphmill.trainers.record.timeline import STEP, WAIT, Timeline
+from graphmill.trainers.record.ledger import STEP, WAIT, Timeline
 
 Item = TypeVar("Item")
 

@@ -39,8 +39,7 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.record.checks import conserved, ledger_numbers
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import STEP, Timeline
+from graphmill.trainers.record.ledger import STEP, Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource, linked
 
 if TYPE_CHECKING:

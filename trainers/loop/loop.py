@@ -30,8 +30,7 @@ from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.node_rows import RowAdam, node_rows
 from graphmill.trainers.models.optimiser import cut_gradients, make_optimiser
 from graphmill.trainers.record.epoch_lines import EpochLines
-from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP, Ledger, Line
 
 SAVING_SHARE = 20
 """An epoch whose work since the last checkpoint took less than this many times as long as writing that one leaves no checkpoint."""

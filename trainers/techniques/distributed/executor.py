@@ -55,8 +55,7 @@ from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.ranks.group import PeerError
 from graphmill.trainers.ranks.tensors import open_tensor_lane
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
-from graphmill.trainers.record.ledger import Line
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP, Line
 from graphmill.trainers.techniques.distributed.batches import RankSource
 from graphmill.trainers.techniques.distributed.gradients import Member, Placed, add_gathered, exchange_rows
 from graphmill.trainers.techniques.distributed.sharded import ShardedSource

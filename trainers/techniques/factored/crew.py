@@ -23,7 +23,7 @@ from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.node_rows import node_rows
-from graphmill.trainers.record.timeline import TRAIN, Timeline
+from graphmill.trainers.record.ledger import TRAIN, Timeline
 from graphmill.trainers.rows.source import FeatureSource
 from graphmill.trainers.techniques.factored.places import DevicePlace, sampling_place, standby_place, training_place
 from graphmill.trainers.techniques.factored.replica import Replica, weights_of

@@ -56,14 +56,12 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.devices.torch_threads import prompt_turns
 from graphmill.trainers.loop.executor import Done, Executor, Run, add_in_order
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
-from graphmill.trainers.record.ledger import Line
-from graphmill.trainers.record.timeline import TRAIN
+from graphmill.trainers.record.ledger import TRAIN, Line
 from graphmill.trainers.rows.source import LinkedSource
 from graphmill.trainers.techniques.factored.crew import Crew
-from graphmill.trainers.techniques.factored.queue import GlobalQueue
+from graphmill.trainers.techniques.factored.queue import GlobalQueue, Result, Updates
 from graphmill.trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
 from graphmill.trainers.techniques.factored.roles import COPY, EXTRACT, LOAD, MARK, SAMPLE, Epoch, TrainerRole
-from graphmill.trainers.techniques.factored.updates import Result, Updates
 from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 from graphmill.trainers.techniques.openings import open_packed, planned_reads
 

@@ -34,13 +34,11 @@ from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.batches.send import fetch_blocks
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.models.layer import Between
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
+from graphmill.trainers.record.ledger import SYNCHRONISE, TRAIN, WAIT, Ledger
 from graphmill.trainers.rows.source import FeatureSource
 from graphmill.trainers.techniques.factored.places import TopologyParts
-from graphmill.trainers.techniques.factored.queue import GlobalQueue
+from graphmill.trainers.techniques.factored.queue import GlobalQueue, Result, Updates
 from graphmill.trainers.techniques.factored.replica import Replica, Weights
-from graphmill.trainers.techniques.factored.updates import Result, Updates
 from graphmill.trainers.techniques.factored.watch import Activity
 
 SAMPLE, MARK, COPY, EXTRACT = "sample", "mark", "copy", "extract"

@@ -41,8 +41,7 @@ from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import require_layers
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.record.checks import ledger_numbers
-from graphmill.trainers.record.ledger import Line
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP, Line
 from graphmill.trainers.rows.source import RowIds, linked
 from graphmill.trainers.techniques.fresh.batches import PrunedSource
 from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill, epoch_numbers

@@ -38,8 +38,7 @@ from graphmill.trainers.loop.executor import Done, Run
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.own import require_layers
 from graphmill.trainers.record.checks import ledger_numbers
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP, Ledger
 from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
 from graphmill.trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource

@@ -23,15 +23,14 @@ from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.devices.protocol import CACHE
 from graphmill.trainers.loop.executor import Executor, Run
 from graphmill.trainers.models.own import require_layers
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import SYNCHRONISE
+from graphmill.trainers.record.ledger import SYNCHRONISE, Ledger
 from graphmill.trainers.rows.source import FeatureSource
 from graphmill.trainers.techniques.factored.crew import Crew
 from graphmill.trainers.techniques.factored.executor import FactoredExecutor
 from graphmill.trainers.techniques.factored.places import DevicePlace
+from graphmill.trainers.techniques.factored.queue import Result
 from graphmill.trainers.techniques.factored.replica import Replica, require_replicable
 from graphmill.trainers.techniques.factored.roles import EXTRACT, BatchDrawer, Epoch, Ready, ReplicaTraining
-from graphmill.trainers.techniques.factored.updates import Result
 from graphmill.trainers.techniques.factored.watch import Activity
 from graphmill.trainers.techniques.fresh.batches import Pruner
 from graphmill.trainers.techniques.fresh.executor import Probe, WithHistory

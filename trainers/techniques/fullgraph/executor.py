@@ -57,20 +57,25 @@ from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import Lane, PeerError
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP
 from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
-from graphmill.trainers.techniques.fullgraph.plan.budget import require_memory
 from graphmill.trainers.techniques.fullgraph.plan.memory import KEPT_BLOCKS_SHARE, ROWS_SHARE, Way
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
-from graphmill.trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
+from graphmill.trainers.techniques.fullgraph.shares import (
+    open_lane,
+    open_places,
+    part_share,
+    require_memory,
+    rows_of_nodes,
+)
 
 
 def open_executor(run: Run) -> Executor:

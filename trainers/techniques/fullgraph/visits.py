@@ -26,8 +26,7 @@ from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.costs.course import Case
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes

@@ -24,13 +24,11 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import OwnLayers
 from graphmill.trainers.models.precision import computing, kept_dtype
-from graphmill.trainers.record.ledger import Line
-from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.record.ledger import COMPUTE, Line
 from graphmill.trainers.techniques.fullgraph.passes.replicas import ChunkGradients, Replicas
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows, Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk
-from graphmill.trainers.techniques.fullgraph.rows.places import Place
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, Supply, supplies_ahead
 
 T = TypeVar("T")

@@ -32,9 +32,8 @@ from graphmill.trainers.models.own import OwnLayers, seeded
 from graphmill.trainers.models.precision import BF16, widened
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows, Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Incoming
-from graphmill.trainers.techniques.fullgraph.rows.places import Place
 from graphmill.trainers.techniques.fullgraph.rows.supply import Supply
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"

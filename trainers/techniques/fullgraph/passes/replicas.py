@@ -36,7 +36,7 @@ from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.node_rows import RowGradient, RowTable, node_rows
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.techniques.fullgraph.rows.places import Place, devices_of
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import Place, devices_of
 
 OF_COPIES = Line("d2d", "parameter")
 Summed = Callable[[Tensor, Tensor], Tensor]

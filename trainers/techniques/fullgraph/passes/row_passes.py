@@ -26,8 +26,7 @@ from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.ops import add_gradient
 from graphmill.trainers.models.own import OwnLayers
 from graphmill.trainers.models.precision import BF16, widened
-from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.record.ledger import COMPUTE, Ledger, Line
 from graphmill.trainers.rows.source import H2D, RowIds, TableSource
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import PassedRows, backward_from

@@ -28,11 +28,16 @@ from graphmill.kernels.rows.move_rows import add_rows, place_rows, take_rows
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import Lane
-from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.record.timeline import STEP, Timeline
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import IDS, HostRows, KeptRows
+from graphmill.trainers.record.ledger import STEP, Ledger, Line, Timeline
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import (
+    IDS,
+    HostRows,
+    KeptRows,
+    Place,
+    PlaceThreads,
+    devices_of,
+)
 from graphmill.trainers.techniques.fullgraph.rows.lists import HOST, Crossing, Incoming, Trade
-from graphmill.trainers.techniques.fullgraph.rows.places import Place, PlaceThreads, devices_of
 
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
 """(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""

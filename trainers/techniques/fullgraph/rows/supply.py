@@ -31,9 +31,8 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Steps
-from graphmill.trainers.techniques.fullgraph.rows.places import Place
 
 LOADER = "loader"
 
