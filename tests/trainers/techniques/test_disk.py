@@ -314,11 +314,11 @@ def test_a_queue_makes_room_for_batches_that_are_larger(
     """Wide rows, or a large batch: a given size, and the default, are where the queue begins; it ends at half of the memory."""
     packed = build_packed(tmp_path / "packed")
     plain = content(train_packed(packed, tmp_path / "plain", trainer))
-    monkeypatch.setattr("graphmill.trainers.recipe.in_turn.AUTO_BYTES", 3000)
+    monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.AUTO_BYTES", 3000)
     small = content(train_packed(packed, tmp_path / "small", trainer))
     assert small["weights.safetensors"] == plain["weights.safetensors"]
     given = content(train_packed(packed, tmp_path / "given", trainer, queue="3000"))
     assert given["weights.safetensors"] == plain["weights.safetensors"]
-    monkeypatch.setattr("graphmill.trainers.recipe.in_turn.memory_bytes", lambda: 6000)
+    monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.memory_bytes", lambda: 6000)
     with pytest.raises(OverBudget, match="lower `batch_size` or `fanouts`"):
         train_packed(packed, tmp_path / "none", trainer, queue="3000")

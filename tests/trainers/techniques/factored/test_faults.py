@@ -59,7 +59,7 @@ def test_a_users_mistake_keeps_its_remedy(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_batch_that_fits_no_queue_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.trainers.recipe.in_turn.memory_bytes", lambda: 2000)
+    monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.memory_bytes", lambda: 2000)
     with pytest.raises(InputError, match=r"sampler \d failed.* in the queue asks for .*\n  remedy: lower `batch_size`"):
         train_small(
             tmp_path, trainer="factored", settings=FactoredSettings(samplers=2, trainers=2), epochs=1, queue="1kB"
