@@ -288,11 +288,12 @@ class OnlineVisits:
     def _at(self, where: torch.device) -> Tensor:
         """Returns i32[N], the counts of batches that are on a device or on the host."""
         if where not in self._counts:
-            made: Any = (self._num_nodes,), torch.int32
-            memory = (
-                torch.empty(made[0], dtype=made[1]) if where == HOST else self._devices[where].alloc(*made, "visits")
+            shape = (self._num_nodes,)
+            device = self._devices.get(where)  # none of the host
+            made = (
+                torch.empty(shape, dtype=torch.int32) if device is None else device.alloc(shape, torch.int32, "visits")
             )
-            self._counts[where] = memory.zero_()
+            self._counts[where] = made.zero_()
         return self._counts[where]
 
     def add(self, input_ids: Any) -> None:
