@@ -169,7 +169,7 @@ class ChunkGradients:
         order = sorted(made, reverse=down)
         add_in_order(self.model, (self._here(made.pop(part)) for part in order))
         found = [losses[part] for part in order if part in losses]
-        return [each if isinstance(each, float) else self._on_first(each, LOSS_OF_DEVICES) for each in found]
+        return [self._on_first(each, LOSS_OF_DEVICES) if isinstance(each, Tensor) else each for each in found]
 
     def _here(self, found: Gradients) -> Gradients:
         """Returns the gradients of a chunk on the first device."""
