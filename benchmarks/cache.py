@@ -40,8 +40,7 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.linked import LinkedSource
-from graphmill.trainers.rows.source import FeatureSource, MappedSource
+from graphmill.trainers.rows.source import FeatureSource, LinkedSource, MappedSource
 from tests.graphs import OpenedGraph, build_graph
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}  # Graph500's corners

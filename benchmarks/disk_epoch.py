@@ -16,7 +16,7 @@ from graphmill.trainers.batches.batch import Batching
 from graphmill.trainers.batches.packed import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.devices.logical import LogicalDevice
-from graphmill.trainers.record.timeline import STEP, WAIT, Timeline
+from graphmill.trainers.record.ledger import STEP, WAIT, Timeline
 from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
 

@@ -42,7 +42,7 @@ from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Timeline
 from graphmill.trainers.rows.packed_loader import PackedLoader, loader_reading
 from graphmill.trainers.run import train_table
 

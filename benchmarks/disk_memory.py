@@ -27,9 +27,9 @@ from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Timeline
 from graphmill.trainers.rows.source import MappedSource
-from graphmill.trainers.training.probe_step import simulated_peak
+from graphmill.trainers.training.open_rows import simulated_peak
 
 QUEUE_BYTES, STEPS, POLL_SECONDS = 512 << 20, 8, 0.005
 

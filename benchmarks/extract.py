@@ -47,8 +47,7 @@ from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource
 from graphmill.trainers.rows.direct import DirectSource
-from graphmill.trainers.rows.linked import LinkedSource
-from graphmill.trainers.rows.source import FeatureSource, MemorySource, RowIds
+from graphmill.trainers.rows.source import FeatureSource, LinkedSource, MemorySource, RowIds
 from tests.graphs import build_graph
 
 GRAPHS: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ import random
 import statistics
 from typing import Any
 
-from graphmill.trainers.techniques.factored.simulator.allocation import search
+from graphmill.trainers.techniques.factored.simulator.simulate import search
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 

@@ -46,7 +46,7 @@ from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
-from graphmill.trainers.record.timeline import WAIT
+from graphmill.trainers.record.ledger import WAIT
 from graphmill.trainers.techniques.fresh.settings import FreshSettings
 from graphmill.trainers.training.training import RunExecution, Training
 from tests.graphs import GraphArtifacts, build_graph

@@ -43,16 +43,15 @@ from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Mode, walk
-from graphmill.trainers.techniques.fullgraph.rows.places import Place
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks
 
 THREADS, WIDTH, HIDDEN, CLASSES = 2, 128, 128, 16

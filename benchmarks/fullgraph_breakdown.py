@@ -30,7 +30,7 @@ from benchmarks.whole_graphs import rmat
 from graphmill.assets.figures.style import BLUE, CYAN, GREY, PURPLE, YELLOW
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.plots import stacked
-from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.record.ledger import COMPUTE
 from graphmill.trainers.techniques.fullgraph.rows.lists import Mode
 
 DEPTHS = (2, 4, 8)

@@ -43,7 +43,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.sampling.sample_cuda import CudaSampler
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 from graphmill.trainers.batches.on_device import place_topology
-from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom

@@ -19,7 +19,7 @@ import numpy as np
 
 from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank, num_gpus
 from graphmill.kernels.types import Array
-from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.logical import open_device
 
 ROWS = 1 << 20
 """Most rows that the other process exports."""

@@ -30,10 +30,9 @@ from graphmill.assets.pipeline.file import MissingDataError, Pipeline, parse_pip
 from graphmill.assets.pipeline.rules import JOBS
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.operations.difference import PIPELINE_TAG
+from graphmill.jobs.operations.difference import PIPELINE_TAG, schedules_of
 from graphmill.jobs.operations.failures import failure_sensor
 from graphmill.jobs.operations.reload import reload_sensor
-from graphmill.jobs.operations.schedules import schedules_of
 from graphmill.jobs.operations.size import takes_memory
 from graphmill.jobs.runs.cancellation import CancelableProgress
 from graphmill.jobs.runs.children import ChildProcesses
@@ -152,9 +151,6 @@ def definitions_of(
     """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor.
 
     Args:
-        pipeline: the recipe.
-        around: the store and the listeners.
-        children: client that runs trainings.
         threads: number of threads that a stage may use, None for its default.
     """
     # The command that launched a run may name other machines than the file.

@@ -47,7 +47,7 @@ TRAININGS = (
     "graphmill.trainers.training.stage",
     "graphmill.trainers.loop.loop",
     "graphmill.trainers.training.open_rows",
-    "graphmill.trainers.training.probe_step",
+    "graphmill.trainers.training.open_rows",
     "graphmill.trainers.inference.evaluation",
     "graphmill.trainers.techniques.disk_costs",
     "graphmill.trainers.techniques.fresh_factored.costs",

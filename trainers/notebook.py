@@ -29,7 +29,7 @@ from graphmill.trainers.loop.executor import BatchExecutor
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.inputs import find_model_inputs, find_table_inputs
-from graphmill.trainers.rows.open import open_source
+from graphmill.trainers.rows.direct import open_source
 from graphmill.trainers.training.open_run import open_run
 
 
@@ -40,7 +40,6 @@ class Trained:
     Attributes:
         artifact: the model's artifact; `artifact.summary["numbers"]` has its scores.
         model: a torch module with the best weights, on the CPU.
-        semantic: its recipe.
         graph, features: the mapped graph and features that it predicts from.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
     """
@@ -78,8 +77,6 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     """Opens the trained model of a `[[train]]` table.
 
     Args:
-        store: the store of the model, the graph and the features.
-        pipeline, name: the pipeline and the name of the table.
         seed: seed of the table's model; None for the first.
 
     Raises:
@@ -110,10 +107,7 @@ def mini_batches(
     it.
 
     Args:
-        store: the store of the artifacts.
-        pipeline, name: the pipeline and the name of the table.
         epoch: training epoch, from 0.
-        start: position of the first batch in the epoch.
         seed: seed of the training; None for the table's first.
 
     Raises:

@@ -1,4 +1,10 @@
-"""Trains the models of a `[[train]]` table: one model artifact per seed, each built once and then reused."""
+"""Trains the models of a `[[train]]` table: one model artifact per seed, each built once and then reused.
+
+A training with more epochs than one that ended: it goes on from there, if its first epochs are the same to the bit.
+
+The checkpoint of a finished training stays until `graphmill gc`. Random decisions are keyed by epoch, so a recipe with more epochs begins
+with the same ones, unless its learning rate or its end depends on their number.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +22,12 @@ from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.remote.checkpoints import is_stored, remove_checkpoint
 from graphmill.assets.storage.store import Store
+from graphmill.trainers.loop.checkpoint import checkpoint_bytes, parse_checkpoint, write_checkpoint
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from graphmill.trainers.recipe.recipe import REUSED
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, take_newer
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, finished_epochs, take_newer
 from graphmill.trainers.record.epoch_lines import Lines
-from graphmill.trainers.training.longer import go_on, may_go_on
 from graphmill.trainers.training.stage import ModelStage
 from graphmill.trainers.training.training import RunExecution
 
@@ -47,7 +53,6 @@ def train_table(
     Args:
         store: the store of models; checkpoints are in `checkpoints/` beside it.
         inputs, reads: stage -> artifact: those that decide weights, and those that only change how the training runs.
-        table, sampling, seed: the recipe.
         resume, retrain, epoch_lines, asked_by: as in `Order` (trainers/recipe/order.py), and PIPELINE/TABLE for the record of the run.
         progress, report: show epochs, and a line about each model.
         ranks: this process among those that share the training; the first one writes the models and returns them.
@@ -69,8 +74,6 @@ def train_table(
     with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path, old = checkpoint_path(folder, version), _stored_model(store, version)
-            if resume:
-                take_newer(path, version)
             how = _checkpointed(_Asked(stage, config, inputs, version), execution, old, retrain, say)
             model = materialize(store, stage, config, how, inputs, progress, reads=reads, anew=retrain)
             _finish(model, path, ranks, keep=may_go_on(config))
@@ -102,6 +105,8 @@ def _checkpointed(
     The checkpoint of a finished model that is trained again is removed; one of an unfinished run that is not gone on from is told.
     """
     path = checkpoint_path(execution.checkpoints, training.version)
+    if execution.resume:
+        take_newer(path, training.version)
     if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
         remove_checkpoint(path)
     waits = path.exists() or (old is None and is_stored(path))
@@ -191,9 +196,7 @@ def _said(model: Artifact, old: _Earlier | None, seed: int, graph: Artifact) -> 
     """Yields the lines about a model: its origin, and each check that failed.
 
     Args:
-        model: the trained or found model.
         old: the model that was there before, None if there was none.
-        seed, graph: its seed and graph.
     """
     took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
     how = "reused" if model.reused else "trained"
@@ -217,3 +220,38 @@ def _compared(model: Artifact, old: _Earlier | None) -> str:
     if old.threads and old.threads != threads:
         why = f" on {old.threads} thread{'s' if old.threads > 1 else ''}, not {threads}"
     return f", with other weights than the same recipe gave before{why}"
+
+
+def may_go_on(config: ModelConfig) -> bool:
+    """Returns whether a finished training of a recipe is the beginning of the same one with more epochs."""
+    train = config.train
+    waits = train.patience or train.patience_epochs
+    # The last epoch is evaluated in any case: in the longer training it has to be one that is.
+    evaluated = bool(train.eval_every) and train.epochs % train.eval_every == 0
+    repeats = not train.own_settings.staleness
+    return train.lr_schedule == "constant" and not waits and evaluated and repeats
+
+
+def go_on(stage: ModelStage, config: ModelConfig, inputs: Mapping[str, Artifact], version: str, folder: Path) -> int:
+    """Writes the checkpoint of a training that goes on from the longest finished one of the same recipe with fewer epochs.
+
+    Returns:
+        The number of epochs that are done by it, 0 if there is none.
+
+    Raises:
+        InputError: the checkpoint is damaged.
+    """
+    known = {epochs for path in folder.glob("*.safetensors") if (epochs := finished_epochs(path)) is not None}
+    for epochs in sorted((each for each in known if each < config.train.epochs), reverse=True):
+        shorter = replace(config, train=replace(config.train, epochs=epochs))
+        if not may_go_on(shorter):
+            continue
+        earlier = stage_version(stage, shorter, inputs)
+        path = checkpoint_path(folder, earlier)
+        data = checkpoint_bytes(path)
+        if data is not None:
+            found = parse_checkpoint(data, path, earlier)
+            found.version, found.state.done = version, False
+            write_checkpoint(checkpoint_path(folder, version), found)
+            return epochs
+    return 0

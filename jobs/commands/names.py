@@ -21,7 +21,6 @@ def find_artifact(store: Store, name: str) -> Artifact:
     """Returns the artifact that a name means.
 
     Args:
-        store: the store with the artifact.
         name: a unique beginning of its version, alone or as STAGE/PREFIX; or PIPELINE/STEP, as in `cora/gcn` and `cora/graph`, where
             PIPELINE is a name or the path of a TOML file; PIPELINE/STEP/SEED for one of several seeds; PIPELINE/STEP/SPLIT and
             PIPELINE/STEP/SPLIT/SEED if the pipeline lists splits.
@@ -62,8 +61,6 @@ def artifact_of(store: Store, pipeline: Pipeline, step: str, called: str = "") -
     """Returns the artifact that a step of a pipeline asks for.
 
     Args:
-        store: the store with the artifact.
-        pipeline: the recipe.
         step: name of the step, with /SPLIT, /SEED or both if it asks for several artifacts.
         called: its name in messages; "" for PIPELINE/STEP.
 

@@ -52,7 +52,6 @@ def required_table(pipeline: Asked, more: str = "") -> tuple[Asked, str]:
     """Returns pipeline and table of PIPELINE/NAME.
 
     Args:
-        pipeline: the pipeline as the command names it.
         more: what the command line needs behind it, for the remedy.
 
     Raises:

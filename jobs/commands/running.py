@@ -105,8 +105,6 @@ def _grown(asked: Asked, loaded: Pipeline, name: str) -> list[str]:
     """Returns the name of a train table; of one that --set replaced by a table for each of several values, the names of those.
 
     Args:
-        asked: the pipeline as the command names it.
-        loaded: the pipeline with the keys that --set sets.
         name: the name that the command gives.
     """
     known = [table.name for table in loaded.train]

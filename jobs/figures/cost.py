@@ -10,8 +10,7 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.recipe.page import device_share
 from graphmill.trainers.record.checks import TIERS
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import STEP, WAIT
+from graphmill.trainers.record.ledger import STEP, WAIT, Ledger
 
 LINKS = {
     "disk": "disk",
@@ -25,11 +24,7 @@ LINKS = {
 
 
 def epoch_cost(model: Artifact) -> dict[str, dict[str, float]]:
-    """Returns the mean cost of the epochs that were run: `seconds` by phase, `rows` by tier and `bytes` by link.
-
-    Args:
-        model: a trained model.
-    """
+    """Returns the mean cost of the epochs that were run: `seconds` by phase, `rows` by tier and `bytes` by link."""
     ledger = read_ledger(model)
     epochs = max(1, model.summary["numbers"]["epochs_run"])
     counts = {row["name"]: row["n"] for row in ledger["counts"] if row["layer"] == 0}
@@ -92,7 +87,6 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
 
     Args:
         cost: result of `epoch_cost`.
-        name: name of the model, for the title.
     """
     from graphmill.assets.figures.style import LEVELS, LIGHT, PURPLE, YELLOW, new_figure, png
 

@@ -28,7 +28,6 @@ def curve_metadata(models: Sequence[Artifact], splits: Sequence[str] = ()) -> di
     """Returns the figure for the UI.
 
     Args:
-        models: the models of a train table.
         splits: the split of each model, if there are several.
     """
     names = [called(model, split) for model, split in zip(models, splits or [""] * len(models), strict=True)]
@@ -44,7 +43,10 @@ def epoch_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
         for row in read_history(model)
     ]
     columns = {name: value for record in records for name, value in record.data.items()}
-    schema = dg.TableSchema([dg.TableColumn(name, _type(value)) for name, value in columns.items()])
+    kinds = {
+        name: {int: "int", float: "float", bool: "bool"}.get(type(value), "string") for name, value in columns.items()
+    }
+    schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in kinds.items()])
     rows = [dg.TableRecord({name: record.data.get(name) for name in columns}) for record in records[-MAX_ROWS:]]
     return {"epochs": dg.MetadataValue.table(records=rows, schema=schema)}
 
@@ -67,7 +69,6 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
     Args:
         histories: rows of each model, as `read_history` returns them.
         names: names of the models, for the legend.
-        metric: name of the validation score.
     """
     from graphmill.assets.figures.style import grid, new_figure, png
 
@@ -130,7 +131,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return rounded(value)
     return value if isinstance(value, int | str) or value is None else json.dumps(value)
-
-
-def _type(value: Any) -> str:
-    return {int: "int", float: "float", bool: "bool"}.get(type(value), "string")

@@ -31,8 +31,6 @@ def pictures(
     """Returns title -> picture: learning curve, cost of an epoch and, if it was recorded, the time-line.
 
     Args:
-        instance: the history.
-        key: asset of the models.
         models: the models; cost and time-line are those of the last.
         splits: split of each model, "" without a list of splits.
     """

@@ -10,7 +10,7 @@ from zlib import crc32
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT, hidden_share, lanes
+from graphmill.trainers.record.ledger import COMPUTE, SYNCHRONISE, TRAIN, WAIT, hidden_share, lanes
 
 COLOURS = {
     # computing
@@ -52,7 +52,7 @@ def colour_of(word: str) -> str:
 
 
 def read_timeline(model: Artifact) -> Mapping[str, Any]:
-    """Returns the record that `graphmill.trainers.record.timeline.Timeline` kept.
+    """Returns the record that `graphmill.trainers.record.ledger.Timeline` kept.
 
     Raises:
         InputError: the artifact is not a model, or was trained without a record.

@@ -6,17 +6,27 @@ nothing, an edit that was undone asks for the old version again, and a failed st
 
 A run that failed is tried again, later each time: after 5 minutes, 10, 20, and so on up to 6 hours. Only runs that were started for the
 same difference count; a change of the recipe or the data, or a materialisation, makes it another difference.
+
+Of `[schedule]` in pipeline files, a pipeline with `cron` has the schedule `NAME__schedule`, one with `refresh = true` the sensor
+`NAME__refresh`. Both ask the question and start the same run, which builds the difference and nothing else. A tick that finds none starts
+no run and says so, so a schedule leaves no trace in the history if nothing changed. The daemon that `graphmill ui` starts runs the ticks,
+in the process that has loaded the definitions.
 """
+
+from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import time
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from graphmill.assets.definitions import DATA_TAG, HIDDEN, key_of
+from graphmill.assets.definitions import DATA_TAG, HIDDEN, Surroundings, group_of, key_of
+from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version
 from graphmill.assets.storage.names.version import canonical_json
 from graphmill.assets.storage.store import Store
@@ -62,10 +72,7 @@ def find_difference(
     """Returns the steps that a run would build or reuse differently from their last materialisation, in their order.
 
     Args:
-        instance: the history.
-        store: the store with the artifacts.
         steps: the steps that should be up to date.
-        versions: the present versions.
 
     Raises:
         InputError: raw content is missing or unreadable.
@@ -121,7 +128,6 @@ def decide(
     """Returns the run that makes up the difference, or the reason for none.
 
     Args:
-        instance, store: history and artifacts.
         steps: the steps of one pipeline that should be up to date.
         now: seconds since 1970.
         patient: wait after failed runs; a schedule does not, for its times are far apart.
@@ -197,7 +203,6 @@ class OneAsker:
         Args:
             answer: the answer of `decide`.
             asker: name of the schedule or sensor.
-            instance: the history.
             now: seconds since 1970, later than the look at the history that `answer` is based on.
         """
         if isinstance(answer, dg.SkipReason):
@@ -217,3 +222,55 @@ def _in_words(wanted: Sequence[WantedStep]) -> str:
     for each in wanted:
         whys.setdefault(each.why, []).append(each.step.name)
     return "; ".join(f"{', '.join(names)} {why}" for why, names in whys.items())
+
+
+REFRESH_SECONDS = 60
+"""Seconds between two looks of a refresh sensor. One look reads the small raw files again; digests of large ones are remembered."""
+
+
+def schedules_of(
+    pipeline: Pipeline, jobs: Mapping[str, Any], selections: Mapping[str, Sequence[Step]], around: Surroundings
+) -> tuple[list[dg.ScheduleDefinition], list[dg.SensorDefinition]]:
+    """Returns the schedule and the refresh sensor that a pipeline asks for.
+
+    Args:
+        jobs: selection -> asset job of the runs.
+        selections: selection -> steps of that job.
+    """
+    table = pipeline.schedule
+    if table is None:
+        return [], []
+    steps, one = list(selections[table.job]), OneAsker(pipeline.name)
+    schedule, refresh = (f"{group_of(pipeline.name)}__{kind}" for kind in ("schedule", "refresh"))
+
+    def tick(instance: dg.DagsterInstance, asker: str, *, patient: bool) -> dg.RunRequest | dg.SkipReason:
+        answer = decide(instance, around.store, steps, now=time(), patient=patient, priority=table.priority)
+        return one.let_through(answer, asker=asker, instance=instance, now=time())
+
+    does, says = f"Brings {table.job} of {pipeline.name} up to date", f"\n\nFrom [schedule] of {pipeline.path}."
+    schedules, sensors, status = [], [], "RUNNING" if table.enabled else "STOPPED"
+    if table.cron:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=schedule,
+                job=jobs[table.job],
+                cron_schedule=table.cron,
+                execution_timezone=table.timezone,
+                execution_fn=lambda context: tick(context.instance, schedule, patient=False),
+                default_status=dg.DefaultScheduleStatus[status],
+                description=f"{does}. A tick at which nothing has changed starts no run.{says}",
+            )
+        )
+    if table.refresh:
+        sensors.append(
+            dg.SensorDefinition(
+                name=refresh,
+                job=jobs[table.job],
+                evaluation_fn=lambda context: tick(context.instance, refresh, patient=True),
+                minimum_interval_seconds=REFRESH_SECONDS,
+                default_status=dg.DefaultSensorStatus[status],
+                description=f"{does} when its data or its file changed, when an artifact is missing, "
+                f"and again when a run failed.{says}",
+            )
+        )
+    return schedules, sensors

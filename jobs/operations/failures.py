@@ -29,12 +29,7 @@ LONGEST_TEXT = 4000
 
 
 def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefinition | None:
-    """Returns the sensor that reports failed runs, None if the pipeline names neither command nor webhook.
-
-    Args:
-        pipeline: the recipe.
-        jobs: the jobs whose runs count.
-    """
+    """Returns the sensor that reports failed runs, None if the pipeline names neither command nor webhook."""
     table = pipeline.schedule
     if table is None or not (table.on_failure or table.webhook):
         return None

@@ -45,7 +45,6 @@ def measured_rates(home: Path, found: dict[str, float] | None = None) -> dict[st
     """Measures the speeds, and keeps them in the home.
 
     Args:
-        home: the home.
         found: receives each speed as soon as it is measured; None for a dictionary of its own.
 
     Raises:

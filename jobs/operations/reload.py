@@ -37,7 +37,6 @@ def reload_sensor(
 
     Args:
         loaded: path -> content of the pipeline files of its own definitions.
-        read: function that reads the files as they are now.
         ask: function that gets the address of the web server and asks it to load the definitions again; None for `ask_later`.
     """
     before = dict(loaded)

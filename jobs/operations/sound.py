@@ -20,7 +20,6 @@ def require_sound(
     """Refuses train tables that cannot be trained as they are asked for.
 
     Args:
-        pipeline: the checked file.
         names: names of the train tables; all of them when empty.
         ranks: number of ranks that the command line names, 0 for the numbers of the tables.
         sizes: name of a table -> sizes of the graph that it trains on, with which users' models are made; None for made-up ones.

@@ -42,7 +42,7 @@ from graphmill.jobs.report.plots import (
     stacked,
 )
 from graphmill.jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of
-from graphmill.trainers.record.timeline import MOST_BATCHES, hidden_share, lanes
+from graphmill.trainers.record.ledger import MOST_BATCHES, hidden_share, lanes
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
 LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))

@@ -123,9 +123,8 @@ def plot(home: Path | None, pipeline: Asked, out: Path | None, terminal: bool) -
 def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
     from graphmill.jobs.commands.aligned import terminal_columns
     from graphmill.jobs.commands.results.leaderboard import ranked, stored_entries
-    from graphmill.jobs.report.plots import spans_decades
+    from graphmill.jobs.report.plots import curve_lines, spans_decades
     from graphmill.jobs.report.series import learning_curves
-    from graphmill.jobs.report.terminal import curve_lines
 
     entries = ranked(stored_entries(pipeline, home))
     width = terminal_columns() or TERMINAL_WIDTH

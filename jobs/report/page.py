@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,8 @@ def templates() -> Environment:
         keep_trailing_newline=True,
     )
     found.globals["long_cell"] = LONG_CELL
-    found.filters |= {"moment": _moment, "count": _count}
+    found.filters |= {"moment": lambda time: time.strftime("%Y-%m-%d %H:%M UTC"), "count": _count}
     return found
-
-
-def _moment(time: datetime) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _count(number: int, what: str) -> str:

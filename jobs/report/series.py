@@ -62,7 +62,6 @@ def learning_curves(entries: Sequence[Entry], value: Value, over: Axis) -> list[
     all their names. Over seconds, a model that a later process went on with is left out: the seconds before are not known.
 
     Args:
-        entries: the models, table by table.
         value: training loss, or validation score.
         over: numbers of epochs, or the seconds of training that they took, evaluations left out.
     """
@@ -171,7 +170,6 @@ def cached_shares(entries: Sequence[Entry], num_nodes: int) -> list[Series]:
 
     Args:
         entries: the models, table by table; a table's last model counts.
-        num_nodes: nodes of the graph.
     """
     found = []
     for entry in entries:

@@ -30,7 +30,6 @@ def interrupts_cancel(instance: dg.DagsterInstance, noticed: Callable[[], bool])
     """Makes SIGINT and SIGTERM cancellations of the runs that this process carries out while this is active.
 
     Args:
-        instance: the instance that carries them out.
         noticed: tells whether such a signal came, see `watched_interrupts`.
     """
     get = instance.get_run_by_id

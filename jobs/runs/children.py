@@ -63,7 +63,6 @@ class ChildProcesses(dg.PipesClient):
         """Runs the command from the root of the tree until it ends.
 
         Args:
-            context: context of the step.
             command: program and arguments.
             extras: plain values that the child reads from its Pipes context.
             env: more environment variables.

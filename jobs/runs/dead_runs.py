@@ -77,7 +77,6 @@ def process_lives(pid: int, seen: float, step_seen: float | None = None) -> bool
     """Tells whether the process that once had this id is still there.
 
     Args:
-        pid: id of the process.
         seen: time at which it had the id, in seconds since 1970.
         step_seen: the same in seconds since boot, None if unknown; it takes precedence over `seen`.
     """

@@ -191,7 +191,6 @@ def history_error(error: BaseException, home: str | os.PathLike[str]) -> History
 
     Args:
         error: the error that SQLAlchemy, a database driver or dagster-postgres raised, or Dagster about a row that it cannot read.
-        home: folder of the history.
     """
     found: BaseException | None = error
     while found is not None and type(found).__name__ not in UNUSABLE:
@@ -228,7 +227,6 @@ def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) ->
 
     Args:
         said: message of the driver.
-        home: folder of the history.
         server: whether the database is on a server.
     """
     # SQLAlchemy puts the statement and its values behind the driver's words.

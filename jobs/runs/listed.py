@@ -20,12 +20,7 @@ LOCATION, REPOSITORY = "graphmill", "__repository__"
 
 @contextmanager
 def listed_in_ui(instance: dg.DagsterInstance, job: str) -> Iterator[None]:
-    """Gives the runs that are created while this is active the origin of a job of the UI's code location.
-
-    Args:
-        instance: the instance that creates the runs.
-        job: name of the job.
-    """
+    """Gives the runs that are created while this is active the origin of a job of the UI's code location."""
     location = RegisteredCodeLocationOrigin(LOCATION)
     origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, REPOSITORY), job)
     create = instance.create_run_for_job

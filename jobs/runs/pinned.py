@@ -19,7 +19,6 @@ def pinned_files(read: Callable[[], Mapping[Path, bytes]], name: str = "") -> di
     """Returns path -> content of the pipeline files: read now on a first load, and as they were then on every later one.
 
     Args:
-        read: function that reads the files.
         name: a name for these files, where one code location reads several sets of them.
     """
     context, key = DefinitionsLoadContext.get(), f"{KEY}/{name}" if name else KEY

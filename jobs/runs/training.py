@@ -80,10 +80,7 @@ def training_asset(
     """Returns the asset that trains a table's models in a child process, unless the store has them all.
 
     Args:
-        step: the table's step.
         pipeline: the recipe; its text goes to the child, so a later edit changes nothing.
-        around: the store and the listeners.
-        children: client that runs the child.
     """
 
     def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:

@@ -24,9 +24,6 @@ class Machines:
     """Equal machines, and what each of them does in a second.
 
     Attributes:
-        count: number of machines.
-        cores: cores of each.
-        memory_bytes, disk_bytes: memory and disk of each.
         disk_rate: bytes that its disk reads or writes per second, in order.
         pages_rate: pages of 4 KiB that its disk reads per second, in any order.
         network_rate: bytes that it sends and receives per second, each way.
@@ -56,9 +53,7 @@ class ClusterWork:
     """A graph, and how it is trained.
 
     Attributes:
-        nodes, edges: numbers of nodes, and of stored edges.
         features, dtype: columns of the features, and type of the stored values.
-        classes: number of classes.
         train_share: share of the nodes that train, at most 0.8.
         fanouts, batch_size: neighbours per layer, and seeds of a batch.
         hidden, epochs: width of the layers between, and number of epochs.

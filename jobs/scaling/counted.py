@@ -65,7 +65,8 @@ def _counted(step: Step, store: Store, versions: Versions) -> CountedStep:
     between: dict[str, int] = {}
     by_formula: dict[str, int] = {}
     for artifact in artifacts:
-        for total, more in ((between, _between(artifact)), (by_formula, _by_formula(artifact, inputs))):
+        of_ranks = between_ranks(_ledger(artifact)) if artifact.stage == "model" else {}
+        for total, more in ((between, of_ranks), (by_formula, _by_formula(artifact, inputs))):
             for kind, num_bytes in more.items():
                 total[kind] = total.get(kind, 0) + num_bytes
     return CountedStep(
@@ -86,10 +87,6 @@ def _ranks(artifact: Artifact) -> int:
 
 def _ledger(artifact: Artifact) -> Mapping[str, Any]:
     return json.loads(artifact.file("ledger.json").read_text())
-
-
-def _between(artifact: Artifact) -> Mapping[str, int]:
-    return between_ranks(_ledger(artifact)) if artifact.stage == "model" else {}
 
 
 def _by_formula(artifact: Artifact, inputs: list[Artifact]) -> Mapping[str, int]:

@@ -37,7 +37,6 @@ class Breakage:
     """Something that does not fit.
 
     Attributes:
-        name: the step.
         stops: whether the step cannot run; else it runs for long.
         text: a sentence that says it with its numbers.
     """
@@ -53,7 +52,6 @@ class ClusterSimulation:
 
     Attributes:
         stages: costs of the stages, in the order of the pipeline, with samples by part if there are several machines.
-        trainers: costs of the trainings.
         limits: what breaks, in the order in which a run would meet it.
         chunks_per_part: chunks of a part for `fullgraph`.
     """

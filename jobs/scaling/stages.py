@@ -39,7 +39,6 @@ class StageCost:
     """What one stage takes.
 
     Attributes:
-        name: its step.
         machines: number of machines that build it.
         memory_bytes: anonymous memory of each at its peak.
         memory_at_most: whether that is a bound.
@@ -63,12 +62,7 @@ class StageCost:
 
 
 def needs_of(pipeline: Pipeline, machines: Machines, home: Path) -> list[StepNeed]:
-    """Returns the needs of all steps, as the machines would run them; nothing of them exists.
-
-    Args:
-        pipeline: the simulated pipeline.
-        home: an empty folder.
-    """
+    """Returns the needs of all steps, as the machines would run them; nothing of them exists."""
     store = Store(home)
     data = preprocessing_steps(pipeline, store.home)
     tables = {table.name: table for table in pipeline.train}
@@ -88,11 +82,7 @@ def stage_threads(machines: Machines) -> int:
 
 
 def stage_costs(found: Sequence[StepNeed], machines: Machines) -> list[StageCost]:
-    """Returns the costs of the stages among some steps, in order.
-
-    Args:
-        found: needs of all steps of the pipeline.
-    """
+    """Returns the costs of the stages among some steps, in order."""
     stored = {each.name: each.need.stored for each in found if each.need}
     return [_cost(each, each.need, stored, machines) for each in found if each.need and each.step.recipe.speed]
 

@@ -48,14 +48,12 @@ class TrainerCost:
     """What one training takes.
 
     Attributes:
-        name: its train table.
         machines: number of machines that share it.
         memory_bytes: anonymous memory of each at its peak, a bound.
         mapped_bytes: bytes of each that it reads in any order, through the page cache.
         disk_bytes: bytes of artifacts on the disk of each.
         network_bytes: kind -> bytes that all machines receive from each other in an epoch.
         seconds: what an epoch does -> seconds of each machine: cores, disk, exchange, gradients.
-        epochs: number of epochs.
     """
 
     name: str
@@ -79,7 +77,6 @@ class Setting:
     """One training on paper.
 
     Attributes:
-        step: its step, with its need.
         case: its recipe, the sizes of the graph and of a batch, and the number of machines that share it as ranks.
         stored: step -> bytes that it stores.
     """
@@ -124,7 +121,6 @@ class Setting:
         """Returns the pages that a machine reads in an epoch: of a topology that memory does not hold, and of rows.
 
         Args:
-            rows: number of rows.
             held_bytes: bytes of the table or shards that they are taken from; none is read if memory holds these beside all else.
         """
         left, batch = self.machines.memory_bytes - self.memory, self.case.batch
@@ -176,7 +172,6 @@ def trainer_costs(
     """Returns the costs of the trainings among some steps.
 
     Args:
-        found: needs of all steps of a pipeline.
         distinct: share of the input rows of a batch's bound that differ.
     """
     stored = {each.name: each.need.stored for each in found if each.need}

@@ -185,6 +185,6 @@ def test_a_thread_sees_the_devices_that_it_is_shown():
     assert second.work_bytes == 1 << 20 and second.traffic is not first.traffic
     ledger, line = Ledger(), Line("d2d", "feature")
     rows = torch.from_numpy(ROWS).to(first.torch_device, non_blocking=True)
-    assert first.from_peer(rows, line, ledger) is rows and ledger.moved_bytes("d2d") == 0
-    np.testing.assert_array_equal(second.from_peer(rows, line, ledger).cpu().numpy(), ROWS)
+    assert first.send_tensor(rows, line, ledger) is rows and ledger.moved_bytes("d2d") == 0
+    np.testing.assert_array_equal(second.send_tensor(rows, line, ledger).cpu().numpy(), ROWS)
     assert ledger.moved_bytes("d2d") == ROWS.nbytes

@@ -10,8 +10,8 @@ from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table
 from graphmill.trainers.techniques.factored import executor
+from graphmill.trainers.techniques.factored.executor import OnlineVisits
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
-from graphmill.trainers.techniques.factored.visits import OnlineVisits
 from tests.accelerator.test_training import assert_booked
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve

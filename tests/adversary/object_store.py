@@ -21,7 +21,7 @@ from graphmill.assets.storage.remote.checkpoints import checkpoint_key
 from graphmill.assets.storage.remote.entries import CONTENT_PLACE, PLACE, listed_entries, read_entries
 from graphmill.assets.storage.remote.objects import require_objects
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.store.stored import repair_stored
+from graphmill.jobs.commands.store.repair import repair_stored
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.checkpoint_head import take_newer, waiting_run
 from tests.adversary.attack import REFUSED, SOUND, WrongError, require_message

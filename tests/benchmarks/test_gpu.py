@@ -18,7 +18,7 @@ from benchmarks.gpu import (
     measure,
     peer_rate,
 )
-from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.logical import open_device
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 

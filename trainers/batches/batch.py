@@ -21,8 +21,7 @@ from graphmill.kernels.types import Array, BatchKey, Block, Topology
 from graphmill.trainers.batches.send import LABELS, send_blocks
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 DATA_SUMS, DATA_MEANS = ("data gcn", "data sum"), ("data mean", "data mean with self")
@@ -106,7 +105,6 @@ class Batching:
         ledger: receives rows, edges and bytes of every batch that the step took.
         timeline: receives the spans of every thread, and of the step while it waits for a batch.
         dtype: NumPy name of the type of gathered input rows.
-        device: the device that trains on the batches.
     """
 
     topology: Topology
@@ -141,11 +139,7 @@ class Drawer(ABC):
 
     @abstractmethod
     def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
-        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers.
-
-        Args:
-            transpose: the blocks that get a transpose.
-        """
+        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers."""
 
 
 def lanes_of(samplers: Sequence[AnySampler | Drawer]) -> int:
@@ -188,8 +182,6 @@ def extract_batch(
     """Returns a batch with its input rows on the device that trains, and the ledger of its transfers and counts.
 
     Args:
-        features: the source of rows.
-        device: the device that trains.
         pool: lends memory for the rows, on a device without memory of its own.
         batch: the batch, drawn and marked; its rows are staged here if they are not. `moved` has its transfers so far, if a device drew it.
     """
@@ -236,7 +228,6 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
     """Puts the edge weights that a model needs on the blocks, in place.
 
     Args:
-        topology: the whole graph.
         edge_weight: "gcn" for GCN coefficients, "sum" for the factors of an unbiased sum, "mean with self" for the mean that includes the
             node itself; None for none. "data" keeps the data's weights, which the blocks carry; "data gcn" and "data sum" multiply the
             factors by them; "data mean" and "data mean with self" are means by them.

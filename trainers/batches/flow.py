@@ -24,7 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.trainers.devices.protocol import OverBudget
-from graphmill.trainers.record.timeline import STEP, WAIT, Timeline
+from graphmill.trainers.record.ledger import STEP, WAIT, Timeline
 
 Item = TypeVar("Item")
 
@@ -243,16 +243,13 @@ class _Flow:
 
     def _guarded(self, task: Task, lane: int) -> None:
         try:
-            self._lane(task, lane)
+            for place in range(lane, len(self.planned), max(1, task.lanes)):
+                self._prepare(task, lane, place)
         except Closed:
             pass
         except BaseException as error:  # it belongs to the thread that trains
             for queue in self.queues.values():
                 queue.fail(error)
-
-    def _lane(self, task: Task, lane: int) -> None:
-        for place in range(lane, len(self.planned), max(1, task.lanes)):
-            self._prepare(task, lane, place)
 
     def _prepare(self, task: Task, lane: int, place: int) -> None:
         """Does a task's work for the batch at a place of the flow, and puts the result in the task's queue."""

@@ -86,8 +86,6 @@ class DeviceDrawer(Drawer):
     """Draws the blocks of batches on a device.
 
     Args:
-        sampler: the sampler, which draws on the device.
-        kernels: the device that its kernels run on.
         uva: whether the topology is read over the bus.
     """
 

@@ -32,22 +32,16 @@ from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES, Staged
-from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.rows.source import RowIds, linked
 
 TOPOLOGY = Line("disk", "topology")
 GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
 
 
 class DiskSource(PreparedSource):
-    """Supplies the batches of an epoch from disk.
-
-    Args:
-        rows: the source of the stored batches' rows.
-        sampler: the sampler that reads the stored batches.
-    """
+    """Supplies the batches of an epoch from disk."""
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: StoredSampler):
         super().__init__(batching, batching.queue_bytes // NUM_QUEUES)

@@ -96,7 +96,6 @@ class OnlineSource(PreparedSource):
     """Samples and gathers the batches of an epoch on threads.
 
     Args:
-        features: the source of rows.
         samplers: one sampler per thread, which may read stored samples; or one that draws on the device.
         in_turn: prepares each batch when it is asked for, by the first sampler, see `PreparedSource`.
     """

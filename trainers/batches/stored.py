@@ -28,11 +28,7 @@ from graphmill.trainers.record.checks import INPUTS, count_name
 
 
 class StoredSampler:
-    """A sampler that reads batches that were drawn before; any number of threads may use it.
-
-    Args:
-        samples: the stored samples, open for reading.
-    """
+    """A sampler that reads batches that were drawn before; any number of threads may use it."""
 
     def __init__(self, samples: Samples):
         self.samples = samples
@@ -71,8 +67,6 @@ def stored_plan(samples: Samples, plan: EpochPlan, splits: Sequence[Array]) -> S
     """Returns the plan of an evaluation whose batches are stored; None if they are not.
 
     Args:
-        samples: the stored batches.
-        plan: the evaluation's plan.
         splits: the training, validation and test nodes of the graph.
     """
     for epoch in range(samples.num_epochs, len(samples.starts) - 1):
@@ -85,8 +79,6 @@ def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None) -> d
     """Returns the ledger's counts that are known before a run: batches and seeds, and for stored batches inputs and edges.
 
     Args:
-        plan: the run's plan.
-        epochs: number of training epochs.
         samples: the stored batches that it trains on, None if it samples.
     """
     counts = {"batches": epochs * plan.num_batches, "seeds": epochs * len(plan.train_ids)}
@@ -115,9 +107,7 @@ def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: Samplin
     """Checks that stored samples are those that a run would draw.
 
     Args:
-        samples: the stored samples, open for reading.
         plan: the run's plan; the run trains `epochs` epochs at most.
-        sampling, seed: the run's sampling and seed.
 
     Raises:
         InputError: the samples were drawn otherwise, or are too few.

@@ -12,7 +12,9 @@ The part that is specific to a kind of accelerator is its `Backend`: CUDA's is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,8 +93,6 @@ class Accelerator(Device):
     """A device with memory of its own: its allocator counts the memory, and its bus has its own speed.
 
     Args:
-        backend: the backend of its kind.
-        index: number of the device.
         work_bytes, cache_bytes: bounds on memory for work and for cached rows, None for no bound.
     """
 
@@ -162,24 +162,10 @@ class Accelerator(Device):
     def sibling(self, index: int) -> Accelerator:
         """Opens another device of this process, with the same bounds and books of its own.
 
-        Args:
-            index: its number.
-
         Raises:
             InputError: the process sees fewer devices.
         """
         return Accelerator(type(self.backend)(index), index, self.work_bytes, self.cache_bytes)
-
-    def from_peer(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a copy of another device's tensor on this one, or the tensor itself if it is there.
-
-        The copy comes after all work queued on the calling thread's streams of both devices, and before what is queued later.
-
-        Args:
-            tensor: tensor on a device of this process.
-            line, ledger: where its bytes are booked, from device to device.
-        """
-        return tensor if tensor.device == self.torch_device else self._moved(tensor, self.torch_device, line, ledger)
 
     def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
         """Returns the exported rows of another device of the machine.
@@ -213,34 +199,45 @@ class Accelerator(Device):
         """Returns the context of a training epoch, which is always bounded by the device's memory."""
         return self.active()
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> AbstractContextManager[Any]:
         """Returns a context for the work of one of several threads on this device, whose memory is bounded elsewhere.
 
         Raises:
             OverBudget: the device has too little memory for it.
         """
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
-            raise self._too_small(error, 0, "training") from error
+        return self._reporting("training")
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> AbstractContextManager[Any]:
         """Returns a context for an evaluation.
 
         Raises:
             OverBudget: the device has too little memory for it.
         """
+        remedy = "lower `eval_workspace` (of `graphmill predict`: --workspace), or `device` in [memory]"
+        return self._reporting("evaluation", remedy)
+
+    @contextmanager
+    def _reporting(self, purpose: str, remedy: str = "") -> Iterator[None]:
         try:
             yield
         except torch.OutOfMemoryError as error:
-            remedy = "lower `eval_workspace` (of `graphmill predict`: --workspace), or `device` in [memory]"
-            raise self._too_small(error, 0, "evaluation", remedy) from error
+            raise self._too_small(error, 0, purpose, remedy) from error
 
     def free_bytes(self) -> int:
         """Returns the bytes of the device's memory that nothing holds yet."""
         return self.backend.free_bytes()
+
+    def peer_link(self, gbps: float | None) -> None:
+        """Returns None: other devices send rows over links of this machine."""
+
+    @property
+    def in_host_memory(self) -> bool:
+        """False: every row crosses a link."""
+        return False
+
+    def own_thread(self) -> ThreadPoolExecutor:
+        """Returns a thread that launches the device's work."""
+        return ThreadPoolExecutor(1, f"device {self.index}", self.enter_thread)
 
     def holds(self, array: Any) -> bool:
         """Returns whether an array is a tensor on the device."""
@@ -253,10 +250,7 @@ class Accelerator(Device):
             arrays: contiguous arrays of any shapes and types.
             line, ledger: where the transfer is booked: the bytes of the arrays as asked, with the space between them as moved.
         """
-        starts, end = [], 0
-        for array in arrays:
-            starts.append(end)
-            end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        starts, end = _side_by_side([array.nbytes for array in arrays])
         if end == 0:
             return [
                 torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=self.torch_device) for array in arrays
@@ -281,7 +275,10 @@ class Accelerator(Device):
         ]
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a copy of a tensor on the device, or the tensor itself if it is there."""
+        """Returns a copy of a tensor of the host or of another device on this one, or the tensor itself if it is there.
+
+        The copy comes after all work queued on the calling thread's streams of both devices, and before what is queued later.
+        """
         return tensor if tensor.device == self.torch_device else self._moved(tensor, self.torch_device, line, ledger)
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
@@ -298,10 +295,8 @@ class Accelerator(Device):
         Returns:
             Arrays of the tensors' shapes and types. Their memory is lent for as long as one of them lives.
         """
-        starts, sizes, end = [], [tensor.numel() * tensor.element_size() for tensor in tensors], 0
-        for size in sizes:
-            starts.append(end)
-            end += -(-size // ALIGNMENT) * ALIGNMENT
+        sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+        starts, end = _side_by_side(sizes)
         staging = self.staging((end,), np.uint8)
         if end:
             whole = torch.empty(end, dtype=torch.uint8, device=self.torch_device)
@@ -357,3 +352,9 @@ class Accelerator(Device):
         return OverBudget(
             asked, 0, f"{purpose} on {self.torch_device} ({self.backend.total_bytes:,} bytes; {first})", remedy
         )
+
+
+def _side_by_side(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Returns the first byte of each of some aligned pieces, and the bytes of all."""
+    *starts, end = accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
+    return starts, end

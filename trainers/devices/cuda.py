@@ -18,9 +18,6 @@ from graphmill.kernels.errors import InputError
 class CudaBackend:
     """One GPU.
 
-    Args:
-        index: number that CUDA gives the device.
-
     Raises:
         InputError: the GPU does not exist, its driver is too old, or torch or CuPy cannot use it.
     """

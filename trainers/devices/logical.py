@@ -37,7 +37,6 @@ class LogicalDevice(TorchDispatchMode, Device):
     """A device on the CPU whose live storages are counted and bounded while it is active as a context.
 
     Args:
-        index: number of the device.
         work_bytes: bound on the bytes of live storages except cached rows, or None to count without a bound.
         cache_bytes: the same bound for cached rows.
         link_gbps: speed of its link to the host in GB/s, for each direction, or None for the machine's own speed.
@@ -203,3 +202,23 @@ def _hide_from_compiler() -> None:
     """Keeps torch's compiler, which traces what a compiled model calls, away from the booking of its storages."""
     hidden: Any = torch.compiler.disable(LogicalDevice.__torch_dispatch__)
     LogicalDevice.__torch_dispatch__ = hidden
+
+
+def open_device(kind: str, work_bytes: int | None = None, link_gbps: float | None = None) -> Device:
+    """Returns the device of a train table.
+
+    Args:
+        kind: "cpu" or "cuda".
+        work_bytes: bound on memory for work in bytes, None for no bound.
+        link_gbps: speed of a modelled link in GB/s, for the CPU alone.
+
+    Raises:
+        InputError: the device does not exist.
+    """
+    if kind == "cpu":
+        return LogicalDevice(work_bytes=work_bytes, link_gbps=link_gbps)
+    assert link_gbps is None, "a GPU has a link of its own"
+    from graphmill.trainers.devices.accelerator import Accelerator
+    from graphmill.trainers.devices.cuda import CudaBackend
+
+    return Accelerator(CudaBackend(), work_bytes=work_bytes)

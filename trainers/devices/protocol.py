@@ -16,10 +16,12 @@ import numpy as np
 import torch
 
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.link import Link
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from graphmill.kernels.rows.aligned import BufferPool
-    from graphmill.trainers.devices.link import Link
     from graphmill.trainers.record.ledger import Ledger, Line
 
 CACHE = "cache"
@@ -46,7 +48,6 @@ class Device(Protocol):
     """The device that a training computes on. Its methods are those of one in the host's memory that books nothing.
 
     Attributes:
-        index: number of the device.
         kind: "logical" for a part of this machine's CPU, else torch's name of the kind of device.
         torch_device: torch's device of its tensors.
         remote: whether it has memory of its own, to which operands must be sent.
@@ -116,6 +117,19 @@ class Device(Protocol):
         """Returns the link of a direction, shared by all threads that move bytes over it; None if it has the machine's own speed."""
         return None
 
+    def peer_link(self, gbps: float | None) -> Link | None:
+        """Returns a modelled link over which other devices of this process send rows, at a speed in GB/s; None for a link of its own."""
+        return None if gbps is None else Link(gbps)
+
+    @property
+    def in_host_memory(self) -> bool:
+        """Whether it computes on the host's own arrays, at the memory's speed: no row crosses a link to it, or from it."""
+        return self.link("h2d") is None and self.link("d2h") is None
+
+    def own_thread(self) -> ThreadPoolExecutor | None:
+        """Returns a thread that does nothing but this device's work; None if the device shares the processor with others."""
+        return None
+
     def enter_thread(self) -> None:
         """Makes the device the one of the calling thread, before its first operation there."""
 
@@ -144,15 +158,13 @@ class Device(Protocol):
         return list(arrays)
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a tensor in the device's memory, and books the transfer."""
+        """Returns a tensor of the host or of another device in the device's memory, and books the transfer; devices that share the host's
+        memory copy nothing.
+        """
         return tensor
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a tensor in the host's memory, and books the transfer."""
-        return tensor
-
-    def from_peer(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a copy of another device's tensor on this one, and books its bytes; devices that share the host's memory copy nothing."""
         return tensor
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:

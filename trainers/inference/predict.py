@@ -39,7 +39,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
-from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
@@ -49,7 +49,7 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
 from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
-from graphmill.trainers.rows.open import open_source
+from graphmill.trainers.rows.direct import open_source
 
 if TYPE_CHECKING:
     import polars

@@ -87,8 +87,6 @@ class CheckpointFile:
     """The file of a run's checkpoint, and the facts about the run that each checkpoint has.
 
     Attributes:
-        path: path of the file.
-        version: version of the model.
         threads: numbers of threads that the run has had, oldest first.
     """
 
@@ -160,9 +158,7 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     """Returns the checkpoint that a file holds.
 
     Args:
-        data: content of the file.
         path: path of the file, for messages.
-        version: version of the model that is trained.
 
     Raises:
         InputError: the file is damaged, or belongs to another recipe.

@@ -32,17 +32,15 @@ from graphmill.trainers.batches.batch import Batching, MiniBatch
 from graphmill.trainers.batches.source import EvaluationSource, OnlineSource, PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from graphmill.trainers.models.layer import Between
-from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.loss import Loss, loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.record.checks import conserved, ledger_numbers
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import STEP, Timeline
-from graphmill.trainers.rows.linked import linked
-from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.record.ledger import STEP, Ledger, Timeline
+from graphmill.trainers.rows.source import TableSource, linked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,11 +242,7 @@ class Run:
 
 
 class BatchExecutor(Executor):
-    """Trains on mini-batches, one after the other.
-
-    Args:
-        source: supplies the mini-batches.
-    """
+    """Trains on mini-batches, one after the other."""
 
     source: PreparedSource
 
@@ -275,10 +269,8 @@ class BatchGradient:
     """Adds the gradient of a mini-batch's summed loss to a model's parameters.
 
     Args:
-        model: the model whose parameters receive it.
         seed: seed of dropout.
         loss: sums the losses of seeds.
-        dtype: the key of the train table.
     """
 
     def __init__(self, model: Model, seed: int, loss: Loss = PLAIN, dtype: str = "float32"):
@@ -288,7 +280,6 @@ class BatchGradient:
         """Computes forward and backward passes, and returns the finished batch.
 
         Args:
-            batch: the batch with its inputs.
             between: a function between the layers of a layered model, or None.
         """
         more = () if between is None else (between,)
@@ -299,8 +290,7 @@ class BatchGradient:
         loss = self.loss(logits, labels)
         loss.backward()
         place, size = batch.group
-        loss_sum = loss.item() if loss.device.type == "cpu" else loss.detach().double()
-        return Done(batch.position, loss_sum, batch.group_seeds, place + 1 == size)
+        return Done(batch.position, loss_value(loss), batch.group_seeds, place + 1 == size)
 
 
 class Gradients(NamedTuple):
@@ -324,12 +314,7 @@ def taken_gradients(model: Model) -> Gradients:
 
 
 def add_in_order(model: Model, gradients: Iterable[Gradients]) -> None:
-    """Adds the gradients of successive batches to a model's, ((g0 + g1) + g2) + ...: the same bits as of one model.
-
-    Args:
-        model: the model whose parameters and rows of nodes receive the sum.
-        gradients: gradients of each batch in the order of batches.
-    """
+    """Adds the gradients of successive batches to a model's, ((g0 + g1) + g2) + ...: the same bits as of one model."""
     parameters, nodes = list(model.parameters()), node_rows(model)
     for of_batch in gradients:
         for parameter, gradient in zip(parameters, of_batch.parameters, strict=True):

@@ -30,8 +30,7 @@ from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.node_rows import RowAdam, node_rows
 from graphmill.trainers.models.optimiser import cut_gradients, make_optimiser
 from graphmill.trainers.record.epoch_lines import EpochLines
-from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP, Ledger, Line
 
 SAVING_SHARE = 20
 """An epoch whose work since the last checkpoint took less than this many times as long as writing that one leaves no checkpoint."""
@@ -44,8 +43,6 @@ class Loop:
     Args:
         run: the run; its ledger, filled by the executor, is saved and restored here, and its model is trained in place. Each of several
             ranks has a loop, and the first one writes checkpoints.
-        executor: computes the gradients of the model.
-        checkpoints: the file of the checkpoint, and its facts about the run.
         evaluate: returns the validation score of the present model; None if the graph has no validation nodes.
         lines: prints a line about each epoch; its `progress` shows them.
 
@@ -160,9 +157,6 @@ class Loop:
 
     def _end_at(self, position: int) -> None:
         """Ends the training at a batch whose loss is not finite: the model is the best so far, with the ledger of the epochs before.
-
-        Args:
-            position: position of the batch in its epoch.
 
         Raises:
             InputError: no epoch before was evaluated, so there is no best model.

@@ -16,7 +16,7 @@ from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology
 from graphmill.trainers.devices.protocol import Device
-from graphmill.trainers.models.ends import LinearHead, Projection
+from graphmill.trainers.models.ends import LinearHead, Projection, TypedProjection
 from graphmill.trainers.models.layer import LayeredModel, initialise
 from graphmill.trainers.models.layers.feed_forward import feed_forward_layer
 from graphmill.trainers.models.layers.finish import ACTIVATIONS, LayerOptions
@@ -31,7 +31,6 @@ from graphmill.trainers.models.layers.sage import AGGREGATORS
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.models.typed import TypedProjection
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.ledger import Line
 
@@ -57,7 +56,6 @@ def build_model(
         in_width: number of feature columns.
         num_classes: number of logits.
         seed: with the parameter names, decides every initial value.
-        relations: number of the graph's relations.
         types: the graph's node types and the columns of their features; None if nodes have no types.
 
     Raises:

@@ -20,11 +20,10 @@ from graphmill.kernels.rng import key as rng_key
 from graphmill.kernels.rng import uniform
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, Block, Stream
-from graphmill.trainers.models.ends import LinearHead, Projection
+from graphmill.trainers.models.ends import LinearHead, Projection, TypedProjection
 from graphmill.trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
 from graphmill.trainers.models.node_rows import LearntRows
 from graphmill.trainers.models.ops import own_rows
-from graphmill.trainers.models.typed import TypedProjection
 
 
 class Layer(Protocol):
@@ -64,7 +63,6 @@ class Between(Protocol):
 
         Args:
             layer: number of the layer that reads, 1 or more.
-            block: its block.
             h: float[c, H], output of the layer below, before dropout if that is the layer's last operation.
         """
         ...
@@ -129,8 +127,6 @@ class LayeredModel(nn.Module):
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
 
         Args:
-            blocks, x: the blocks of a mini-batch, and its input rows.
-            rng: the masks of the step.
             between: makes the rows that a layer reads from the output of the one below; None passes them on unchanged. The bits are the
                 same if it passes them on unchanged, too.
             summed: float[num_dst of blocks[0], A], the first layer's aggregate if it is known (`keeps_first_sums`); None to compute it.
@@ -165,7 +161,6 @@ class LayeredModel(nn.Module):
 
         Args:
             index, block, rng: the layer, the block that it aggregates over, and the masks.
-            h_src: the sources' rows.
             held: leaves the layer's last dropout out.
             summed: float[num_dst, A], its aggregate if it is known.
         """

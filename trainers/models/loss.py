@@ -25,3 +25,8 @@ class Loss:
         return functional.cross_entropy(
             logits, labels, weight=self.class_weights, reduction="sum", label_smoothing=self.smoothing
         )
+
+
+def loss_value(loss: Tensor) -> float | Tensor:
+    """Returns a sum of losses as a number, or as a float64[] of the device that computes it, so that nothing waits for it."""
+    return loss.item() if loss.device.type == "cpu" else loss.detach().double()

@@ -61,7 +61,6 @@ class LearntRows(nn.Module):
     """The rows of the nodes of all types without features, by type and node.
 
     Args:
-        types: the node types and their columns.
         width: H, columns of a row.
 
     Attributes:
@@ -159,7 +158,6 @@ class RowAdam:
     a row. There is no weight decay: it would change every row at every step.
 
     Args:
-        nodes: the rows.
         betas: factors of the two moving averages.
         eps: the summand of the denominator.
     """
@@ -180,7 +178,6 @@ class RowAdam:
 
         Args:
             gradient: the mean over the seeds.
-            rate: the learning rate of the step.
             number: number of the optimiser step in the run, from 1.
         """
         size = rate * math.sqrt(1 - self.beta2**number) / (1 - self.beta1**number)

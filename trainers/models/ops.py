@@ -185,7 +185,6 @@ def maximum(block: Block, h_src: Tensor) -> Tensor:
     If several sources have it, each gets an equal share of the gradient. It takes one row of F values per edge.
 
     Args:
-        block: the edges.
         h_src: float[num_src, F].
     """
     start, end, indices = (torch.as_tensor(each).long() for each in (block.start, block.end, block.indices))
@@ -217,7 +216,6 @@ def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
     Args:
         block: the edges, with their transpose.
         grad: float[num_dst, F].
-        reduce: of the aggregation.
 
     Returns:
         float[num_src, F].
@@ -277,7 +275,6 @@ def relu_dropout_grad(grad: Tensor, result: Tensor, p: float) -> Tensor:
 
     Args:
         grad, result: float[n, F], the gradient of the result, and the result, from which the mask is read.
-        p: the probability.
     """
     grad = grad.contiguous()
     below = torch.empty_like(grad)

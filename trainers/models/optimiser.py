@@ -31,7 +31,6 @@ def make_optimiser(parameters: Iterable[torch.nn.Parameter], config: TrainConfig
     """Returns the optimiser of a train table, as torch.optim computes it.
 
     Args:
-        parameters: the parameters that are trained.
         config: `optimizer` and its keys.
     """
     keys: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}

@@ -62,7 +62,6 @@ class OwnModule(nn.Module):
     Args:
         inner: the module; its forward takes a list of blocks and the input rows.
         name: the reference that led to it.
-        depth: number of its blocks.
         blocks: their form, one of `FORMS`.
 
     Raises:

@@ -35,7 +35,6 @@ def model_problems(
     """Yields the keys of train tables whose own models do not go with their trainers, and the problem of each.
 
     Args:
-        pipeline: the checked file.
         ends: name of a table -> (columns of features, number of classes), of those that are known.
     """
     for index, table in enumerate(pipeline.train):

@@ -17,21 +17,12 @@ BF16 = "bf16"
 
 
 def kept_dtype(dtype: str) -> str:
-    """Returns NumPy's and torch's name of the type of parameters and of gathered rows.
-
-    Args:
-        dtype: value of the key.
-    """
+    """Returns NumPy's and torch's name of the type of parameters and of gathered rows."""
     return "float32" if dtype == BF16 else dtype
 
 
 def computing(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Returns the context in which a model's forward pass is computed on a device.
-
-    Args:
-        dtype: value of the key.
-        device: device of its inputs.
-    """
+    """Returns the context in which a model's forward pass is computed on a device."""
     return torch.autocast(device.type, torch.bfloat16) if dtype == BF16 else nullcontext()
 
 

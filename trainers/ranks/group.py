@@ -60,7 +60,6 @@ class Lane:
     """Collective calls that one thread of every rank makes in the same order.
 
     Args:
-        rank, world: number of this process, and number of processes.
         group: the process group, which ends with the training; None for one process alone.
         model: the modelled network, None for the real one.
 
@@ -262,7 +261,6 @@ class Ranks:
     """This process among those of its training.
 
     Args:
-        rank, world: number of this process, and number of processes.
         timeout: seconds that a collective call may take.
 
     Attributes:
@@ -377,11 +375,7 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
 
 @contextmanager
 def blaming_peers(where: str) -> Iterator[None]:
-    """Makes an error of the library in a call that ranks make together a `PeerError`, and ends the process soon after it.
-
-    Args:
-        where: the call, in words.
-    """
+    """Makes an error of the library in a call that ranks make together a `PeerError`, and ends the process soon after it."""
     try:
         yield
     except RuntimeError as error:

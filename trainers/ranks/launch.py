@@ -52,9 +52,7 @@ def launcher_number(name: str, otherwise: str, least: int, most: int) -> int:
     """Returns a whole number that a launcher has set in the environment.
 
     Args:
-        name: the variable.
         otherwise: its text where it is not set.
-        least, most: range of the number.
 
     Raises:
         InputError: the text is something else than a whole number in the range.
@@ -96,9 +94,7 @@ def run_ranks(
     """Runs a command once per rank until all have ended.
 
     Args:
-        command: program and arguments of a rank.
         order: the order that each rank reads from its standard input as JSON.
-        world: number of ranks.
         tell: receives every line that the first rank writes to its standard error.
         gpus: number of GPUs that each rank sees, if there are as many.
 
@@ -131,7 +127,6 @@ def rank_variables(rank: int, local_rank: int, world: int) -> dict[str, str]:
     """Returns the environment variables that number a rank.
 
     Args:
-        rank, world: number of the rank, and number of ranks.
         local_rank: number of the rank among those of its machine.
     """
     return {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(world)}
@@ -141,9 +136,7 @@ class RankProcess(Child):
     """The process of a rank on this machine, in the process group of its launcher: a kill of the group ends the ranks, too.
 
     Args:
-        command: program and arguments.
         order: the text of its standard input.
-        variables: additional environment variables.
         listener: the socket at which the ranks meet, for the first of several; None for others.
         hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
 
@@ -228,7 +221,6 @@ class Rank(ABC):
 
         Args:
             stream: `OUT` or `ERR`.
-            text: the line, without its end.
         """
         if stream == ERR:
             self.last.append(text)
@@ -314,7 +306,6 @@ def end_ranks(
     """Ends the ranks that still run.
 
     Args:
-        signals: the signals that they get, one after the other.
         grace: seconds after each; None for GRACE_SECONDS.
     """
     for number in signals:

@@ -38,11 +38,7 @@ def leave(error: BaseException) -> NoReturn:
 
 
 def end(code: int) -> NoReturn:
-    """Ends this process at once, whatever its threads do.
-
-    Args:
-        code: exit code.
-    """
+    """Ends this process at once, whatever its threads do."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -58,11 +54,7 @@ def report(error: InputError) -> None:
 
 
 def leave_soon(problem: str) -> None:
-    """Ends this process within seconds because others are gone, whatever its threads wait for.
-
-    Args:
-        problem: the message.
-    """
+    """Ends this process within seconds because others are gone, whatever its threads wait for."""
 
     def end() -> None:
         print(f"python -m trainers: {problem}", file=sys.stderr, flush=True)

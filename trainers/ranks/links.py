@@ -115,7 +115,6 @@ class _Tree:
         """Adds the groups of a text that bars of a length separate.
 
         Args:
-            text: the text.
             level: the length of the bars; 0 for a list of devices.
             path: name and links of each group around it, the outermost first.
             place: numbers of these groups.

@@ -46,8 +46,6 @@ class Meeting:
     """A rank on its way to the meeting, and at it.
 
     Args:
-        store: the store at which the ranks meet.
-        rank, world: number of this process, and number of processes.
         silence: seconds for which a rank may do nothing.
         beat: seconds between two signs of this rank.
     """

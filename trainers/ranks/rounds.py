@@ -208,7 +208,6 @@ class _Search:
     Args:
         conflicts: transfers that share a link with each.
         clique: transfers that are in different rounds in any case; they get the first ones.
-        count: number of rounds.
 
     Attributes:
         colours: the round of each transfer.

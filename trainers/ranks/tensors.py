@@ -24,8 +24,6 @@ class TensorLane:
     """Collective calls of tensors of a device that one thread of every rank makes in the same order.
 
     Args:
-        world: number of ranks.
-        group: the process group, which takes the device's tensors.
         timeout: seconds that a call may take.
     """
 
@@ -72,12 +70,7 @@ class TensorLane:
 
 
 def open_tensor_lane(ranks: Ranks, device: torch.device) -> TensorLane | None:
-    """Returns a lane of the device's tensors, None if they have to go through the host; all ranks call it.
-
-    Args:
-        ranks: this rank and the others.
-        device: the device that this rank computes on.
-    """
+    """Returns a lane of the device's tensors, None if they have to go through the host; all ranks call it."""
     if ranks.world == 1:
         return None
     name = None

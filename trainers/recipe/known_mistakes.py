@@ -35,12 +35,7 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
 
 
 def weights_mistake(train: TrainConfig, num_classes: int, names: Sequence[str] = ()) -> InputError | None:
-    """Returns the mistake of a list of class weights that has another length than the classes; None if there is none.
-
-    Args:
-        num_classes: number of classes.
-        names: their names, if they are known.
-    """
+    """Returns the mistake of a list of class weights that has another length than the classes; None if there is none."""
     if isinstance(train.class_weights, str) or len(train.class_weights) == num_classes:
         return None
     problem = f"class_weights = {list(train.class_weights)} has {len(train.class_weights)} entries"

@@ -37,8 +37,6 @@ class FileCase:
     """A train table in its file.
 
     Attributes:
-        train: the table.
-        tables: the other tables.
         written: keys of the train table that the file has.
         seed: seed of the pipeline, None if it is wrong.
     """

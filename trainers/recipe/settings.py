@@ -32,7 +32,6 @@ class Settings(Checked):
         """Returns whether devices that train do not hold the graph, though devices sample.
 
         Args:
-            cores: cores that the process may use.
             devices: devices with memory of their own that the process sees.
         """
         return False

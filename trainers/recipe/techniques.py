@@ -126,7 +126,6 @@ def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
         name: name of the technique, and of its file or folder in trainers/techniques/, with _ for -.
         own_keys: whether it has keys of its own: it is a folder with `executor`, `costs` and `settings`, whose `SETTINGS` is their
             dataclass. A technique without any is two files, NAME and NAME_costs.
-        more: other fields.
     """
     place = f"graphmill.trainers.techniques.{name.replace('-', '_')}"
     if own_keys:
@@ -134,6 +133,17 @@ def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
         return Technique(name=name, **own, **more)
     return Technique(name=name, module=place, costs=f"{place}_costs:COSTS", **more)
 
+
+_FRESH: dict[str, Any] = {
+    "needs": ("sampling",),
+    "inputs": ("hotness",),
+    "reads": ("budgets", "samples", "cache_plan", "packed_chunks"),
+    "asks": {"hotness": {"layers": "inputs"}},
+    "on_device": True,
+    "halves": True,
+    "approximate": True,
+}
+"""What the techniques with a history of embeddings have in common."""
 
 TECHNIQUES: dict[str, Technique] = {
     row.name: row
@@ -160,27 +170,8 @@ TECHNIQUES: dict[str, Technique] = {
             on_device=True,
             roles=True,
         ),
-        _row(
-            "fresh",
-            needs=("sampling",),
-            inputs=("hotness",),
-            reads=("budgets", "samples", "cache_plan", "packed_chunks"),
-            asks={"hotness": {"layers": "inputs"}},
-            on_device=True,
-            halves=True,
-            approximate=True,
-        ),
-        _row(
-            "fresh-factored",
-            needs=("sampling",),
-            inputs=("hotness",),
-            reads=("budgets", "samples", "cache_plan", "packed_chunks"),
-            asks={"hotness": {"layers": "inputs"}},
-            on_device=True,
-            halves=True,
-            roles=True,
-            approximate=True,
-        ),
+        _row("fresh", **_FRESH),
+        _row("fresh-factored", roles=True, **_FRESH),
         _row(
             "fullgraph",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
@@ -204,15 +195,14 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "fresh-distributed",
-            needs=("sampling", "partitions"),
-            inputs=("partitions", "hotness"),
-            reads=("shards", "budgets"),
-            asks={"hotness": {"layers": "inputs"}},
-            on_device=True,
-            data="graphmill.trainers.techniques.distributed.open_parts:open_data",
-            by_parts=True,
-            halves=True,
-            approximate=True,
+            **_FRESH
+            | {
+                "needs": ("sampling", "partitions"),
+                "inputs": ("partitions", "hotness"),
+                "reads": ("shards", "budgets"),
+                "data": "graphmill.trainers.techniques.distributed.open_parts:open_data",
+                "by_parts": True,
+            },
         ),
     )
 }

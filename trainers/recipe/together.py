@@ -65,7 +65,6 @@ def clashes(case: FileCase, names: Collection[str] = OPTIONS.keys()) -> Iterator
 
     Args:
         case: the table; other tables of a run that has no file may be missing.
-        names: names of the options that are looked at.
     """
     trainer = case.train.trainer
     for limit in case.train.technique.limits():
@@ -160,11 +159,7 @@ def mixed_features(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
 def useless_tables(
     trains: Sequence[Any], tables: Tables
 ) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...], bool]]:
-    """Yields the tables and keys of a file that have no effect on trainings: (path, sentence, names of the trainings, on all of them).
-
-    Args:
-        trains: the train tables.
-    """
+    """Yields the tables and keys of a file that have no effect on trainings: (path, sentence, names of the trainings, on all of them)."""
     found: dict[tuple[str, str], list[str]] = {}
     for table in trains:
         for option, limit, _, text in clashes(FileCase(train=table, tables=tables)):
@@ -217,7 +212,6 @@ def unused_lines(tables: Sequence[Any], sampling: SamplingConfig | None, stored:
     """Yields a line for each attribute that train tables do not use, with the names of those tables.
 
     Args:
-        tables, sampling: the tables of a pipeline file.
         stored: as for `unused_attributes`.
     """
     found: dict[str, list[str]] = {}

@@ -82,8 +82,6 @@ def chance_check(metric: str, split: str, score: float | None, labels: Array, cl
     That answer scores the share of the split's largest class in accuracy, and one half in the area under the ROC curve.
 
     Args:
-        metric: the train table's metric.
-        split: name of the split, in words.
         score: score of the model's kept weights; None if the split has no nodes or the metric is not defined.
         labels: int[n], labels of the split.
         class_names: names of the C classes.

@@ -26,8 +26,6 @@ class EpochLines:
     Args:
         progress: receives the lines, and loss and scores of every epoch in a few words.
         title: beginning of the lines, which names the training.
-        epochs: number of epochs of the run.
-        lines: the epochs that get a line.
         writers: receive the numbers of every epoch, and are closed after the last one. A writer that fails is named in a line and dropped,
             since it does not affect the training.
     """

@@ -33,8 +33,6 @@ class Label:
     """The training that the numbers belong to.
 
     Attributes:
-        home: the home folder.
-        pipeline, name: the pipeline and the name of the table.
         seed, version: seed and version of the model.
         recipe: its recipe, plain values by name.
     """
@@ -121,7 +119,6 @@ def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
 
     Args:
         programs: some of `PROGRAMS`.
-        label: the training.
 
     Raises:
         InputError: a package is not installed, or its server does not answer.

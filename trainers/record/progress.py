@@ -107,7 +107,6 @@ def open_progress(
     """Returns a bar if the stream (standard error by default) is a terminal, else lines.
 
     Args:
-        stream: the stream that shows progress.
         title: beginning of every line of `tell`.
         also: receives every line of `tell`, too.
     """

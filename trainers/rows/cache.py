@@ -63,7 +63,6 @@ class CachedSource(FeatureSource):
     Args:
         table: the table, with block digests.
         behind: the same table, mapped or in memory, for the rows of neither tier.
-        placement: the rows of each tier.
         device: the device that books its image against its cache budget.
         max_rows: most rows of a table that is gathered from in place.
 
@@ -132,10 +131,13 @@ class CachedSource(FeatureSource):
             slots = np.empty(len(node_ids), np.int32)
             self.mark(node_ids, slots)
         staged = self.behind.rows
-        if self.in_place:
-            self._require(slots)
-        else:
+        verified = self.behind.verified
+        if not self.in_place:
             slots, staged = self._staged(node_ids, slots, ledger)
+        elif (
+            verified is not None and verified.pending
+        ):  # blocks behind the cache are about to be read for the first time
+            verified.require(slots[slots >> ROW_BITS == STAGED] & ((1 << ROW_BITS) - 1))
         tiers = Tiers(**self._tiers, staged=staged)
         ledger.carried(gather_tiered(slots, tiers, kernel_array(out), threads=self.behind.threads), "ids")
         if on_device(out) and not self.in_place:
@@ -156,11 +158,6 @@ class CachedSource(FeatureSource):
         slots = self._slot_there.on(device, self._slot)[node_ids.long()]
         gather_tiered_cuda(slots, Tiers(**self._tiers, staged=self.behind.rows), out, device_of(out), trusted=True)
         self._book(tier_counts(slots, device, ledger), ledger)
-
-    def _require(self, slots: Array) -> None:
-        """Compares blocks behind the cache that are about to be read for the first time."""
-        if self.behind.verified is not None and self.behind.verified.pending:
-            self.behind.verified.require(slots[slots >> ROW_BITS == STAGED] & ((1 << ROW_BITS) - 1))
 
     def _staged(self, node_ids: Array, slots: Array, ledger: Ledger) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and the buffer."""

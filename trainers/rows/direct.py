@@ -15,16 +15,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.files.digests import page_digests_of
 from graphmill.assets.storage.files.verified import damaged_file, verify_once
 from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.types import Array
+from graphmill.kernels.warn_once import warn_once
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.rows.source import MappedSource, MemorySource, TableSource
 
 DISK = Line("disk", "feature")
 WINDOW_BYTES = 8 << 20
@@ -38,7 +41,6 @@ class DirectTables:
 
     Args:
         tables: the tables, with digests; of one that has none of pages they are computed first, in one pass that compares the file.
-        reading: the way in which the files are read.
 
     Raises:
         InputError: a file is damaged, or its file system allows no direct reads.
@@ -54,7 +56,6 @@ class DirectTables:
         """Writes row rows[i] of a table to row i of out, in the stored type, and books the reads.
 
         Args:
-            number: place of the table in the list.
             rows: ids[n], rows of the table.
             out: stored dtype[n, F], in C order.
             ledger: receives requests and bytes.
@@ -106,8 +107,6 @@ class DirectSource(TableSource):
 
     Args:
         table: the table, with digests.
-        threads: number of threads of a conversion.
-        reading: the way in which the file is read.
 
     Raises:
         InputError: the file is damaged, or its file system allows no direct reads.
@@ -144,3 +143,28 @@ class DirectSource(TableSource):
             place = np.cumsum(present) - 1
             place[~present] = -1
             gather(window, np.arange(len(part)), out[low : low + step], threads=self.threads, row_of=place)
+
+
+SOURCES = {"memory": MemorySource, "mapped": MappedSource, "direct": DirectSource}
+
+
+def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:
+    """Returns the source of a table's rows, which are the same in each.
+
+    Args:
+        where: "memory", "mapped", "direct", or "auto": mapped if the table takes at most half of the memory that is free, which leaves the
+            rest to the run, else direct.
+
+    Raises:
+        InputError: the table is damaged, or direct reads were asked for by name and its file system has none.
+    """
+    if where != "auto":
+        return SOURCES[where](table, threads)
+    if fits_memory(table.num_bytes):
+        return MappedSource(table, threads)
+    try:
+        return DirectSource(table, threads)
+    except InputError as error:
+        sizes = f"the features take {format_bytes(table.num_bytes)}, more than half of the memory that is free"
+        warn_once(f"{sizes}; their rows go through the page cache, which is slow: {error.problem}")
+        return MappedSource(table, threads)

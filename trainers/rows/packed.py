@@ -33,11 +33,7 @@ class PackedRows(FeatureSource):
 
     Args:
         chunks: the artifact of packed chunks, with its cache plan.
-        table: the feature table of the rows.
-        device: the device that holds the device image.
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
-        reading: the way in which files are read.
-        threads: number of threads of the gather.
 
     Attributes:
         device_rows: dtype[D, F], the image on the device.
@@ -80,7 +76,6 @@ class PackedRows(FeatureSource):
         """Loads the rows of a batch that are on disk; any number of threads may stage different batches.
 
         Args:
-            key: key of the mini-batch.
             origin: i32[s], ascending, the places of the inputs whose rows are read; None for all of them.
 
         Raises:

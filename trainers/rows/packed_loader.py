@@ -58,7 +58,6 @@ class Staged:
     Attributes:
         slots: i32[n], the place of each input's row; the staged tier is `rows`. For a pruned batch, of the surviving inputs alone.
         rows: dtype[r, F], packed rows first, then cached ones.
-        ledger: the reads for them.
     """
 
     slots: Array
@@ -75,10 +74,7 @@ class PackedLoader:
     """Reads the rows of batches; belongs to one thread.
 
     Args:
-        chunks: the artifact of packed chunks.
         width, dtype, row_bytes: columns, type and bytes of a row of the feature table.
-        pool: the pool that lends the buffers.
-        execution: the way in which files are read.
     """
 
     def __init__(
@@ -92,7 +88,6 @@ class PackedLoader:
         """Returns the rows of a batch; of some inputs by pages, each compared with its digest before a byte of it is used.
 
         Args:
-            number: number of the batch among all stored ones, by epoch and step.
             origin: i32[s], ascending: places of the wanted inputs among all inputs of the batch; None for all of them.
 
         Raises:

@@ -3,7 +3,7 @@
 A source marks the slot of each row (pure, on sampler threads), stages rows that need blocking I/O, and writes the batch's rows in one
 gather that also converts to the model's dtype. This file has the two without a cache: the whole table in memory, and the table as a mapped
 file. trainers/rows/cache.py puts a cache in front of either, trainers/rows/packed.py reads rows that were packed for stored batches, and
-trainers/rows/linked.py puts a link of a set speed behind any of them.
+trainers/rows/source.py puts a link of a set speed behind any of them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from graphmill.kernels.rows.gather import gather, gather_tiered
 from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
 from graphmill.kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots
 from graphmill.kernels.types import Array, BatchKey
+from graphmill.trainers.devices.link import Link
 from graphmill.trainers.devices.protocol import CACHE, Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -115,7 +116,6 @@ class FeatureSource(Protocol):
         """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.
 
         Args:
-            key: key of the mini-batch.
             origin: i32[s], ascending, the places of the wanted inputs; None for all of them.
         """
         return None
@@ -126,9 +126,7 @@ class FeatureSource(Protocol):
         """Yields (places among `origin`, result of `stage` for these inputs): each place once, at most `num_rows` at a time.
 
         Args:
-            key: key of the mini-batch.
             origin: i32[s], ascending, the places of the wanted inputs.
-            num_rows: rows of a window.
         """
         for low in range(0, len(origin), num_rows):
             part = slice(low, min(low + num_rows, len(origin)))
@@ -140,7 +138,6 @@ class FeatureSource(Protocol):
         Args:
             batch: the request; a slotted source marks its rows here if it has no slots.
             out: float[n, F] on the device that trains.
-            ledger: receives the transfers.
         """
         ...
 
@@ -150,8 +147,6 @@ class FeatureSource(Protocol):
         Args:
             node_ids: ids[n], global, a tensor on the device.
             out: float[n, F] on the device.
-            ledger: receives the transfers.
-            device: the device that computes.
         """
         self.gather(RowIds(device.fetch(node_ids, COUNTS, ledger).numpy()), out, ledger)
 
@@ -159,7 +154,6 @@ class FeatureSource(Protocol):
         """Returns the source for another device of this process, by default itself; rows on a device are copied to that one.
 
         Args:
-            device: the other device.
             device_bytes: most bytes of rows on it, the hottest ones; None for all that this source has on its device.
 
         Raises:
@@ -177,7 +171,6 @@ class TableSource(FeatureSource):
     Args:
         rows: dtype[R, F].
         mapped: whether they are the pages of a file; the system's reads for them are unknown, so only asked bytes are counted.
-        threads: number of threads of a gather.
         row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows.
         verified: compares blocks of the file before their first row is read; None if all were compared.
 
@@ -351,5 +344,33 @@ def copied_rows(rows: torch.Tensor, device: Device) -> torch.Tensor:
     step = max(1, COPIED_BYTES // max(1, rows[:1].numel() * rows.element_size()))
     with device.preparing():  # at its end the rows are there, for every stream
         for low in range(0, len(rows), step):
-            copy[low : low + step].copy_(device.from_peer(rows[low : low + step], D2D, device.traffic))
+            copy[low : low + step].copy_(device.send_tensor(rows[low : low + step], D2D, device.traffic))
     return copy
+
+
+class LinkedSource(FeatureSource):
+    """A source whose rows reach the device over a link.
+
+    Args:
+        source: the source of rows; the link carries the bytes that it books as moved from host to device.
+    """
+
+    def __init__(self, source: FeatureSource, link: Link):
+        self.source, self.link = source, link
+        self.width, self.dtype, self.row_bytes = source.width, source.dtype, source.row_bytes
+        self.collective, self.slotted, self.mark = source.collective, source.slotted, source.mark
+        self.stage, self.stage_windows, self.tiered = source.stage, source.stage_windows, source.tiered
+        self.staged_bytes = source.staged_bytes
+
+    def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
+        """Gathers from the source, and returns when the link has carried the bytes."""
+        since, moved = self.link.now(), Ledger()
+        self.source.gather(batch, out, moved)
+        self.link.carry(moved.moved_bytes("h2d"), since)
+        ledger.merge(moved)
+
+
+def linked(source: FeatureSource, device: Device) -> FeatureSource:
+    """Returns a source whose rows cross the modelled link of a device, if it has one."""
+    link = device.link("h2d")
+    return source if link is None else LinkedSource(source, link)

@@ -142,11 +142,7 @@ def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None)
 
 
 def planned_reads(run: Run, epochs: int) -> dict[str, int]:
-    """Returns the numbers that the ledger of all ranks has after training epochs on packed rows, from the cache plan and the samples.
-
-    Args:
-        epochs: number of training epochs.
-    """
+    """Returns the numbers that the ledger of all ranks has after training epochs on packed rows, from the cache plan and the samples."""
     samples = open_samples(run.reads["samples"], parts=())  # its index alone
     counts = planned_counts(run.plan, epochs, samples)
     times = batch_uses(run.plan, epochs, samples)
@@ -170,7 +166,6 @@ def device_drawers(
     """Returns a number of drawers, for a thread each, which share the topology on a device or in pinned memory.
 
     Args:
-        count: number of drawers.
         device: the device that draws; None for the run's.
         hosted: arrays in pinned memory that other devices read already, which receives those of this call.
     """

@@ -22,7 +22,6 @@ class StoredCounts(NamedTuple):
     """Counts of a training's stored batches, per epoch.
 
     Attributes:
-        inputs, edges: numbers of input rows and of edges.
         num_bytes: bytes of their records.
     """
 

@@ -22,7 +22,6 @@ class Pieces:
 
     Attributes:
         count: batches of an epoch.
-        threads: threads of a step.
     """
 
     def __init__(self, case: Case, trainers: int | None = None):

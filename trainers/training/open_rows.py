@@ -2,18 +2,29 @@
 
 None of the three changes a row. So the choice of cached rows is execution, like `features` and `samplers`: it is recorded with the run, and
 the model's version, weights and metrics do not depend on it. Only the ledger shows the difference.
+
+The device memory left for cached rows: one simulated step measures the need of training (FGNN section 6.1, after PaGraph).
+
+A model and an optimiser of the recipe take one step on one mini-batch of the first epoch's seeds, whose neighbours are drawn on the probe
+stream: no draw of training is used. A logical device counts the step exactly. The cache gets the rest of the device, less a quarter of the
+peak, since another batch may be larger. The probe leaves no state, so the run is the same without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import functional
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
-from graphmill.assets.features.read import node_types, open_features, require_nodes
+from graphmill.assets.features.read import NodeTypes, node_types, open_features, require_nodes
+from graphmill.assets.graph.read import Graph
 from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.require import require
 from graphmill.assets.storage.names.table import FeatureTable
@@ -21,22 +32,27 @@ from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.placement import place_bytes
-from graphmill.kernels.sampling.epoch_plan import EpochPlan
-from graphmill.kernels.types import Array
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
+from graphmill.kernels.types import Array, Stream
+from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.accelerator import Accelerator
-from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.logical import LogicalDevice, open_device
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.models.optimiser import make_optimiser
+from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource, Features
-from graphmill.trainers.rows.linked import linked
-from graphmill.trainers.rows.open import open_source
-from graphmill.trainers.rows.source import TableSource
-from graphmill.trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
+from graphmill.trainers.rows.direct import open_source
+from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource, linked
 
 DEGREES_BYTES, MAP_BYTES = 8, 8
 """Bytes per node on a device that samples: its two degrees, and its entry in the sampler's map."""
@@ -71,7 +87,6 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
 
     Args:
         run: the run, with its plan; rows are cached if hotness and budgets are among its artifacts.
-        stored: the features of its nodes.
 
     Raises:
         InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
@@ -161,3 +176,74 @@ def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTabl
         )
         raise InputError(problem, 'raise host, or set features = "mapped"')
     return 0
+
+
+def simulated_peak(
+    graph: Graph,
+    semantic: ModelConfig,
+    plan: Plan,
+    features: FeatureSource,
+    work_bytes: int | None,
+    drawing: Drawing | None = None,
+    types: NodeTypes | None = None,
+) -> int:
+    """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
+
+    Args:
+        plan: the plan, with the seeds of the first batch.
+        work_bytes: bound on the device's workspace in bytes, or None.
+        drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
+        types: the node types and the columns of their features; None if nodes have no types.
+
+    Raises:
+        OverBudget: the step does not fit in the workspace.
+    """
+    # Making a model draws from torch's generator, and a user's model may draw in its step; no later draw may depend on this step.
+    assert semantic.sampling is not None, "a technique that caches rows samples"
+    drawing = drawing or Drawing(neighbours=semantic.sampling)
+    with torch.random.fork_rng(devices=[]):
+        item, device = next(iter(plan.batches(0))), LogicalDevice(work_bytes=work_bytes)
+        model = build_model(
+            semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types
+        )
+        largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
+        sampler = largest.sampler(graph.topology, seed=semantic.sampling_seed)
+        blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
+        attach_weights(blocks, graph.topology, model.edge_weight)
+        device.adopt(model.parameters(), "parameters")
+        if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
+            rows = nodes.table.values  # in the host's memory on the CPU; else on the device, with two moments
+            device.adopt([rows, torch.zeros_like(rows), torch.zeros_like(rows)], "parameters")
+        optimiser = make_optimiser(model.parameters(), semantic.train)
+        x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
+        features.gather(RowIds(blocks[0].src_ids), x, Ledger())
+        with device.active():
+            logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
+            labels = torch.from_numpy(graph.labels[item.seeds]).long()
+            functional.cross_entropy(logits, labels, reduction="sum").backward()
+            optimiser.step()
+    return device.peak["total"]
+
+
+def automatic_device_bytes(budgets: Budgets, peak_bytes: int) -> int:
+    """Returns the bytes of cached rows that a device of budget "auto" holds beside a step of that peak; 0 if nothing is left."""
+    assert budgets.device_total_bytes is not None
+    return max(0, min(budgets.device_bytes, budgets.device_total_bytes - peak_bytes * 5 // 4))
+
+
+def free_device_bytes(
+    free_bytes: int, peak_bytes: int, queue_bytes: int, evaluation_bytes: int, graph_bytes: int
+) -> int:
+    """Returns the bytes of cached rows that a device with memory of its own holds if its budget is "auto"; 0 if nothing is left.
+
+    Args:
+        free_bytes: free bytes of the device before the training.
+        peak_bytes: peak bytes of a training step; another batch may need a quarter more.
+        queue_bytes: bytes of batches that wait on the device.
+        evaluation_bytes: bytes of an evaluation; it and the training take turns.
+        graph_bytes: bytes of the graph that the device samples from.
+
+    A sixteenth of the free bytes stays free, for the fragmentation of allocators.
+    """
+    beside = graph_bytes + max(peak_bytes * 5 // 4 + queue_bytes, evaluation_bytes)
+    return max(0, free_bytes - free_bytes // 16 - beside)

@@ -41,7 +41,6 @@ def open_run(
     Args:
         inputs, reads: role -> artifact: those that decide the weights, and those that only change how the training runs.
         semantic, execution: the recipe, with the number of threads in place of "auto", and how it is carried out.
-        ranks: this process among those that share the training.
 
     Raises:
         InputError: the graph has no training nodes, an artifact does not fit, or the model cannot be trained on them.
@@ -122,10 +121,6 @@ def _require_scores(run: Run) -> None:
 
 def require_range(dtype: str, features: Artifact | None) -> None:
     """Refuses features that are infinite in the type in which a model computes.
-
-    Args:
-        dtype: the key of the train table.
-        features: the features' artifact.
 
     Raises:
         InputError: features of float64 have a value that float32 cannot hold.

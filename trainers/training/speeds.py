@@ -44,9 +44,6 @@ def measure_speeds(case: Case, at_hand: GraphAtHand, num_classes: int, types: No
     """Returns the seconds of the pieces of a batch, without those of disks and of other processes. What it takes is given back.
 
     Args:
-        case: the training, with drawn batches.
-        at_hand: the graph that they are drawn of.
-        num_classes: number of logits.
         types: the node types and the columns of their features; None if nodes have no types.
     """
     keep_freed_memory()  # as a training does

@@ -162,7 +162,6 @@ class ModelStage(ModelRecipe):
 
         Args:
             version: version of the model, from the first rank.
-            inputs, reads, semantic, execution: artifacts and configs of the training.
         """
         keep_freed_memory()
         threads = self._decide_threads(version, semantic, execution)

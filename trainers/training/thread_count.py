@@ -25,7 +25,6 @@ class ThreadCount:
     """The number of threads of a training.
 
     Attributes:
-        number: the number.
         before: numbers of the checkpoint that the training goes on from, oldest first; empty without one.
     """
 
@@ -57,7 +56,6 @@ def decide_threads(train: TrainConfig, ranks: Ranks, before: Sequence[int]) -> T
     """Returns the number of threads of a training; all its ranks call it, and get the same.
 
     Args:
-        train: the hashed half of the table.
         ranks: this process among those that share the training.
         before: numbers of the checkpoint from which the training goes on, at the first rank; empty without one.
     """

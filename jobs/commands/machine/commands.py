@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from graphmill.jobs.commands.machine.simulate_exchange import exchange
+from graphmill.jobs.commands.machine.simulate import exchange
 from graphmill.jobs.commands.options import Asked, json_option, pipeline_argument
 from graphmill.kernels.errors import InputError
 
@@ -223,7 +223,7 @@ def cluster(as_json: bool, fanouts: str, distinct: float, packed: float, **given
 
     Example: graphmill simulate cluster --nodes 10e9 --edges 100e9 --machines 64
     """
-    from graphmill.jobs.commands.machine.cluster import print_cluster
+    from graphmill.jobs.commands.machine.simulate import print_cluster
     from graphmill.jobs.scaling.cluster import ClusterWork, Machines
     from graphmill.jobs.scaling.simulation import simulate_cluster
 
@@ -257,7 +257,7 @@ def network(home: Path | None, pipeline: Asked, as_json: bool) -> None:
     from dataclasses import asdict
 
     from graphmill.assets.storage.store import Store
-    from graphmill.jobs.commands.machine.cluster import print_counted
+    from graphmill.jobs.commands.machine.simulate import print_counted
     from graphmill.jobs.scaling.counted import counted_steps
 
     found = counted_steps(pipeline.load(), Store(home))

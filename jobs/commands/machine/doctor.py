@@ -23,9 +23,12 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.names.home import home_folder, store_url
 from graphmill.assets.storage.system.filesystem import make_folder
 from graphmill.assets.storage.system.machine import usable_cores
-from graphmill.jobs.commands.machine.findings import LACKS, NOTE, Finding, finding
 from graphmill.jobs.commands.machine.surroundings import (
+    LACKS,
+    NOTE,
+    Finding,
     compiler,
+    finding,
     letters,
     limits,
     locks,

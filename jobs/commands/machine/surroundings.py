@@ -10,17 +10,48 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.assets.pipeline.file import pipelines_folder
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.remote.eviction import cache_bytes
 from graphmill.assets.storage.system.filesystem import release_lock, take_lock
-from graphmill.jobs.commands.machine.findings import NOTE, OK, Finding, finding
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.kernels import environment
 from graphmill.kernels.environment import SERVER_SOCKET, socket_folder
 from graphmill.kernels.errors import InputError
+
+OK, LACKS, NOTE = "ok", "missing", "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The result of a probe.
+
+    Attributes:
+        topic, name: the thing that was probed.
+        state: "ok", "missing", or "note" for neither good nor bad.
+        found: the result in words.
+        remedy: how to get the missing thing; "" if nothing is missing.
+        needed: True if nothing can be trained without it.
+    """
+
+    topic: str
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+    needed: bool = False
+
+
+def finding(
+    topic: str, name: str, fine: bool, found: str, remedy: str = "", *, needed: bool = False, otherwise: str = LACKS
+) -> Finding:
+    """Returns the finding of a probe: ok and without its remedy if all is fine, else `otherwise`."""
+    state, remedy = (OK, "") if fine else (otherwise, remedy)
+    return Finding(topic=topic, name=name, state=state, found=found, remedy=remedy, needed=needed)
+
 
 MEMORY, LIMITS, VARIABLES = "memory and disk", "limits of a process", "environment"
 SHARED = Path("/dev/shm")
@@ -49,13 +80,11 @@ def limits() -> Iterator[Finding]:
     for number, name, letter, least, cost in ULIMITS:
         limit = resource.getrlimit(number)[0]
         unbounded = limit == resource.RLIM_INFINITY
-        shown = "no limit" if unbounded else f"{limit:,} s" if letter == "t" else _shown_limit(limit, letter)
+        number_of = f"{limit:,}" if letter in "nu" else f"{limit:,} s" if letter == "t" else format_bytes(limit)
         remedy = f"ulimit -{letter} unlimited, or as many as the administrator allows: {cost}"
-        yield finding(LIMITS, name, unbounded or limit >= least, shown, remedy, otherwise=NOTE)
-
-
-def _shown_limit(limit: int, letter: str) -> str:
-    return f"{limit:,}" if letter in "nu" else format_bytes(limit)
+        yield finding(
+            LIMITS, name, unbounded or limit >= least, "no limit" if unbounded else number_of, remedy, otherwise=NOTE
+        )
 
 
 def locks(home: Path) -> Iterator[Finding]:

@@ -85,13 +85,12 @@ def serve(
         for run_id in fail_dead_runs(instance):
             report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
     chosen = free_port(port)
-    dagster = dev_arguments([WORKSPACE], chosen)
     address = f"http://{ADDRESS}:{chosen}"
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
     sys.stdout.flush()
     with stop_event() as stop:
-        command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dagster]
+        command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dev_arguments([WORKSPACE], chosen)]
         variables = all_variables() | server_environment(folder, chosen, names)
 
         def heard(stream: str, line: str) -> None:
@@ -107,10 +106,8 @@ def serve(
             _end(servers, folder)
     if not asked:
         servers.join(LAST_LINES_SECONDS)
-        raise InputError(
-            f"the web UI ended by itself, with exit code {servers.code}",
-            "its last lines are above; start it again",
-        )
+        problem = f"the web UI ended by itself, with exit code {servers.code}"
+        raise InputError(problem, "its last lines are above; start it again")
     report("the web UI has stopped")
 
 
@@ -158,7 +155,6 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
     """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and the server's names.
 
     Args:
-        home: home of store and history.
         port: port that the web server listens on.
         names: names under which a proxy serves it.
     """

@@ -43,7 +43,6 @@ def report_pipeline(
     """Returns the report on a pipeline, None if its data cannot be read; and all mistakes, those of the survey behind the others.
 
     Args:
-        pipeline: the checked file.
         home: the home, None for the default one.
         here: whether this machine is to carry it out: it is a mistake if it lacks memory, disk, a GPU or a package.
     """

@@ -103,7 +103,7 @@ def budgets(home: Path | None, pipeline: str | None, refresh: bool, as_json: boo
 
     Example: graphmill budgets cora --refresh
     """
-    from graphmill.jobs.commands.pipelines.budgets import print_budgets
+    from graphmill.jobs.commands.pipelines.chunks import print_budgets
 
     print_budgets(home, Asked(pipeline).load() if pipeline else None, again=refresh, as_json=as_json)
 

@@ -14,7 +14,7 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.sources.stage import SourceStage
-from graphmill.assets.sources.survey import Survey, TableSize
+from graphmill.assets.sources.survey import Survey
 from graphmill.kernels.errors import InputError, each_mistake, joined, refused_by
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def survey_pipeline(pipeline: Pipeline) -> Survey:
     survey = replace(
         first,
         contents=[*first.contents, *lines],
-        tables=[_size(name, each) for name, each in found.items()],
+        tables=[replace(each.feature_tables[0], name=name) for name, each in found.items()],
         memory_bytes=max(each.memory_bytes for each in found.values()),
         notes=list(dict.fromkeys(note for each in found.values() for note in each.notes)),
     )
@@ -61,10 +61,6 @@ def _open(asked: Asked) -> None:
         asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()),
     ):
         pass
-
-
-def _size(name: str, survey: Survey) -> TableSize:
-    return replace(survey.feature_tables[0], name=name)
 
 
 def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:

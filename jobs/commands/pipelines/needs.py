@@ -113,7 +113,6 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | No
     """Returns the needs of a pipeline; builds nothing.
 
     Args:
-        pipeline: the checked file, read with the schema of its train tables.
         home: the home, None for the default one.
         known: what earlier calls found out about the same pipeline.
 

@@ -67,7 +67,6 @@ def write_pipeline(name: str, source: str) -> Path:
     """Writes a pipeline file into the folder of named pipelines.
 
     Args:
-        name: name of the pipeline and its file.
         source: a kind of source, or data whose kind can be recognised.
 
     Raises:
@@ -90,7 +89,6 @@ def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]
     """Puts the tables of a plan into a new pipeline file, and returns the sentence about it.
 
     Args:
-        path: the file.
         home: the home whose measured speeds count, None for the default one.
         report: function that gets a line about work that takes seconds.
     """

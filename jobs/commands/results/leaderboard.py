@@ -67,7 +67,6 @@ class Entry:
     """The models of one train table, one per seed; if the pipeline lists splits, those of the first split come first.
 
     Attributes:
-        table, models: the table, and the models that it trained.
         splits: the split of each model, "" if the pipeline names none.
         wanted: number of models that the table asks for; 0 if that is not known.
         tuned: keys and values in which it differs from other models of the table.

@@ -64,7 +64,6 @@ def answers(
     """Yields the answer to one SELECT over the views of a store, piece by piece; an empty answer is one piece.
 
     Args:
-        store: the store that the views are of.
         sql: one statement of DuckDB's dialect.
         warn: function that gets a line about each damaged artifact, which is in no view.
         rows: most rows of a piece.

@@ -32,7 +32,6 @@ class State:
     """One artifact that a pipeline asks for.
 
     Attributes:
-        step: name of the step.
         split: its split if the pipeline lists several, else "".
         waiting: the position that a run with --resume would go on from; None without a checkpoint.
         label: stage and version.

@@ -52,7 +52,6 @@ def _entry(name: str, models: Sequence[Artifact], alike: Sequence[dict[str, Any]
     """Returns the entry of models of one config.
 
     Args:
-        name: name of the table.
         models: its models, one per seed.
         alike: keys of all configs of the table, and of those that --set made of it, this one included.
     """

@@ -17,9 +17,6 @@ def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report:
     """Writes the bundle of a `[[train]]` table.
 
     Args:
-        store: the store with the artifacts.
-        pipeline, name: the recipe, and the name of its table.
-        out: the folder.
         report: function that gets a line about each artifact, and one at the end.
 
     Raises:

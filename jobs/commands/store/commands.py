@@ -61,7 +61,7 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
     """
     from graphmill.assets.storage.names.home import store_url
     from graphmill.jobs.commands.results.show import print_verified, verify_artifacts
-    from graphmill.jobs.commands.store.stored import not_verified
+    from graphmill.jobs.commands.store.repair import not_verified
 
     found = []
     store = opened_store(home, there=not store_url())
@@ -92,8 +92,7 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
     Example: graphmill repair --dry-run
     """
     from graphmill.assets.storage.names.home import store_url
-    from graphmill.jobs.commands.store.repair import repair_store
-    from graphmill.jobs.commands.store.stored import repair_stored
+    from graphmill.jobs.commands.store.repair import repair_store, repair_stored
 
     store = opened_store(home, there=not store_url())
     kept = repair_store(store, names, yes=yes, dry_run=dry_run)
@@ -157,8 +156,7 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
     Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
     from graphmill.assets.storage.names.home import store_url
-    from graphmill.jobs.commands.store.gc import collect_garbage
-    from graphmill.jobs.commands.store.stored import collect_stored_garbage
+    from graphmill.jobs.commands.store.repair import collect_garbage, collect_stored_garbage
 
     if keep is not None:
         store = opened_store(home)

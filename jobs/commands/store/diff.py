@@ -39,7 +39,6 @@ class FileChange:
     """A content file that is not the same in both artifacts.
 
     Attributes:
-        name: the file.
         one, other: the manifests' entries, None if an artifact lacks the file.
         array: number of elements that differ, for arrays whose rows correspond.
     """

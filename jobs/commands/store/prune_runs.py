@@ -20,7 +20,7 @@ from dagster import RunsFilter
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.names.home import home_folder
-from graphmill.jobs.commands.store.gc import confirmed
+from graphmill.jobs.commands.store.repair import confirmed
 from graphmill.jobs.operations.difference import run_end
 from graphmill.jobs.runs.dead_runs import fail_dead_runs
 from graphmill.jobs.runs.instance import open_instance, reporting_history
@@ -51,7 +51,6 @@ def prune_runs(
     Args:
         home: home of the history, None for the default.
         older: age from which finished runs are removed, as in "30d".
-        report: function that gets lines.
         yes: do not ask.
         dry_run: only show.
 
@@ -85,7 +84,6 @@ def find_old_runs(instance: dg.DagsterInstance, before: float) -> list[dg.RunRec
     """Returns the finished runs that ended before a time and that no later look compares with, the oldest first.
 
     Args:
-        instance: the history.
         before: time in seconds since 1970.
     """
     fail_dead_runs(instance)

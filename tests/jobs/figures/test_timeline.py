@@ -18,7 +18,7 @@ from graphmill.jobs.figures.timeline import (
     write_timeline,
 )
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT
+from graphmill.trainers.record.ledger import COMPUTE, SYNCHRONISE, TRAIN, WAIT
 from graphmill.trainers.techniques.factored.roles import COPY, EXTRACT, MARK, SAMPLE
 from tests.jobs.trained import trained_home
 

@@ -40,7 +40,7 @@ class Days:
         monkeypatch.setenv("DAGSTER_HOME", str(folder / "home"))
         self.folder, self.store, self.now = folder, Store(folder / "home"), 0.0
         random = np.random.default_rng(0)
-        monkeypatch.setattr("graphmill.jobs.operations.schedules.time", lambda: self.now)
+        monkeypatch.setattr("graphmill.jobs.operations.difference.time", lambda: self.now)
         self.raw = folder / "mine.npz"
         self.write_raw(random.integers(0, 60, (2, 400)))
         self.path = folder / "mine.toml"

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from graphmill.jobs.operations.difference import PIPELINE_TAG
-from graphmill.jobs.report.last_run import find_last_run
+from graphmill.jobs.report.facts import find_last_run
 from graphmill.jobs.runs.instance import SETTINGS, open_instance
 
 

@@ -17,7 +17,7 @@ from graphmill.jobs.report import page
 from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.charts import learning, quality, timelines
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.last_run import LastRun
+from graphmill.jobs.report.facts import LastRun
 from graphmill.jobs.report.page import report_page, templates
 from tests.jobs.report.conftest import NOW
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from graphmill.jobs.report.plots import HEIGHT, curve_lines
 from graphmill.jobs.report.series import Series
-from graphmill.jobs.report.terminal import HEIGHT, curve_lines
 
 
 def drawn(*curves: Series, width: int = 60, log: bool = False) -> list[str]:

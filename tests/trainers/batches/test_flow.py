@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphmill.trainers.batches.flow import Task, Work, flow
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Timeline
 
 PLANNED: Any = [SimpleNamespace(position=position) for position in range(5)]
 

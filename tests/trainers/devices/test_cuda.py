@@ -12,7 +12,7 @@ from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.cuda import CudaBackend
-from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.recipe.config import TrainTable
 from tests.trainers.runs import train_small
 

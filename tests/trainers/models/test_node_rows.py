@@ -9,9 +9,9 @@ import torch
 from graphmill.assets.features.read import NodeTypes
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.ends import TypedProjection
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import LearntRows, RowAdam, RowGradient, node_rows, summed
-from graphmill.trainers.models.typed import TypedProjection
 from graphmill.trainers.recipe.config import TrainConfig
 
 TYPES = NodeTypes(starts=(0, 10, 40, 60, 75), columns=(6, 0, 3, 0))

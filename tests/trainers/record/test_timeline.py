@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.trainers.record.timeline import MOST_BATCHES, STEP, WAIT, Timeline, hidden_share, lanes
+from graphmill.trainers.record.ledger import MOST_BATCHES, STEP, WAIT, Timeline, hidden_share, lanes
 from tests.trainers.runs import train_small
 
 

@@ -16,8 +16,7 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import CACHE, OverBudget
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.linked import LinkedSource
-from graphmill.trainers.rows.source import MappedSource, MemorySource, RowIds
+from graphmill.trainers.rows.source import LinkedSource, MappedSource, MemorySource, RowIds
 from tests.trainers.batches.test_online import contents, open_online
 from tests.trainers.graphs import random_graph
 

@@ -13,8 +13,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.link import Link
 from graphmill.trainers.recipe.config import TrainExecution, TrainTable
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.linked import LinkedSource
-from graphmill.trainers.rows.source import MappedSource, RowIds
+from graphmill.trainers.rows.source import LinkedSource, MappedSource, RowIds
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.trainers.graphs import random_graph

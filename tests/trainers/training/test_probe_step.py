@@ -13,8 +13,7 @@ from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.rows.source import MappedSource
-from graphmill.trainers.training.open_rows import open_rows
-from graphmill.trainers.training.probe_step import automatic_device_bytes, simulated_peak
+from graphmill.trainers.training.open_rows import automatic_device_bytes, open_rows, simulated_peak
 from tests.assets.budgets.test_budgets import write_measured
 from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs

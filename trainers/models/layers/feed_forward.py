@@ -94,7 +94,6 @@ def feed_forward_layer(kind: Any, width: int, factor: float, options: LayerOptio
         kind: class of the convolution; one that ends with a linear map (`ends_linear`) has the first of the two maps in it.
         width: columns of the rows that it reads and gives.
         factor: columns between the two linear maps, over `width`.
-        options: the train table's options of the layer.
     """
     inner = max(1, round(factor * width))
     given = inner if getattr(kind, "ends_linear", False) else width

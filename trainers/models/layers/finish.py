@@ -48,7 +48,6 @@ class Finish(nn.Module):
 
     Args:
         in_width, out_width: columns of the layer's input and output rows.
-        options: the layer's options.
     """
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -66,7 +65,6 @@ class Finish(nn.Module):
         Args:
             h: float[num_dst, out_width], the convolution's result, which may be overwritten.
             h_dst: float[num_dst, in_width], the layer's own input rows.
-            rng: the masks of the layer.
             bias: float[out_width], added to h; None if h has it.
         """
         whole = self.options.residual or self.options.last or self.norm is not None

@@ -39,12 +39,7 @@ class SumLayer(nn.Module):
 
 
 class GcnLayer(SumLayer):
-    """One layer; its twin is `dgl.nn.GraphConv(norm="none")` with edge weights, on a graph with self-loops.
-
-    Args:
-        in_width, out_width: row widths.
-        options: the options of the layer's end.
-    """
+    """One layer; its twin is `dgl.nn.GraphConv(norm="none")` with edge weights, on a graph with self-loops."""
 
     ends_linear = True
     edge_weight: str | None = "gcn"

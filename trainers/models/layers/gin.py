@@ -22,7 +22,6 @@ class GinLayer(SumLayer):
 
     Args:
         in_width, out_width: row widths; the MLP is out_width wide.
-        options: the options of the layer's end.
     """
 
     reads_own = True

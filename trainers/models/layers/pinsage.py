@@ -27,7 +27,6 @@ class PinSageLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths; the pooled rows are out_width wide in hidden layers and in_width wide in one that gives logits.
-        options: the options of the layer's end.
     """
 
     cacheable = False  # Q is a parameter inside the aggregation

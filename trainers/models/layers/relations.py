@@ -95,7 +95,6 @@ def _joined(block: Block, dst: Tensor, order: Tensor, new: Tensor) -> Block:
     """Returns the block from runs to destinations.
 
     Args:
-        block: the block that the runs come from.
         dst: i64[runs], ascending: the destination of each run.
         order, new: the runs by relation, and each one's place among these.
     """
@@ -138,8 +137,6 @@ def _parts(block: Block, weighted: bool, place: Tensor | None, begins: Tensor, e
     """Returns f32[edges], each edge's share and weight over those of its run, 0 if these sum to 0; None without both.
 
     Args:
-        block: the block.
-        weighted: whether its weights count.
         place: i64[edges], places of the edges in the block in the order of runs by destination; None = in order.
         begins, ends: i64[runs], the edges of each run.
         run: i64[edges], the run of each edge.

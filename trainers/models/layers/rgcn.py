@@ -26,9 +26,6 @@ class RgcnLayer(nn.Module):
     """One layer; its twins are `dgl.nn.RelGraphConv` with norms of 1 / (edges of the run) and `torch_geometric.nn.RGCNConv`.
 
     Args:
-        in_width, out_width: row widths.
-        options: the options of the layer's end.
-        relations: number of relations.
         bases: number of bases; 0 = a matrix per relation.
     """
 

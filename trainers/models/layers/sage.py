@@ -22,10 +22,6 @@ from graphmill.trainers.models.ops import add_gradient, beside_own, maximum, sha
 class SageLayer(SumLayer):
     """One layer with the mean; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`, without the data's weights: DGL divides by the
     number of edges.
-
-    Args:
-        in_width, out_width: row widths.
-        options: the options of the layer's end.
     """
 
     reads_own = ends_linear = joins_own = True
@@ -68,7 +64,6 @@ class SageLayer(SumLayer):
         Args:
             grad: float[num_dst, out_width], the gradient of the map's result.
             h_dst: float[num_dst, in_width], the own rows.
-            needed: whether theirs is needed.
         """
         add_gradient(self.own.weight, grad.T @ h_dst)
         add_gradient(self.own.bias, grad.sum(0))

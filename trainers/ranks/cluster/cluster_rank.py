@@ -36,7 +36,6 @@ class ClusterRank(Rank):
     """A rank beside its supervisor on a node.
 
     Args:
-        bundle: its resources.
         home, mark: as for `Supervisor`.
 
     Attributes:
@@ -158,7 +157,6 @@ class Events:
 
     Args:
         ray: the module `ray`.
-        ranks: the ranks, all started.
     """
 
     def __init__(self, ray: Any, ranks: Sequence[ClusterRank]):
@@ -213,10 +211,6 @@ def start_ranks(
     cluster: Cluster, ranks: Sequence[ClusterRank], arguments: Sequence[str], order: Mapping[str, Any]
 ) -> None:
     """Starts the processes of ranks; a rank whose node is lost in the meantime is noted as lost.
-
-    Args:
-        arguments: arguments of Python.
-        order: the order of each.
 
     Raises:
         InputError: a node does not see the home, or starts no process.

@@ -73,8 +73,6 @@ class ClusterOrder:
         on: text of the cluster's address.
         home: path of the home.
         arguments: arguments of Python for each rank.
-        order: the order that each rank reads.
-        demand: the ranks.
     """
 
     on: str
@@ -88,7 +86,6 @@ def run_on_cluster(work: ClusterOrder, tell: Callable[[str], None] = lambda line
     """Runs ranks on a cluster until all have ended.
 
     Args:
-        work: the order.
         tell: receives every line of the first rank's standard error.
 
     Raises:
@@ -165,12 +162,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 class _Run:
-    """The ranks of one training on a cluster, from start to start.
-
-    Args:
-        work: the order.
-        mark: name of the home's mark.
-    """
+    """The ranks of one training on a cluster, from start to start."""
 
     def __init__(self, cluster: Cluster, work: ClusterOrder, mark: str):
         self.cluster, self.work, self.mark, self.pulse = cluster, work, mark, Pulse(cluster)

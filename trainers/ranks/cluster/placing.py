@@ -75,7 +75,6 @@ class RankPlace:
     """The place of one rank.
 
     Attributes:
-        node: its node.
         strategy: Ray's scheduling strategy for its actor.
         local_rank, local_world: its number among the ranks of the node, and their number.
     """
@@ -130,10 +129,7 @@ def placed(
     """Yields the places of ranks, by rank, once their resources are free; removes the placement group afterwards.
 
     Args:
-        bundle: resources of each rank.
-        world: number of ranks.
         check: called while it waits; ends the wait by an exception.
-        say: receives the line that it waits.
     """
     from ray.util.placement_group import placement_group, remove_placement_group
 

@@ -70,9 +70,7 @@ class Supervisor:
         """Starts the rank.
 
         Args:
-            arguments: arguments of Python.
             order: the order that it reads; its home is replaced by the home on this node.
-            variables: additional environment variables.
 
         Raises:
             InputError: this node does not see the home.

@@ -291,7 +291,7 @@ def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
     """
     if "budgets" in sizes.artifacts:
         numbers = sizes.artifacts["budgets"].summary["numbers"]
-        # The device's "auto" is lowered by what a step turns out to take (trainers/training/probe_step.py).
+        # The device's "auto" is lowered by what a step turns out to take (trainers/training/open_rows.py).
         return int(numbers[f"{level}_rows"]), level in numbers["automatic"]
     config = sizes.configs.get("budgets")
     if config is None or not sizes.row_bytes:

@@ -52,7 +52,6 @@ class RankSource(PreparedSource):
 
     Args:
         batching: the run's batching; its plan lists the batches of all parts.
-        features: the source of rows.
         samplers: one sampler per thread; one that draws on the device; or one that draws with the other ranks, on the exchanging thread.
     """
 

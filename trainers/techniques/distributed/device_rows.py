@@ -82,12 +82,9 @@ class DeviceRows:
     """The hot rows as the device of one rank reads them.
 
     Args:
-        hot: the nodes by place.
-        device: the device that reads.
         everywhere: the rows that every device has, as `device` takes them.
         peers: the rows of each rank's device, in the order of `hot.by_rank`, as `device` takes them.
         own: the place of this rank's device among the peers.
-        num_nodes: N.
 
     Raises:
         InputError: they are more than slots can name.
@@ -151,11 +148,7 @@ def open_device_rows(
     """Puts the hot rows of a rank on its device, and opens those of the others of this machine; all ranks call it.
 
     Args:
-        hot: the nodes by place.
-        device: the device of this rank.
         everywhere, own: stored dtype[r, F], the rows that every device has, and those of this rank's device.
-        num_nodes: N.
-        ranks: this rank and the others.
 
     Raises:
         InputError: a device has too little memory, or cannot read that of another; every rank raises it, with the name of the first

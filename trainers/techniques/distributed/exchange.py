@@ -46,7 +46,6 @@ def make_request(owner: Array, rows: Array, places: Array, world: int) -> Reques
         owner: integers[r], the rank that has each row.
         rows: i32[r], its number there.
         places: integers[r], its place in the list.
-        world: number of ranks.
     """
     order = np.argsort(owner, kind="stable")
     return Request(
@@ -60,7 +59,6 @@ class Exchange:
     """Fetches rows of other ranks, and serves its own to them.
 
     Args:
-        lane: the lane of the calls.
         serve: function (i32[n] own row numbers, out dtype[n, F], ledger) that writes the rows and books what it reads for them.
         width, dtype: columns and NumPy type of a row.
     """

@@ -57,8 +57,7 @@ from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.ranks.group import PeerError
 from graphmill.trainers.ranks.tensors import open_tensor_lane
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
-from graphmill.trainers.record.ledger import Line
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP, Line
 from graphmill.trainers.techniques.distributed.batches import RankSource
 from graphmill.trainers.techniques.distributed.gradients import Member, Placed, add_gathered, exchange_rows
 from graphmill.trainers.techniques.distributed.sharded import ShardedSource
@@ -138,11 +137,7 @@ def rank_threads(run: Run) -> int:
 
 
 class Distributed(Executor):
-    """Computes the batches of this rank's parts, and joins the other ranks once per step.
-
-    Args:
-        source: the source of this rank's batches.
-    """
+    """Computes the batches of this rank's parts, and joins the other ranks once per step."""
 
     source: PreparedSource
 

@@ -32,7 +32,6 @@ class Member(NamedTuple):
     Attributes:
         position: position of the batch in its epoch.
         loss_sum: sum of the losses of its seeds.
-        gradients: its gradients.
     """
 
     position: int
@@ -59,7 +58,6 @@ def add_gathered(
         model: the model, whose parameters have no gradients.
         members: batches of this rank, as many as every rank has; gradients on the device.
         lane: the lane of the thread that trains: all ranks have come when it is done.
-        tensors: the lane of the gradients.
 
     Returns:
         Position and loss of each batch, in order, and the bytes that this rank sent to each other one.
@@ -106,7 +104,6 @@ def exchange_rows(lane: Lane, own: Sequence[Placed], ledger: Ledger) -> list[Row
     """Returns the gradients of all ranks' batches in batch order; all ranks call it.
 
     Args:
-        lane: the lane of the thread that trains.
         own: those of this rank's batches.
         ledger: receives the bytes that the other ranks get.
     """

@@ -37,9 +37,6 @@ class PartNodes(BatchTurns):
     """The nodes of this rank's parts, part after part.
 
     Args:
-        topology: the graph.
-        owned: the owner of each node.
-        lane: the lane of the exchanges.
         ends: i64[N+1], upper bounds of the ends of each node's edges.
     """
 
@@ -137,7 +134,6 @@ class PartInputs(SourceRows):
 
     Args:
         features: this rank's rows and the exchange.
-        nodes: this rank's nodes.
         dtype: type of the rows that are returned.
     """
 
@@ -155,12 +151,7 @@ class PartInputs(SourceRows):
 
 
 class SharedRows:
-    """Rows of all nodes, each at the rank that computed it; collective.
-
-    Args:
-        rows: the rows of this rank's nodes.
-        nodes: this rank's nodes.
-    """
+    """Rows of all nodes, each at the rank that computed it; collective."""
 
     def __init__(self, rows: Rows, nodes: PartNodes):
         self.rows, self.nodes, self.width, self.dtype = rows, nodes, rows.width, rows.dtype

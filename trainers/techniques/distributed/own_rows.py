@@ -72,11 +72,8 @@ class ShardArrays(OwnRows):
     """Shards in memory or mapped; of mapped ones each block is compared when its first row is read.
 
     Args:
-        tables: the shards.
         stride: rows between the first numbers of neighbouring shards.
-        mapped: whether they are mapped.
         fits: whether their pages may stay in memory.
-        threads: number of threads that read them into memory.
     """
 
     def __init__(self, tables: Sequence[FeatureTable], stride: int, *, mapped: bool, fits: bool, threads: int):
@@ -107,10 +104,6 @@ class ShardArrays(OwnRows):
 
 class ShardFiles(OwnRows):
     """Shards that are read past the page cache, a batch's rows into a buffer of the reading thread.
-
-    Args:
-        tables: the shards.
-        stride: rows between the first numbers of neighbouring shards.
 
     Raises:
         InputError: a shard is damaged, or its file system allows no direct reads.
@@ -153,12 +146,8 @@ def open_own_rows(tables: Sequence[FeatureTable], stride: int, where: str, ranks
     """Opens the shards of a rank in the way of the key `features`; all ranks call it.
 
     Args:
-        tables: the shards of this rank.
-        stride: rows between the first numbers of neighbouring shards.
         where: "memory", "mapped", "direct", or "auto": mapped if the shards of all ranks of this machine take at most half of the memory
             that is free, which leaves the rest to their runs, else direct.
-        ranks: this rank and the others.
-        threads: number of threads that read shards into memory.
 
     Raises:
         InputError: a shard is damaged, or direct reads were asked for by name and its file system has none.

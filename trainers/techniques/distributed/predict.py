@@ -76,12 +76,10 @@ def predict_by_ranks(
 
     Args:
         store: the store of graph, partitions, shards and the model.
-        pipeline, table: the recipe.
         inputs: role -> artifact, for those that decide the weights.
         given: seed, workspace, threads (a number, or "auto" for the cores of the machine, which the ranks share) and the version of the
             model.
         out: the file; it appears whole or not at all.
-        ranks: number of processes.
 
     Raises:
         InputError: the ranks cannot share the parts, an artifact is missing, or a rank failed.

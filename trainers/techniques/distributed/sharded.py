@@ -94,13 +94,8 @@ class ShardedSource(FeatureSource):
     """Rows of this rank's shards, of its cache, and of the other ranks.
 
     Args:
-        shards: the index of the shards.
-        owned: the owner of each node.
         lane: the lane of the exchange; every rank calls `fetch` and `gather` for every batch, in order, from one thread at a time.
-        device: the device that computes.
         where: the key `features`.
-        ranks: this rank and the others, which all open their shards.
-        threads: number of threads of a gather.
 
     Attributes:
         held_bytes: bytes of this rank's shards.
@@ -213,7 +208,6 @@ class ShardedSource(FeatureSource):
 
         Args:
             slots: i32[n], slots of the batch.
-            request: request of the batch.
             following: i64[world], counts of the next batch's request; None after the last batch of an epoch.
             ledger: receives rounds and bytes.
 
@@ -319,8 +313,6 @@ def _all_slots(row_of: Array, owned: Ownership, stride: int) -> Array:
 
     Args:
         row_of: i32[N], row of each node in the shard of its part, -1 without features.
-        owned: the owner of each node.
-        stride: rows between the first numbers of neighbouring shards.
     """
     slots, share = np.empty(len(row_of), np.int32), owned.num_parts // owned.world
     for low, high in node_ranges(len(slots)):

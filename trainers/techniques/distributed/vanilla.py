@@ -46,10 +46,7 @@ class VanillaSampler:
 
     Args:
         topology: the graph; only the in-edges of this rank's nodes are kept.
-        owned: the owner of each node.
         sampling: fan-outs and replacement of the uniform draws.
-        seed: seed of the run.
-        lane: the lane of the exchange.
 
     Attributes:
         topology_bytes: bytes of the kept topology.

@@ -52,7 +52,6 @@ def gradient_bytes(model: ModelSize, batches: int, ranks: int) -> int:
 
     Args:
         batches: number of batches of all ranks, empty ones included.
-        ranks: number of ranks.
     """
     return batches * (ranks - 1) * (MEMBER_BYTES + model.tensors + model.num_bytes)
 
@@ -71,10 +70,8 @@ def request_bytes(rows: int, calls: int, size_rounds: int, row_bytes: int, ranks
     """Returns the bytes of requests and of the heads of their replies, of all ranks.
 
     Args:
-        rows: rows that are requested of other ranks.
         calls: exchanges, counted at each rank.
         size_rounds: rounds of sizes, counted at each rank.
-        ranks: number of ranks.
     """
     if not row_bytes:  # rows without columns are not exchanged
         return 0
@@ -88,7 +85,6 @@ def counted_by_formula(
 
     Args:
         counts: name -> count of layer 0 of the ledger, all ranks and epochs together.
-        ranks: number of ranks.
         row_bytes: bytes of a stored row.
         ordered: whether gradients are added in batch order.
         steps: optimiser steps of all epochs.

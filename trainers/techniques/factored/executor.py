@@ -13,7 +13,7 @@ On the CPU, a device is a role and its threads. The devices that sample are set 
 With `topology = "device"` the graph is booked on the devices that sample, and the cache of their standby trainers is the prefix of the hot
 rows that it leaves room for; a graph that is larger than a device is loaded by parts.
 
-Accelerators (accelerators.py): trainers are replicas on devices of their own, each with the whole cache. The CPU samples for them, or with
+Accelerators (crew.py): trainers are replicas on devices of their own, each with the whole cache. The CPU samples for them, or with
 `topology` other devices do, which put their batches into pinned memory of the host: blocks cross twice. Gradients and weights are copied
 from device to device. If one device has all roles, batches stay there, and its streams share it in time.
 
@@ -24,6 +24,14 @@ Memory: the bound of `queue` for sampled batches and their packed rows; for each
 batches that the update waits for, and activations of one. Known limits: one process, whose roles are threads; a standby trainer extracts
 and trains in turn, not at the same time; logical devices share one image of the cached rows, which every one books; learnable rows of nodes
 (`embedding = "node"`) are on the model's device, where all trainers are then.
+
+Visits that are counted while a model trains (online presampling, FGNN 6.3): those of the batches that it has trained on.
+
+They are counted where the batches were drawn: a device that draws keeps the numbers, and no id of a batch leaves it for them. Batches have
+the same bytes wherever they are drawn, so both ways count the same.
+
+Memory: 4 bytes per node, on each device that draws or on the host; on the host twice that while the cache is filled or a checkpoint is
+written.
 """
 
 from __future__ import annotations
@@ -31,35 +39,29 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.hotness.visits import count_visits
+from graphmill.kernels.types import Array
 from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.devices.malloc import return_if_short
+from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.devices.torch_threads import prompt_turns
 from graphmill.trainers.loop.executor import Done, Executor, Run, add_in_order
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
-from graphmill.trainers.record.timeline import TRAIN
-from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.record.ledger import TRAIN, Line
+from graphmill.trainers.rows.source import LinkedSource
 from graphmill.trainers.techniques.factored.crew import Crew
-from graphmill.trainers.techniques.factored.queue import GlobalQueue
+from graphmill.trainers.techniques.factored.queue import GlobalQueue, Result, Updates
 from graphmill.trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
-from graphmill.trainers.techniques.factored.roles import (
-    COPY,
-    EXTRACT,
-    LOAD,
-    MARK,
-    SAMPLE,
-    Epoch,
-    TrainerRole,
-)
-from graphmill.trainers.techniques.factored.updates import Result, Updates
-from graphmill.trainers.techniques.factored.visits import OnlineVisits
+from graphmill.trainers.techniques.factored.roles import COPY, EXTRACT, LOAD, MARK, SAMPLE, Epoch, TrainerRole
 from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 from graphmill.trainers.techniques.openings import open_packed, planned_reads
 
@@ -264,3 +266,61 @@ class FactoredExecutor(Executor):
         if self.crew.siblings:
             traffic = {str(device.torch_device): device.traffic.rows()["moves"] for device in self.crew.siblings}
             self.record["traffic_of_other_accelerators"] = traffic
+
+
+HOST = torch.device("cpu")
+UP, DOWN = Line("h2d", "checkpoint"), Line("d2h", "ids")
+
+
+class OnlineVisits:
+    """The number of batches that had each node among their inputs.
+
+    Args:
+        drawn_there: whether batches are trained on where a device draws them.
+    """
+
+    def __init__(self, num_nodes: int, devices: Sequence[Device], drawn_there: bool):
+        self._num_nodes, self._devices = num_nodes, {device.torch_device: device for device in devices}
+        self._first = devices[0].torch_device if drawn_there else HOST
+        self._counts: dict[torch.device, Tensor] = {}
+        self._at(self._first)
+
+    def _at(self, where: torch.device) -> Tensor:
+        """Returns i32[N], the counts of batches that are on a device or on the host."""
+        if where not in self._counts:
+            shape = (self._num_nodes,)
+            device = self._devices.get(where)  # none of the host
+            made = (
+                torch.empty(shape, dtype=torch.int32) if device is None else device.alloc(shape, torch.int32, "visits")
+            )
+            self._counts[where] = made.zero_()
+        return self._counts[where]
+
+    def add(self, input_ids: Any) -> None:
+        """Counts a batch by ids[n], the nodes of its input rows, which are where the batch is trained on."""
+        if on_device(input_ids):
+            count_visits(input_ids, self._at(input_ids.device))
+        else:
+            count_visits(input_ids, self._at(HOST).numpy())
+
+    def counted(self) -> Array:
+        """Returns i32[N] on the host."""
+        fetched = [counts if at == HOST else self._fetched(at) for at, counts in self._counts.items()]
+        return torch.stack(fetched).sum(0, dtype=torch.int32).numpy() if len(fetched) > 1 else fetched[0].numpy()
+
+    def _fetched(self, where: torch.device) -> Tensor:
+        device = self._devices[where]
+        return device.fetch(self._counts[where], DOWN, device.traffic)
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns a copy of the counts for a checkpoint, where they are; their sum on the host if several devices have some."""
+        if len(self._counts) == 1:
+            return {"visits": self._counts[self._first].clone()}
+        return {"visits": torch.from_numpy(self.counted())}
+
+    def restore(self, counts: Tensor) -> None:
+        """Takes over i32[N], the counts of a checkpoint."""
+        if self._first != HOST:
+            device = self._devices[self._first]
+            counts = device.send_tensor(counts.contiguous(), UP, device.traffic)
+        self._counts = {self._first: self._at(self._first).copy_(counts)}

@@ -19,9 +19,8 @@ from graphmill.trainers.devices.protocol import CACHE, Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.rows.packed import PackedRows
-from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.rows.source import FeatureSource, linked
 
 TOPOLOGY = Line("h2d", "topology")
 
@@ -40,7 +39,6 @@ class TopologyParts:
         starts: i64[P + 1], first node of each part, and the number of nodes.
         num_bytes: i64[P], bytes of each part's rows.
         link: the link that carries them; None if it has the machine's own speed.
-        traffic: the ledger of the transfers.
     """
 
     def __init__(self, starts: Array, num_bytes: Array, link: Link | None, traffic: Ledger):
@@ -95,7 +93,6 @@ def standby_place(device: Accelerator, features: FeatureSource, held: int) -> De
 
     Args:
         device: the accelerator, with the budgets of one that trains.
-        features: the source of rows.
         held: bytes of the topology on it.
     """
     cached = (device.cache_bytes or 0) if isinstance(features, CachedSource) else 0
@@ -109,12 +106,7 @@ def standby_place(device: Accelerator, features: FeatureSource, held: int) -> De
 
 
 def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
-    """Returns the place of a trainer: it holds the whole cache.
-
-    Args:
-        index: number of the device.
-        features: the source of rows, without a link.
-    """
+    """Returns the place of a trainer: it holds the whole cache."""
     first = run.features.device
     device = LogicalDevice(index, first.work_bytes, first.cache_bytes, link_gbps=run.execution.link_gbps)
     if isinstance(features, CachedSource | PackedRows):

@@ -64,7 +64,6 @@ class Replica:
     A replica on an accelerator that is not the model's has memory of its own for the weights from its first batch on.
 
     Args:
-        device: the device that computes.
         own_code: lock held while a user's own model computes, since its draws from torch's generator are seeded for one batch at a time.
     """
 
@@ -74,7 +73,7 @@ class Replica:
         self.model, loss = _without_weights(run.model, device), run.loss
         self._buffers: Sequence[Tensor] = ()
         if self._apart and loss.class_weights is not None:
-            weights = device.from_peer(loss.class_weights, PARAMETERS, device.traffic)
+            weights = device.send_tensor(loss.class_weights, PARAMETERS, device.traffic)
             loss = replace(loss, class_weights=weights)
         self._gradient = BatchGradient(self.model, run.semantic.seed, loss, run.semantic.train.dtype)
         self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
@@ -101,17 +100,16 @@ class Replica:
         """Returns tensors of the model's device on the replica's."""
         if not self._apart:
             return tensors
-        return [self.device.from_peer(tensor, line, self.device.traffic) for tensor in tensors]
+        return [self.device.send_tensor(tensor, line, self.device.traffic) for tensor in tensors]
 
     def _sent(self, tensor: Tensor, line: Line) -> Tensor:
         """Returns a tensor of the replica's device on the model's."""
-        return self._home.from_peer(tensor, line, self._home.traffic) if self._apart else tensor
+        return self._home.send_tensor(tensor, line, self._home.traffic) if self._apart else tensor
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> tuple[Done, Gradients, Sequence[Tensor]]:
         """Returns the finished batch, its gradients and the rows that each batch normalisation read, all on the model's device.
 
         Args:
-            batch: the batch with its inputs.
             between: a function between the layers of a layered model, or None.
         """
         self._norm_inputs = []
@@ -143,7 +141,6 @@ def move_statistics(model: Model, norm_inputs: Sequence[Tensor]) -> None:
     """Moves the running statistics of a model by a batch that a replica computed.
 
     Args:
-        model: the model whose statistics move.
         norm_inputs: float[n, F], the input of each normalisation.
     """
     with torch.no_grad():

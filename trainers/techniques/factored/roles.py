@@ -34,13 +34,11 @@ from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.batches.send import fetch_blocks
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.models.layer import Between
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
+from graphmill.trainers.record.ledger import SYNCHRONISE, TRAIN, WAIT, Ledger
 from graphmill.trainers.rows.source import FeatureSource
 from graphmill.trainers.techniques.factored.places import TopologyParts
-from graphmill.trainers.techniques.factored.queue import GlobalQueue
+from graphmill.trainers.techniques.factored.queue import GlobalQueue, Result, Updates
 from graphmill.trainers.techniques.factored.replica import Replica, Weights
-from graphmill.trainers.techniques.factored.updates import Result, Updates
 from graphmill.trainers.techniques.factored.watch import Activity
 
 SAMPLE, MARK, COPY, EXTRACT = "sample", "mark", "copy", "extract"
@@ -54,7 +52,6 @@ class Epoch:
     """The shared objects of the roles in one epoch.
 
     Attributes:
-        number: the training epoch.
         planned: position -> batch.
         queue, updates: the queue of batches, and the results and updates.
         changed: condition, notified of every change.
@@ -127,8 +124,6 @@ class ReplicaTraining:
     """Extracts the rows of batches and computes their gradients.
 
     Args:
-        replica: the replica, which computes on its device.
-        features: the source of the device's rows.
         remark: whether the samplers' marks are for another cache, so that rows are marked anew.
 
     Attributes:
@@ -146,8 +141,6 @@ class ReplicaTraining:
         """Gathers a batch's rows on the device.
 
         Args:
-            activity: the activity of the calling thread.
-            batch: the batch, drawn.
             epoch: the epoch in which it is trained on; None if it is only measured.
         """
         with activity.at(EXTRACT, batch.position):
@@ -182,7 +175,6 @@ class SamplerRole:
     """Draws batches into the queue, and trains when no batch is left to draw.
 
     Args:
-        drawing: the drawer of batches.
         standby: its training as a standby trainer; None if it does not switch.
         worthwhile: (batches that wait, running trainers) -> whether switching pays.
     """
@@ -233,12 +225,7 @@ class SamplerRole:
 
 
 class TrainerRole:
-    """Takes batches from the queue and trains on them, while the rows of the next are extracted.
-
-    Args:
-        activity, extracting: the activities of its two threads.
-        training: extracts the rows and trains.
-    """
+    """Takes batches from the queue and trains on them, while the rows of the next are extracted."""
 
     def __init__(self, activity: Activity, extracting: Activity, training: ReplicaTraining):
         self.activity, self.extracting, self.training = activity, extracting, training
@@ -286,12 +273,7 @@ class TrainerRole:
 
 
 class TimeShared:
-    """Does all stages of its batches on one device, one after the other.
-
-    Args:
-        drawing: the drawer of batches.
-        training: extracts the rows and trains.
-    """
+    """Does all stages of its batches on one device, one after the other."""
 
     def __init__(self, activity: Activity, drawing: BatchDrawer, training: ReplicaTraining):
         self.activity, self.drawing, self.training = activity, drawing, training

@@ -68,7 +68,6 @@ class FactoredSettings(Settings):
         """Returns the numbers of samplers and trainers on accelerators: one trainer, or as many as the file says.
 
         Args:
-            cores: cores that the process may use.
             on_device: whether samplers are on accelerators; else they are threads of the CPU, and all devices train.
         """
         devices, trainers = self.devices, self.trainers

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.protocol import Device
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Timeline
 
 MOST_TICK = 1.0
 """Most seconds between two checks of the roles."""

@@ -44,7 +44,6 @@ class ArenaRows:
         history: the arena, whose feature rows are filled; None without an arena: every row comes from below.
         device: the device that holds the arena, the ids of a batch, and its inputs.
         stages: whether the source below reads by the places that inputs had before the batch was pruned.
-        threads: number of threads of the copies.
     """
 
     def __init__(
@@ -58,11 +57,9 @@ class ArenaRows:
         """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
 
         Args:
-            key: key of the mini-batch.
             input_ids: ids[n], on the device.
             origin: i32[n], their places before the batch was pruned.
             out: float[n, F], of the type of the computation.
-            ledger: receives the transfers.
 
         Raises:
             InputError: a read failed, or its bytes do not match their digest.

@@ -85,10 +85,6 @@ def expected_history(case: Case) -> ExpectedHistory:
     return case.shared["history"]
 
 
-def _num_parts(case: Case) -> int:
-    return case.plan.num_parts if isinstance(case.plan, PartPlan) else 1
-
-
 class _Sums:
     """Sums over pruned batches."""
 
@@ -127,7 +123,7 @@ class _Sums:
 
 
 def _expected(case: Case) -> ExpectedHistory:
-    drawn, train, parts = case.drawn, case.semantic.train, _num_parts(case)
+    drawn, train, parts = case.drawn, case.semantic.train, case.plan.num_parts if isinstance(case.plan, PartPlan) else 1
     assert drawn is not None
     by_part: dict[int, list[int]] = {}
     for i, step in enumerate(drawn.steps):
@@ -169,7 +165,6 @@ def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None, t
 
     Args:
         visits: numbers[N], visits in `num_batches` batches.
-        num_batches: number of these batches.
         p_grad, longest: as in `share_of_time`.
         times: f32[N] or one number, rate of visits by the batches that the history sees over that of all batches.
     """
@@ -189,7 +184,6 @@ def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances
     """Returns the state of the history of a part.
 
     Args:
-        parts, part: number of parts, and the part.
         within: of each cached layer the share of visits that stay within a part.
     """
     train, settings, sizes = case.semantic.train, case.settings, case.sizes
@@ -239,7 +233,6 @@ def _times(own: Array, parts: int, within: float) -> Array:
 
     Args:
         own: bool[N], nodes of the part.
-        parts: number of parts.
         within: share of visits that stay within a part; the others go to the other parts in equal shares.
     """
     rates = parts * within, parts * (1 - within) / (parts - 1)

@@ -188,7 +188,6 @@ class SteppedHistory:
         below would be pruned. Seeds are the first sources of every sampled block.
 
         Args:
-            blocks: blocks of a mini-batch, on the device that computes.
             step: the optimiser step of the run that the batch belongs to.
         """
         found = [self.arena.lookup(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
@@ -236,11 +235,7 @@ class SteppedHistory:
 
 
 class BetweenLayers:
-    """Puts kept rows between the layers of one model, and collects rows and gradients there; each replica of the model has its own.
-
-    Args:
-        history: the history that the rows come from.
-    """
+    """Puts kept rows between the layers of one model, and collects rows and gradients there; each replica of the model has its own."""
 
     def __init__(self, history: SteppedHistory):
         self.history = history

@@ -75,11 +75,7 @@ class FreshSettings(Settings):
         return self.policy.startswith("performance")
 
     def stale_steps(self, per_epoch: int) -> int | None:
-        """Returns t_stale in optimiser steps, None for no bound.
-
-        Args:
-            per_epoch: optimiser steps per epoch.
-        """
+        """Returns t_stale in optimiser steps, None for no bound."""
         if self.t_stale == "forever":
             return None
         share = isinstance(self.t_stale, str)

@@ -38,8 +38,7 @@ from graphmill.trainers.loop.executor import Done, Run
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.own import require_layers
 from graphmill.trainers.record.checks import ledger_numbers
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP, Ledger
 from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
 from graphmill.trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
@@ -73,7 +72,6 @@ class ExchangedFill:
     """The rows that fill the arena of a part: own rows, and through the exchange those of other ranks.
 
     Args:
-        source: the source of the rows.
         allowed: bool[N], nodes whose rows the arena may hold.
         num_bytes: the bytes of which `arena` is a share: all features, divided by the number of parts.
     """
@@ -94,11 +92,7 @@ class ExchangedFill:
 
 
 class FreshDistributed(Distributed):
-    """Computes the pruned batches of this rank's parts, and updates their histories once per step.
-
-    Args:
-        source: the source of this rank's pruned batches, and the histories of its parts.
-    """
+    """Computes the pruned batches of this rank's parts, and updates their histories once per step."""
 
     def __init__(self, run: Run, source: PrunedSource):
         super().__init__(run, source)

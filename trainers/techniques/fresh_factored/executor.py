@@ -14,16 +14,27 @@ Known limits: those of both. A history that an update changes while a replica re
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from graphmill.kernels.cuda.device import on_device
+from graphmill.trainers.batches.batch import Batching, MiniBatch
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.devices.protocol import CACHE
 from graphmill.trainers.loop.executor import Executor, Run
 from graphmill.trainers.models.own import require_layers
+from graphmill.trainers.record.ledger import SYNCHRONISE, Ledger
+from graphmill.trainers.rows.source import FeatureSource
 from graphmill.trainers.techniques.factored.crew import Crew
 from graphmill.trainers.techniques.factored.executor import FactoredExecutor
-from graphmill.trainers.techniques.factored.replica import require_replicable
-from graphmill.trainers.techniques.factored.updates import Result
-from graphmill.trainers.techniques.fresh.executor import WithHistory
-from graphmill.trainers.techniques.fresh.history import SteppedHistory, TableFill
-from graphmill.trainers.techniques.fresh.probe import Probe
-from graphmill.trainers.techniques.fresh_factored.crew import PrunedCrew
+from graphmill.trainers.techniques.factored.places import DevicePlace
+from graphmill.trainers.techniques.factored.queue import Result
+from graphmill.trainers.techniques.factored.replica import Replica, require_replicable
+from graphmill.trainers.techniques.factored.roles import EXTRACT, BatchDrawer, Epoch, Ready, ReplicaTraining
+from graphmill.trainers.techniques.factored.watch import Activity
+from graphmill.trainers.techniques.fresh.batches import Pruner
+from graphmill.trainers.techniques.fresh.executor import Probe, WithHistory
+from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill
 
 
 def open_executor(run: Run) -> FreshFactored:
@@ -58,3 +69,64 @@ class FreshFactored(WithHistory, FactoredExecutor):
         if result.done.last:
             # Before the loop's update: a checkpoint that is written after it must hold the history of the next batch.
             self.history.update(self.run.plan.step_of(epoch, result.done.position), self.run.ledger)
+
+
+class PrunedTraining(ReplicaTraining):
+    """Prunes batches behind the update before their step, gathers the rows that are left, and computes gradients with kept rows between.
+
+    Args:
+        features: the source of the rows that the arena does not have.
+    """
+
+    def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, history: SteppedHistory):
+        super().__init__(batching, replica, features)
+        self.history, self._layers = history, BetweenLayers(history)
+        self.between = self._layers
+        self._pruner = Pruner(batching, history, features, history.settings.rows == "packed")
+
+    def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
+        """Waits for the update before the batch's step, then prunes it and gathers its rows; arguments as in `ReplicaTraining`."""
+        if epoch is not None:
+            with activity.timeline.span(activity.name, SYNCHRONISE, batch.position):
+                epoch.updates.wait_for_weights(batch.position)
+        device, moved = self.replica.device, batch.moved or Ledger()
+        with activity.at(EXTRACT, batch.position):
+            if not on_device(batch.input_ids):
+                with device.preparing():
+                    batch = replace(batch, blocks=send_blocks(batch.blocks, device, moved), moved=moved)
+            batch, moved = self._pruner.gathered(self._pruner.pruned(batch), self.inputs)
+            self.history.book(batch, moved)
+            device.adopt([batch.x], "inputs")
+            return Ready(batch, moved, batch.input_ids)
+
+    def kept(self, batch: MiniBatch) -> Any:
+        """Returns the rows between the layers of a batch, and the sizes of their gradients."""
+        step = self.batching.plan.step_of(batch.train_epoch, batch.position)
+        return self._layers.taken(self.history.keeps(step))
+
+
+class PrunedCrew(Crew):
+    """The roles of a run whose batches are pruned. All trainers are on the device that has the history.
+
+    Args:
+        features: the source of the rows that the arena does not have, without a link.
+    """
+
+    together = True
+
+    def __init__(self, run: Run, features: FeatureSource, history: SteppedHistory):
+        self.history, self.arena_bytes = history, history.memory.nbytes
+        super().__init__(run, features)
+
+    def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
+        """Returns the drawer of a sampler: transposes are made of pruned blocks, and rows are found behind the update."""
+        batching = replace(self.run.batching, transpose="none")
+        if place is not None and self.run.draws_on_device:
+            return self.device_drawing(place.device, batching, None)
+        return BatchDrawer(batching, self.open_sampler(), None)
+
+    def training(self, place: DevicePlace) -> ReplicaTraining:
+        """Returns the training of a trainer at a place, which holds the arena; trainers of one machine share one image of it."""
+        place.device.adopt([self.history.memory], CACHE)
+        replica = Replica(self.run, place.device, self.own_code)
+        return PrunedTraining(self.run.batching, replica, place.features, self.history)

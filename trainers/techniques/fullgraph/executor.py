@@ -12,7 +12,7 @@ An epoch is one optimiser step. Dropout is keyed by node, so masks are those of 
 which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, for any number of devices that
 share the parts and whether aggregates are cached or computed again.
 
-Ranks may share the parts (buffers.py, chunk_gradients.py). The host of a rank has the rows of its parts' nodes alone, so this memory
+Ranks may share the parts (buffers.py, replicas.py). The host of a rank has the rows of its parts' nodes alone, so this memory
 falls with the number of ranks. Rows that its chunks read of other parts come by messages, and their gradients go back. Gradients of
 parameters and rows are added in the order of one process, so the bits are those of one process. Each rank has the topology and reads
 features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too.
@@ -45,33 +45,37 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.batches.send import LABELS, send_blocks
-from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, require_layers
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import Lane, PeerError
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
-from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.record.ledger import STEP
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
-from graphmill.trainers.techniques.fullgraph.plan.budget import require_memory
 from graphmill.trainers.techniques.fullgraph.plan.memory import KEPT_BLOCKS_SHARE, ROWS_SHARE, Way
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
-from graphmill.trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
+from graphmill.trainers.techniques.fullgraph.shares import (
+    open_lane,
+    open_places,
+    part_share,
+    require_memory,
+    rows_of_nodes,
+)
 
 
 def open_executor(run: Run) -> Executor:
@@ -150,14 +154,11 @@ class OneStep(Executor):
             first = index == 0 and model.projection is None
             if first and keeps_first(run.semantic.train, model):
                 continue  # its aggregates are known, and nothing below it needs a gradient
-            columns = run.features.table.width if first else self._width_below(model, index)
+            below = run.semantic.train.hidden if index or model.projection is None else model.projection.width
+            columns = run.features.table.width if first else below
             apart = maps_apart(layer, columns)
             again = not (run.semantic.train.settings.hybrid and splits(layer, apart))
             yield int(layer.projected_width if apart else columns), again, first and not apart  # pyright: ignore
-
-    def _width_below(self, model: LayeredModel, index: int) -> int:
-        """Returns the columns of the rows that a layer behind the features reads."""
-        return self.run.semantic.train.hidden if index or model.projection is None else model.projection.width
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields the one `Done` of an epoch; an error ends this process if there are others (trainers/ranks/leave.py)."""
@@ -179,9 +180,6 @@ class FullGraph(OneStep):
     """Walks over the chunks of all layers, forwards and backwards.
 
     Args:
-        run: the run.
-        model: its model, as layers.
-        chunks: the chunk steps.
         settings: the technique's settings; not `mode = "device"`.
     """
 
@@ -238,7 +236,8 @@ class FullGraph(OneStep):
                 bounds.enter_context(device.active())
             yield from super().steps(epoch, start)
         if others:
-            self.record = {**self.record, "devices": [_facts(device) for device in self.replicas.devices]}
+            held = [{"device": str(each.torch_device), "peak_bytes": dict(each.peak)} for each in self.replicas.devices]
+            self.record = {**self.record, "devices": held}
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Walks over the chunks of all layers and back; the first call keeps the first layer's aggregates, if they stay the same."""
@@ -284,12 +283,7 @@ class FullGraph(OneStep):
 
 
 class Uncut(OneStep):
-    """Runs each pass as a whole on the device; the block of the whole graph stays there.
-
-    Args:
-        run: the run.
-        model: its model.
-    """
+    """Runs each pass as a whole on the device; the block of the whole graph stays there."""
 
     def __init__(self, run: Run, model: LayeredModel):
         super().__init__(run)
@@ -297,7 +291,7 @@ class Uncut(OneStep):
         self.model, graph, device = model, run.graph, run.features.device
         self.summed: Tensor | None = None
         block = whole_block(run)
-        if sums_back(model, device):
+        if sums_back(model, block, device):
             order_weights(block)
         (self.block,) = send_blocks((block,), device, device.traffic)
         device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
@@ -318,7 +312,7 @@ class Uncut(OneStep):
                 logits = self._logits(random)
             loss = run.loss(logits[self.seeds], self.labels)
             loss.backward()
-        return loss.item() if loss.device.type == "cpu" else loss.detach().double()
+        return loss_value(loss)
 
     def exact_logits(self, node_ids: Array) -> Tensor:
         """Returns the logits of nodes by a pass over what is on the device already."""
@@ -338,11 +332,6 @@ class Uncut(OneStep):
                 self.x = self.x[:, :0].clone()  # frees the features, which nothing reads any more
         blocks = (self.block,) * len(self.model.layers)
         return widened(self.model(blocks, self.x, random, summed=self.summed))
-
-
-def _facts(device: Device) -> dict[str, Any]:
-    """Returns the name of a device, and the most bytes that it held."""
-    return {"device": str(device.torch_device), "peak_bytes": dict(device.peak)}
 
 
 def keeps_first(train: TrainConfig, model: Model) -> bool:

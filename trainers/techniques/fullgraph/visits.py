@@ -26,13 +26,11 @@ from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.costs.course import Case
-from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
-from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
 from graphmill.trainers.techniques.fullgraph.plan.volumes import ROW_COPIES, volumes
@@ -55,7 +53,6 @@ class _Shape(NamedTuple):
 
     Attributes:
         parts: number of parts, each with a device of its own.
-        nodes: nodes of each chunk.
         neighbours: in-edges of each node.
         scattered: whether the nodes of a chunk have no consecutive ids, so that their rows are copied.
     """
@@ -70,7 +67,6 @@ class _FewSteps:
     """Chunk steps of a small graph in memory.
 
     Args:
-        topology: the graph.
         shape: its chunks; those of scattered nodes have every other id of their part.
     """
 

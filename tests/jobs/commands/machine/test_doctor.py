@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.machine import doctor, surroundings
 from graphmill.jobs.commands.machine.doctor import can_train, examine
-from graphmill.jobs.commands.machine.findings import LACKS, NOTE, OK, Finding
+from graphmill.jobs.commands.machine.surroundings import LACKS, NOTE, OK, Finding
 from graphmill.jobs.operations import rates
 from graphmill.jobs.operations.rates import SPEEDS
 from graphmill.kernels.cuda.driver import Gpu

@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.assets.budgets.measured import PLACE, MachineBytes
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.pipelines.budgets import print_budgets
+from graphmill.jobs.commands.pipelines.chunks import print_budgets
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny

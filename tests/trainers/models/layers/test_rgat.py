@@ -10,8 +10,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
-from graphmill.trainers.models.layers.relation_pairs import relation_pairs
-from graphmill.trainers.models.layers.rgat import RgatLayer
+from graphmill.trainers.models.layers.rgat import RgatLayer, relation_pairs
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.models.layers.test_rgcn import MASKS, RELATIONS, edges, pruned, sampled, shuffled, weighed

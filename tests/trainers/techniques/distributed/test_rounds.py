@@ -12,7 +12,7 @@ from graphmill.trainers.ranks.link_seconds import LinkModel, ends_at_once
 from graphmill.trainers.ranks.links import parse_links
 from graphmill.trainers.ranks.measured_links import links_of_times
 from graphmill.trainers.ranks.rounds import make_rounds
-from graphmill.trainers.techniques.distributed.links import open_lane
+from graphmill.trainers.techniques.distributed.open_parts import open_lane
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.techniques.distributed.test_distributed import bits, ledger, trained

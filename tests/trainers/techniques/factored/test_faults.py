@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.record.ledger import Timeline
 from graphmill.trainers.techniques.factored import crew, roles
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of

@@ -9,8 +9,8 @@ import pytest
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.techniques.factored.queue import Updates
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
-from graphmill.trainers.techniques.factored.updates import Updates
 from graphmill.trainers.techniques.factored.watch import Watch
 from tests.trainers.runs import train_small
 

@@ -4,7 +4,7 @@ Between two passes everything is on the host: the output rows of every layer, th
 aggregates of layers that are cached. A device holds one chunk of one layer.
 
 There is one loop (`ChunkPass.run`). Kinds of passes say what a chunk asks for, computes and leaves: those of layers (layer_passes.py), of
-maps of rows before or in a layer (row_passes.py), and of the head (head_passes.py).
+maps of rows before or in a layer, and of the head (row_passes.py).
 """
 
 from __future__ import annotations
@@ -24,14 +24,11 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import OwnLayers
 from graphmill.trainers.models.precision import computing, kept_dtype
-from graphmill.trainers.record.ledger import Line
-from graphmill.trainers.record.timeline import COMPUTE
-from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import ChunkGradients
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.record.ledger import COMPUTE, Line
+from graphmill.trainers.techniques.fullgraph.passes.replicas import ChunkGradients, Replicas
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows, Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk
-from graphmill.trainers.techniques.fullgraph.rows.places import Place
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, Supply, supplies_ahead
 
 T = TypeVar("T")
@@ -42,10 +39,8 @@ class Passes:
     """What all passes of a training share.
 
     Attributes:
-        replicas: the model, on each device.
         walk, blocks: nodes of the steps and rows that they move, and their blocks.
         mover: the mover of rows between the places of the parts.
-        dtype: the key of the train table.
         hybrid: whether aggregates are cached if layers allow it.
         folder: folder of rows that do not fit into memory, None for memory.
         gradients: adds the gradients of all devices' and ranks' chunks; None for one process with one model.

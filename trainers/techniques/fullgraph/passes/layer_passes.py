@@ -8,6 +8,10 @@ of the aggregate then goes back to the neighbours by the kernel, without a forwa
 is the same. If the update ends plainly, and its output lies where the device computes, its gradient follows from the output, and nothing
 is computed again; the bits are those of autograd. If it has parameters (attention) the whole layer is computed again. A layer that maps
 rows before it sums them has its map in a pass of its own (row_passes.py), and the chunks read mapped rows.
+
+A backward pass begins at a gradient that is given. For that, `tensor.backward(gradient)` of torch compares shapes by its symbolic shapes,
+and loads a library of algebra: 45 MiB and about a second, in each process of a full-graph training. So a pass begins at a number instead,
+whose gradient is the given one.
 """
 
 from __future__ import annotations
@@ -27,11 +31,9 @@ from graphmill.trainers.models.ops import own_places
 from graphmill.trainers.models.own import OwnLayers, seeded
 from graphmill.trainers.models.precision import BF16, widened
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.techniques.fullgraph.passes.backward import backward_from
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows, Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Incoming
-from graphmill.trainers.techniques.fullgraph.rows.places import Place
 from graphmill.trainers.techniques.fullgraph.rows.supply import Supply
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
@@ -43,8 +45,6 @@ class PassedRows:
     """The rows of a layer on the host, from its forward pass to its backward pass.
 
     Attributes:
-        index, layer: the layer.
-        inputs: the rows that it reads.
         apart: whether its map is a pass of its own.
         aggregates: its aggregates, if they are known, or cached by the forward pass.
         mapped: its mapped rows, as long as a pass reads them.
@@ -65,7 +65,6 @@ class LayerPass(ChunkPass[T]):
     """A pass of a layer.
 
     Attributes:
-        rows: the rows of the layer.
         random: the masks.
     """
 
@@ -315,11 +314,7 @@ def differentiated(
     """Adds the gradients of a function's parameters; returns those of its arguments.
 
     Args:
-        context: the context of the forward pass.
-        function: makes output rows from other rows and from own ones.
         rows, own: its arguments; no columns stand for own rows that nothing reads.
-        above: gradient of its output.
-        needed: whether the gradients of rows and own are needed.
     """
     with torch.enable_grad():
         with context:
@@ -334,8 +329,27 @@ def splits(layer: Any, apart: bool) -> bool:
     """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated.
 
     Args:
-        layer: the layer.
         apart: whether its map is a pass of its own, and the aggregate is that of mapped rows.
     """
     free = getattr(layer, "sums_projected", False) if apart else layer.cacheable
     return free and hasattr(layer, "aggregate_backward")
+
+
+class _Given(torch.autograd.Function):
+    """A number that has a given gradient with respect to a tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(gradient)
+        return out.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ctx.saved_tensors[0], None
+
+
+def backward_from(out: Tensor, gradient: Tensor) -> None:
+    """Adds the gradients of all that a tensor was made of, as `out.backward(gradient)` does, to the bit."""
+    assert out.shape == gradient.shape and out.dtype == gradient.dtype, "a gradient is of another tensor"
+    number: Any = _Given.apply(out, gradient)
+    number.backward()

@@ -1,4 +1,5 @@
 """Passes over the rows of nodes alone: the projection of features, and the maps of layers that map rows before they sum them.
+The passes of a model's head, over some of the nodes, give their logits, or the losses of training nodes with their gradients.
 
 Every node's row is mapped once, with its own chunk, and not in each chunk that reads it. A chunk then loads mapped rows as neighbours, and
 its backward pass sends the gradients of mapped rows back.
@@ -6,26 +7,30 @@ its backward pass sends the gradients of mapped rows back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.types import Array
+from graphmill.trainers.batches.send import LABELS
 from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.inference.bounds import OUTPUT_ROWS
+from graphmill.trainers.inference.domain import Piece
+from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.ops import add_gradient
 from graphmill.trainers.models.own import OwnLayers
 from graphmill.trainers.models.precision import BF16, widened
-from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.record.ledger import COMPUTE, Ledger, Line
 from graphmill.trainers.rows.source import H2D, RowIds, TableSource
-from graphmill.trainers.techniques.fullgraph.passes.backward import backward_from
-from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass
-from graphmill.trainers.techniques.fullgraph.passes.layer_passes import PassedRows
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import PassedRows, backward_from
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, Summed
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import IDS, HostRows, KeptRows, rows_in_place
 from graphmill.trainers.techniques.fullgraph.rows.supply import Supply
 
@@ -39,8 +44,6 @@ class InputRows(HostRows):
     """The features of nodes, with dropout and projection on the device.
 
     Args:
-        table: the features.
-        replicas: the model with the row-wise beginning, on each device.
         dtype: NumPy's name of the type of gathered rows.
 
     If ranks share the parts, each reads the rows of any node from the table.
@@ -74,7 +77,7 @@ class InputRows(HostRows):
 
     def loads_to(self, device: Device) -> bool:
         """Returns whether the first layer reads the features as they lie in the host's memory."""
-        return self._plain is not None and self._as_they_are and not device.remote
+        return self._plain is not None and self._as_they_are and device.holds(self._plain)
 
     def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
         """As `HostRows.load`."""
@@ -207,3 +210,99 @@ class MapBackwardPass(ChunkPass[Tensor | None]):
             leave = self.mover.add if self.rows.layer.reads_own else self.mover.store
             line = Line("d2h", "own_gradient", "backward", self.rows.index)
             leave(found, supply.ids, self.sums, line, supply.part, supply.step)
+
+
+@dataclass
+class HeadPass(ChunkPass[T]):
+    """A pass of the head.
+
+    Attributes:
+        outputs: the outputs that the head reads: of all layers if the model `jumps`, else of the last one.
+        chosen: bool[N], the nodes.
+    """
+
+    outputs: Sequence[KeptRows]
+    chosen: Array
+
+    def nodes(self, part: int, j: int) -> Array:
+        """Returns the chosen nodes of a chunk."""
+        ids = super().nodes(part, j)
+        return ids[self.chosen[ids]]
+
+    def read(self, supply: Supply) -> list[Tensor]:
+        """Returns the rows that the head reads for a chunk."""
+        line = Line("h2d", "logit", "forward", len(self.passes.model.layers))
+        return [supply.loaded(rows, line) for rows in self.outputs]
+
+    def logits(self, supply: Supply, rows: list[Tensor]) -> Tensor:
+        """Returns the logits of rows on a part's device."""
+        with self.precision(supply):
+            return widened(self.model_on(supply).head(rows))
+
+
+@dataclass
+class LogitsPass(HeadPass[Tensor]):
+    """Computes logits.
+
+    Attributes:
+        ledger: receives their bytes.
+        pieces: the logits of the chunks, whose places are the ids of nodes.
+    """
+
+    ledger: Ledger
+    pieces: list[Piece] = field(default_factory=list)
+
+    def chunk(self, supply: Supply) -> Tensor:
+        """Returns the logits of a chunk's nodes."""
+        return self.logits(supply, self.read(supply))
+
+    def leave(self, supply: Supply, found: Tensor) -> None:
+        """Fetches them."""
+        self.pieces.append(Piece(supply.ids, supply.place.device.fetch(found, OUTPUT_ROWS, self.ledger)))
+
+
+@dataclass
+class LossPass(HeadPass[tuple[float | Tensor, list[Tensor]]]):
+    """Computes the losses of training nodes, and the gradients that the head gives to the outputs that it reads.
+
+    Attributes:
+        labels: i32[N], labels of all nodes.
+        losses: number of a device -> the loss there.
+        total: the sum of the losses.
+        from_head: (ids, gradients float[c, F]) per chunk, for each of `outputs`.
+    """
+
+    labels: Array
+    losses: Mapping[int, Summed]
+    total: float | Tensor = 0.0
+    from_head: list[list[tuple[Array, Array]]] = field(default_factory=list)
+    _of_parts: dict[int, float | Tensor] = field(default_factory=dict)
+    differentiates = True
+
+    def chunk(self, supply: Supply) -> tuple[float | Tensor, list[Tensor]]:
+        """Returns the sum of the losses of a chunk's training nodes, and the rows that the head read, with their gradients."""
+        leaves = [rows.requires_grad_() for rows in self.read(supply)]
+        device = supply.place.device
+        with self.mover.span(supply.part, COMPUTE, supply.step):
+            logits = self.logits(supply, leaves)
+            (labels,) = device.send([self.labels[supply.ids].astype(np.int64)], LABELS, self.mover.ledger)
+            loss = self.losses[device.index](logits, torch.as_tensor(labels))
+            loss.backward()
+        return loss_value(loss), leaves
+
+    def leave(self, supply: Supply, found: tuple[float | Tensor, list[Tensor]]) -> None:
+        """Fetches the gradients, which wait on the host until the backward pass reaches their layer."""
+        line = Line("d2h", "logit", "backward", len(self.passes.model.layers))
+        self._of_parts[supply.part], leaves = found
+        self.from_head = self.from_head or [[] for _ in leaves]
+        for leaf, gradients in zip(leaves, self.from_head, strict=True):
+            assert leaf.grad is not None
+            # A copy, since on the CPU the device's memory is the host's.
+            rows = self.mover.to_host(leaf.grad, line, supply.part)().numpy().copy()
+            gradients.append((supply.ids, rows))
+
+    def end(self, j: int) -> None:
+        """Adds gradients and losses of all devices and ranks in the order of parts."""
+        losses, self._of_parts, gradients = self._of_parts, {}, self.passes.gradients
+        for loss in losses.values() if gradients is None else gradients.add(losses):
+            self.total = self.total + loss

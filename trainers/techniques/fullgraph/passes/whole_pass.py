@@ -19,26 +19,25 @@ from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
-from graphmill.trainers.techniques.fullgraph.passes.head_passes import LogitsPass, LossPass
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import BackwardPass, ForwardPass, PassedRows, SumPass
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Summed, loss_on
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import (
     InputRows,
+    LogitsPass,
+    LossPass,
     MapBackwardPass,
     MapPass,
     ProjectionBackwardPass,
     ProjectionPass,
     maps_apart,
 )
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows, shares_memory
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows
 
 
 class WholePass:
     """Computes the gradients of a model's parameters, and the loss, over all training nodes.
 
     Args:
-        passes: what the passes share.
-        inputs: the input rows of the first layer.
         labels: i32[N], labels of all nodes.
         train_ids: ids[n], the training nodes.
         loss: sums the losses of nodes; its tensors are on the first device.
@@ -80,7 +79,7 @@ class WholePass:
             rows = made.pop()
             above = self._added(gradients, from_head.pop() if from_head else [], _output(rows).width)
             gradients = None
-            if not shares_memory(self.mover.places[0].device):
+            if not self.mover.places[0].device.in_host_memory:
                 rows.output = None
             if rows.index > 0 or model.projection is not None:
                 # A map that is a pass of its own gives every node's row a first gradient, in no need of zeros.
@@ -96,9 +95,6 @@ class WholePass:
         """Computes a layer for all nodes, from the rows that it reads.
 
         Args:
-            index: number of the layer.
-            inputs: the rows that it reads.
-            random: the masks.
             caches: whether aggregates are cached if the layer allows it; None = as the training has it.
         """
         passes, layer = self.passes, self.model.layers[index]
@@ -114,8 +110,6 @@ class WholePass:
         """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's.
 
         Args:
-            rows: the rows of the layer.
-            above: gradients of its output rows.
             sums: receives the gradients of the rows that it reads; None if they are not needed.
             random: the masks of the forward pass.
         """
@@ -152,7 +146,6 @@ class WholePass:
         """Returns the first layer's aggregates of the features for all nodes.
 
         Args:
-            ledger: receives what moves for them.
             random: the masks of any step; an aggregate that stays the same draws none.
         """
         self.inputs.random = random

@@ -130,8 +130,6 @@ def device_bytes(
 
     Args:
         in_width, num_classes: columns of the features and of the logits.
-        num_parameters: number of the model's parameters.
-        chunk: counts of the largest chunk.
         kept_first: whether the aggregates of the first layer are kept, so that it fills no buffer.
     """
     value = item_bytes(config)

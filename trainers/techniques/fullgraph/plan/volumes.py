@@ -31,7 +31,6 @@ class PassVolumes(NamedTuple):
         loaded: rows that come from the host.
         fetched: rows that come from the buffers of other parts.
         steps: steps of the pass.
-        parts: number of parts.
         exact: whether the chunks are cut.
     """
 

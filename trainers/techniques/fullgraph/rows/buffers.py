@@ -26,14 +26,18 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphmill.kernels.rows.move_rows import add_rows, place_rows, take_rows
 from graphmill.kernels.types import Array
-from graphmill.trainers.devices.link import Link
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import Lane
-from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.record.timeline import STEP, Timeline
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import IDS, HostRows, KeptRows
+from graphmill.trainers.record.ledger import STEP, Ledger, Line, Timeline
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import (
+    IDS,
+    HostRows,
+    KeptRows,
+    Place,
+    PlaceThreads,
+    devices_of,
+)
 from graphmill.trainers.techniques.fullgraph.rows.lists import HOST, Crossing, Incoming, Trade
-from graphmill.trainers.techniques.fullgraph.rows.places import Place, PlaceThreads
 
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
 """(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""
@@ -43,10 +47,7 @@ class Mover:
     """Moves rows, and records every transfer.
 
     Args:
-        places: the places of this rank's parts.
-        ledger, timeline: receive every transfer.
         peer_gbps: speed at which each logical device receives rows of the others, in GB/s; None for the machine's own speed.
-        threads: number of the kernels' threads.
         overlap: whether rows move while a device computes, if that has a link to the host.
         lane: the lane of the thread that trains, for rows of other ranks; None for one process.
 
@@ -68,9 +69,9 @@ class Mover:
         self.places, self.ledger, self.timeline, self.threads = places, ledger, timeline, threads
         self.lane, self.at_places = lane, PlaceThreads(places)
         self._place_of = {place.part: place for place in places}
-        modelled = [] if peer_gbps is None else [each.device.index for each in places if not each.device.remote]
-        self._peer_links = {index: Link(peer_gbps) for index in modelled if peer_gbps is not None}
-        self.overlaps = overlap and any(each.device.remote or each.device.link("h2d") for each in places)
+        links = {device.index: device.peer_link(peer_gbps) for device in devices_of(places)}
+        self._peer_links = {index: link for index, link in links.items() if link is not None}
+        self.overlaps = overlap and not all(each.device.in_host_memory for each in places)
         # (part, step, function that waits for rows and stores or adds them)
         self._leaving: deque[tuple[int, int, Callable[[], None]]] = deque()
 
@@ -135,11 +136,8 @@ class Mover:
         """Brings rows of other ranks into the buffers, and sends them those that they ask for.
 
         Args:
-            buffers: the buffers of this rank's parts.
-            trade: the rows.
             source: rows of the nodes of this rank, `KeptRows` if the others read some of them from the host.
             line: line of rows that come from a host, whichever rank's it is.
-            step: number of the step.
         """
         gives, gets = _of_hosts(trade.gives, source.sharded), _of_hosts(trade.gets, source.sharded)
         with self.span(self.places[0].part, "d2d", step):
@@ -154,7 +152,7 @@ class Mover:
             since = 0 if link is None else link.now()
             with place.active():
                 on_device = device.send_tensor(rows, line, self.ledger if of_host else device.traffic)
-                if of_host and not device.remote:
+                if of_host and device.holds(rows):
                     self.ledger.crossed(line, rows.nbytes, requests=len(rows))
                 if link is not None:
                     link.carry(rows.nbytes, since)
@@ -223,7 +221,6 @@ class Mover:
         Args:
             sent: (rank, float[c, F]), ordered by rank.
             coming: the rows that come, ordered by rank, in the order in which that rank sends them.
-            buffers: the buffers, which have the columns and the type of all rows.
             line: tells kind, phase and layer.
         """
         lane, buffer = self.lane, next(iter(buffers.values()))
@@ -264,7 +261,7 @@ class Mover:
         device = self._place_of[part].device
         if rows.device.type == "cpu":
             return device.send_tensor(rows, IDS, device.traffic)
-        return device.from_peer(rows, IDS, Ledger())
+        return device.send_tensor(rows, IDS, Ledger())
 
     def flush(self, buffer: Tensor, incoming: Incoming, sums: KeptRows, line: Line, part: int, step: int) -> None:
         """Moves gradients out of a part's buffer and adds them to the host's (Algorithm 3, lines 7 to 9)."""
@@ -325,7 +322,7 @@ class Mover:
     def to_host(self, rows: Tensor, line: Line, part: int) -> Callable[[], Tensor]:
         """Starts to move rows of a part's device to the host, and books their bytes; returns a function that waits and returns them."""
         device = self._place_of[part].device
-        if not device.remote:
+        if device.kind == "logical":  # others book what they send
             self.ledger.crossed(line, rows.nbytes)
         return device.fetch_later(rows, line, self.ledger)
 

@@ -145,8 +145,6 @@ def walk(steps: Steps, mode: Mode, share: PartShare | None = None) -> Walk:
     """Reads every step once, upwards, and returns the rows that a mode moves.
 
     Args:
-        steps: the steps of all parts.
-        mode: the mode.
         share: the parts of this rank; None for one process with all.
 
     Memory: 4 or 8 bytes per node of own parts for destinations, 12 per row that moves, for both directions; two batches of steps at a time.
@@ -178,7 +176,6 @@ class PartShare:
     """The parts of a rank: as many at each, in order.
 
     Args:
-        rank, world: number of this rank, and number of ranks.
         num_parts: m, a multiple of the ranks.
         rank_of: u16[N], the rank of every node, if chunks read rows of hosts; None if parts fetch them from each other.
 

@@ -31,9 +31,8 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Steps
-from graphmill.trainers.techniques.fullgraph.rows.places import Place
 
 LOADER = "loader"
 
@@ -44,7 +43,6 @@ class ChunkBlocks:
     Threads may ask for blocks of different steps at once.
 
     Args:
-        steps: the source of chunks.
         topology: the graph, whose degrees decide the weights.
         model: the model, which needs weights or relations on the edges.
         most_bytes: bound on the bytes of kept blocks.
@@ -61,7 +59,7 @@ class ChunkBlocks:
         found = self._kept.get((part, step))
         if found is None:
             found = self._made(part, step)
-            ordered = found.weight.nbytes if found.weight is not None and sums_back(self.model, device) else 0
+            ordered = found.weight.nbytes if found.weight is not None and sums_back(self.model, found, device) else 0
             num_bytes = block_bytes((found,)) + ordered
             with self._lock:
                 stays = num_bytes <= self._free_bytes
@@ -85,9 +83,9 @@ class ChunkBlocks:
         return block
 
 
-def sums_back(model: LayeredModel, device: Device) -> bool:
-    """Returns whether weighted sums of a model send their gradients back on this machine's own cores."""
-    return not device.remote and any(hasattr(layer, "aggregate_backward") for layer in model.layers)
+def sums_back(model: LayeredModel, block: Block, device: Device) -> bool:
+    """Returns whether weighted sums of a model over a block of the host send their gradients back on this machine's own cores."""
+    return device.holds(block.indices) and any(hasattr(layer, "aggregate_backward") for layer in model.layers)
 
 
 def _of_edges(values: Array | None, topology: Topology, node_ids: Array) -> Array:
@@ -105,7 +103,6 @@ class Supply:
 
     Attributes:
         mover, blocks: the loaders of rows and blocks.
-        place, step: the place of the part, and the step.
         ids: ids[v], the nodes that the pass computes; without any it needs no block.
     """
 
@@ -191,8 +188,6 @@ def supplies_ahead(
     """Yields every step of a pass with the supplies of all parts, which are loaded while the step before is computed.
 
     Args:
-        mover: the mover of rows.
-        order: numbers of the steps.
         supply: returns what the pass asks for in a step for the part of a place.
 
     Raises:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.factored_simulated import compare, told
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.techniques.factored.simulator.allocation import formula_samplers
-from graphmill.trainers.techniques.factored.simulator.simulate import profit, simulate, time_shared
+from graphmill.trainers.techniques.factored.simulator.simulate import formula_samplers, profit, simulate, time_shared
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmill.assets.storage.names.home import ROOT
-from graphmill.trainers.techniques.fullgraph.passes.backward import backward_from
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import backward_from
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -127,7 +127,7 @@ def foreign(made, part, step):
 
 def test_transfers_and_the_hosts_additions_are_phases_of_their_own():
     from graphmill.trainers.devices.logical import LogicalDevice
-    from graphmill.trainers.record.timeline import STEP, Timeline, hidden_share
+    from graphmill.trainers.record.ledger import STEP, Timeline, hidden_share
 
     graph, x, labels, train_ids, made = problem(60, 300, 2, 4, 1)
     model = made_model(6, 3, layers=2, hidden=8, model="sage")

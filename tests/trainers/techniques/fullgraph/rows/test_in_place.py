@@ -6,8 +6,6 @@ import torch
 
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.techniques.fullgraph.passes import whole_pass
-from graphmill.trainers.techniques.fullgraph.rows import host_rows
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import consecutive, rows_in_place
 from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model
 from tests.trainers.techniques.fullgraph.passes.test_whole_pass import problem
@@ -33,8 +31,7 @@ def passed(options, hybrid, classes):
 @pytest.mark.parametrize("classes", [3, 16])
 def test_rows_in_place_give_the_bits_of_copies(options, hybrid, classes, monkeypatch):
     loss, found, moves = passed(options, hybrid, classes)
-    for module in (host_rows, whole_pass):
-        monkeypatch.setattr(module, "shares_memory", lambda device: False)
+    monkeypatch.setattr(LogicalDevice, "in_host_memory", False)
     copied_loss, copied, copied_moves = passed(options, hybrid, classes)
     assert loss == copied_loss and moves == copied_moves
     assert found.keys() == copied.keys() and all(torch.equal(found[name], copied[name]) for name in copied)
@@ -69,8 +66,7 @@ def test_an_update_is_made_once_though_the_nodes_of_a_chunk_are_scattered(option
         return len(made), loss, found, ledger.rows()["moves"]
 
     once, loss, found, moves = updates()
-    for module in (host_rows, whole_pass):
-        monkeypatch.setattr(module, "shares_memory", lambda device: False)
+    monkeypatch.setattr(LogicalDevice, "in_host_memory", False)
     twice, again_loss, again, again_moves = updates()
     assert (once, twice) == (3 * 2 * 4, 2 * 3 * 2 * 4)
     assert loss == again_loss and moves == again_moves
