@@ -73,9 +73,6 @@ class Mistakes(InputError):
 
     Args:
         errors: two or more errors.
-
-    Attributes:
-        errors: the same.
     """
 
     def __init__(self, errors: Sequence[InputError]):
@@ -100,11 +97,7 @@ def joined(errors: Iterable[InputError]) -> InputError:
 
 
 class Attempts:
-    """Calls that do not depend on each other: their errors are told together.
-
-    Attributes:
-        errors: the errors so far.
-    """
+    """Calls that do not depend on each other: their errors are told together."""
 
     def __init__(self) -> None:
         self.errors: list[InputError] = []

@@ -121,7 +121,6 @@ def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array |
         h: the key.
         ids: ids[n] of rows: nodes, parameters or classes.
         columns: count of numbers per row.
-        threads: number of native threads; the result does not depend on it.
         out: i32[n, columns] to write to, or None.
 
     Returns:

@@ -16,7 +16,6 @@ def budget_bytes(sizes: Sizes, level: str) -> int | None:
     """Returns the bytes that a level of [memory] may hold; None if "auto" is not resolved yet, or nothing is said.
 
     Args:
-        sizes: sizes of a step that reads the budgets.
         level: "device", "host" or "disk".
     """
     if "budgets" in sizes.artifacts:

@@ -55,9 +55,6 @@ def measure(home: Path) -> MachineBytes:
 def measured_bytes(home: Path | None = None) -> MachineBytes:
     """Returns the numbers in the home; measures them first if it holds none.
 
-    Args:
-        home: the home folder, None for the default one.
-
     Raises:
         InputError: the file is damaged, or the disk is full.
     """

@@ -49,11 +49,7 @@ MEASURED_PAGE = Page(
 
 
 class BudgetsStage(Stage):
-    """Resolves budgets.
-
-    Args:
-        home: home with the measured numbers, None for the default home.
-    """
+    """Resolves budgets."""
 
     page = BUDGETS_PAGE
     external_page = MEASURED_PAGE

@@ -41,8 +41,6 @@ class Build:
     """One artifact that a recipe asks for, with everything that its build needs. It can be sent to other processes.
 
     Attributes:
-        store: store of the artifacts.
-        stage: stage that builds it.
         semantic, execution: the stage's configs; only the first is hashed.
         inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or by the version of the aspect that is
             read.

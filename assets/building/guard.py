@@ -32,7 +32,6 @@ def end_group(group_id: int, gone: Callable[[], bool], grace: Sequence[float] = 
     """Sends the signals to a process group one after the other, until the group is gone; waits `grace` after each.
 
     Args:
-        group_id: id of the process group.
         gone: tells whether the group is empty; it is called every few hundredths of a second.
         grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
     """

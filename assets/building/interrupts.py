@@ -63,7 +63,6 @@ class _Watch:
 
     Args:
         line: the line that is printed at the end; "" for none.
-        numbers: the signals.
     """
 
     def __init__(self, line: str, numbers: Sequence[int]):
@@ -173,9 +172,6 @@ def leave(code: int) -> NoReturn:
     """Ends this program, which has done its work: what `atexit` knows is called, and the interpreter is not taken down.
 
     That would take as long as a small command, and no Python code could answer a signal in it.
-
-    Args:
-        code: exit code.
     """
     for watch in _watches:
         watch.code = code

@@ -77,12 +77,7 @@ class EventBuilder(ABC):
         self.events: queue.Queue[tuple[FunctionChild, Any]] = queue.Queue()
 
     def finished(self, wait_seconds: float) -> Sequence[str]:
-        """Passes progress on, and returns the parts that were published since the last call.
-
-        Raises:
-            InputError: a part failed by its input, or what built it was lost.
-            PartError: a part failed by a defect.
-        """
+        """Passes progress on, and returns the parts that were published since the last call."""
         done: list[str] = []
         try:
             event = self.events.get(timeout=wait_seconds)
@@ -105,7 +100,6 @@ class PartPool(EventBuilder):
     It ends them by SIGKILL: the store is safe against that, and finished parts stay.
 
     Args:
-        build, progress: as for `EventBuilder`.
         workers: number of processes; the Execution config sets the threads of each.
     """
 

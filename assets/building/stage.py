@@ -89,9 +89,6 @@ class Building(Generic[SemanticT, ExecutionT]):
 
     Attributes:
         inputs: role -> artifact, of the inputs and of artifacts that are only read; for the artifact of a fan-out stage name -> part, too.
-        semantic, execution: the configs.
-        writer: takes the files.
-        progress: listener.
         part: name of the part; "" for the artifact.
     """
 
@@ -251,7 +248,6 @@ class OnePass(Stage):
 
         Args:
             asked: stage and Semantic config of every artifact that is built from it, including this stage's.
-            execution: the Execution config.
             folder: scratch folder, which exists until the last artifact is built.
         """
         raise NotImplementedError

@@ -85,12 +85,7 @@ class CachePlanStage(Stage):
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 
     def build(self, building: Building[CachePlanConfig, Threads]) -> Summary:
-        """Ranks, sizes, splits, orders and counts.
-
-        Raises:
-            InputError: the disk budget is smaller than one segment of all batches needs, or than configured copies need, or a batch is
-                damaged.
-        """
+        """Ranks, sizes, splits, orders and counts."""
         inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         table, budgets = open_features(inputs["features"], verified=True), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
@@ -121,8 +116,6 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
 
     Args:
         visits: u32[N], number of training batches that need each node.
-        budgets: budgets of the device and the host.
-        allocate: function that makes the arrays of N elements that the work needs.
     """
     order, needed = rank(visits, allocate), visits if table.row_of is None else visits[np.asarray(table.row_of) >= 0]
     left, rows = int(np.count_nonzero(needed)), []

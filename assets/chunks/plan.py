@@ -35,9 +35,7 @@ def cut_in_order(
 
     Args:
         topology, part_of, num_parts: the graph, i32[N] part of each node, and the number m of parts.
-        config: configuration of the stage.
         folder: folder of the unnamed files that METIS reads.
-        progress, threads: listener and number of threads of the stage.
 
     Raises:
         InputError: METIS failed.

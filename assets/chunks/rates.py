@@ -31,7 +31,6 @@ def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[st
     """Returns (device, rates) from the home; measures them first if it holds none.
 
     Args:
-        home: the home folder, None for the default one.
         again: measure now and replace the rates in the home.
 
     Raises:

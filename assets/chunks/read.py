@@ -28,7 +28,6 @@ class StoredChunks:
 
     Attributes:
         num_parts, chunks_per_part: m devices and n steps.
-        num_nodes: N.
         self_term: whether destinations are read with their neighbours.
         counts: rows and edges of each step; `counts.v_ori`, `.v_p2p`, `.v_ru` are the totals.
         num_distinct: number of nodes that some chunk needs.

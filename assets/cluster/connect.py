@@ -50,7 +50,6 @@ class Cluster:
     """A cluster that this process is connected to.
 
     Attributes:
-        ray: the module `ray`.
         lost: whether the head does not answer any more; this process then ends without a farewell to Ray, which would wait for the head.
     """
 
@@ -80,7 +79,6 @@ class Cluster:
         """Returns Ray's scheduling strategy for work on a node.
 
         Args:
-            node_id: the node.
             soft: whether another node may take the work if this one dies.
             spill: whether another node may take it if this one is busy.
         """
@@ -143,7 +141,6 @@ def connected(
     Ray prints no line of the nodes here, since it would mix its own among them; work that has lines for the user sends them itself.
 
     Args:
-        address: text of the address.
         variables, resources: as `local_nodes` takes them.
 
     Raises:

@@ -98,8 +98,6 @@ class _Parts:
     """The parts of a build on a cluster.
 
     Args:
-        build: the parent artifact.
-        num_missing: number of parts that are to be built.
         mark: name by which nodes recognise the home.
         pipe: connection to the parent.
         lines: stream that gets the lines that stages print.

@@ -32,7 +32,6 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
     """Yields a running cluster (`ray.cluster_utils.Cluster`) of nodes on this machine.
 
     Args:
-        count: number of nodes.
         variables: number of a node -> environment variables of its own.
         more: resources of each node in place of its share, as `Cluster.add_node` takes them.
     """

@@ -26,11 +26,7 @@ MARKS = "cluster"
 
 
 def code_digest(root: Path = ROOT) -> str:
-    """Returns a digest of all sources that artifacts and models are made with, 32 hex digits.
-
-    Args:
-        root: the checkout.
-    """
+    """Returns a digest of all sources that artifacts and models are made with, 32 hex digits."""
     digest = xxhash.xxh3_128()
     for layer in LAYERS:
         for path in sorted((root / layer).rglob("*")):

@@ -52,7 +52,6 @@ class PartOrder:
     Attributes:
         home, mark: the home, as `home_here` takes it.
         code: digest of the code that the node must have.
-        threads: threads of the part.
     """
 
     home: str
@@ -65,9 +64,6 @@ def build_part(build: Build, order: PartOrder, part: str, post: Any) -> Answer:
     """Builds and publishes a part in this process, a worker of Ray, and returns the answer.
 
     Args:
-        build: the parent artifact, as the driver has it.
-        order: what to know besides.
-        part: name of the part.
         post: the actor that gets reports.
     """
 

@@ -52,7 +52,6 @@ def features_config(graph: GraphConfig, table: TableConfig | None = None) -> Fea
     """Returns the configuration of a feature table, reduced to the keys that decide its rows.
 
     Args:
-        graph: the `[graph]` table.
         table: the feature table, None for the main one as the source has it.
 
     Raises:

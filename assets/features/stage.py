@@ -124,11 +124,7 @@ class FeaturesStage(SourceStage):
         return semantic.table
 
     def raw(self, semantic: FeaturesConfig) -> Mapping[str, str]:
-        """Returns the digests of the content that decides the rows.
-
-        Raises:
-            InputError: the content is missing or unreadable.
-        """
+        """Returns the digests of the content that decides the rows."""
         from graphmill.assets.sources.readers.part_files import refuse_managed
         from graphmill.assets.storage.files.digests import sha256_file
 
@@ -148,11 +144,7 @@ class FeaturesStage(SourceStage):
         return Sound(warnings=_warnings(blocks, [watch for _, watch in watched]))
 
     def build_from(self, opened: OpenSource, building: Building[FeaturesConfig, Threads]) -> Summary:
-        """Writes and describes the rows.
-
-        Raises:
-            InputError: the rows are not sound, or the source changed while it was read.
-        """
+        """Writes and describes the rows."""
         semantic, writer = building.semantic, building.writer
         normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
         beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, building.progress)

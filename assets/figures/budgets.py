@@ -46,9 +46,7 @@ def budget_bars(path: Path, levels: Sequence[Level], title: str) -> None:
     """Draws a bar per level, all of the same length, since a disk has many times the bytes of a device.
 
     Args:
-        path: the PNG to write.
         levels: the bars, from above.
-        title: title of the picture.
     """
     figure = new_figure(1.5 + 0.7 * len(levels))
     axes = figure.subplots()

@@ -36,7 +36,6 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
     """Tests the compressed columns.
 
     Args:
-        topology: the graph.
         merged: whether duplicates were merged, so that each row must be strictly ascending.
     """
     indptr, num_edges = topology.indptr, len(topology.indices)

@@ -53,10 +53,7 @@ def sort_edges(
 
     Args:
         spool: the edges, all appended.
-        policy: edges that are added, dropped and merged.
         memory_bytes: working memory; see the module's docstring.
-        threads: number of native threads; the bytes do not depend on it.
-        writer: writer of the artifact, which receives the arrays.
         progress: listener, which gets every edge once in each of the two passes.
 
     Returns:

@@ -50,7 +50,6 @@ def remarks(
 
     Args:
         raw: the source's graph; its edges are not read.
-        config: its configuration.
         parts: training, validation and test nodes.
         in_degree, out_degree: integers[N], of the edges that are stored.
     """

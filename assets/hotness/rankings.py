@@ -41,11 +41,8 @@ class Rankings:
     """Scores and orders by policy.
 
     Args:
-        graph, config: graph and configuration of the stage.
         drawing: the way neighbours are drawn, None if nothing is sampled.
         presampled, evaluated: the counted epochs, None if none were counted.
-        threads: number of native threads.
-        allocate: function that makes arrays with an element per node.
     """
 
     def __init__(
@@ -138,9 +135,7 @@ def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[st
     """Returns (hit ratios by policy, figures): the hits of every policy's caches in the evaluated epochs.
 
     Args:
-        rankings: rankings of all policies.
         visits: u32[N], visits of the evaluated epochs.
-        writer: writer of the artifact, which gets the figure.
     """
     num_nodes, curves, numbers = len(visits), {}, {}
     for policy in get_args(Policy):
@@ -163,7 +158,6 @@ def expect(
     Args:
         rankings: rankings of policies that counted trial batches.
         order, score: ids[N] and score of the chosen policy.
-        writer: writer of the artifact, which gets the figure.
     """
     counted, table = rankings.presampled, rankings.config.hotness
     assert counted is not None and rankings.config.sampling is not None, "trial batches were counted"

@@ -123,11 +123,7 @@ class HotnessStage(Stage):
         return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
 
     def build(self, building: Building[HotnessConfig, Threads]) -> Summary:
-        """Counts, ranks, and evaluates if the configuration asks for it.
-
-        Raises:
-            InputError: the graph has no training nodes, or a batch cannot be sampled.
-        """
+        """Counts, ranks, and evaluates if the configuration asks for it."""
         from graphmill.assets.hotness.epochs import Epochs
         from graphmill.assets.hotness.rankings import Rankings, evaluate, expect
         from graphmill.assets.sampling.drawing import open_drawing

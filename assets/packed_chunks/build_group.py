@@ -71,7 +71,6 @@ def build_group(building: Building[PackedConfig, PackedExecution], stored: Seque
     """Builds the part of one group of segments; see assets/packed_chunks/__init__.py.
 
     Args:
-        building: the part.
         stored: names of the parts of the samples that have its batches, the only ones that are opened.
 
     Raises:

@@ -20,11 +20,7 @@ from graphmill.kernels.types import Array
 
 
 def build_index(building: Building[PackedConfig, PackedExecution], names: Sequence[str]) -> Summary:
-    """Writes the parent over the parts, which are among the inputs under their names.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Writes the parent over the parts, which are among the inputs under their names."""
     inputs, writer = building.inputs, building.writer
     parts, plan, table = [inputs[name] for name in names], inputs["cache_plan"], open_features(inputs["features"])
     index = _index(parts)

@@ -56,11 +56,7 @@ class ChunkPlace(NamedTuple):
     cache_digests: Array
 
     def sections(self, row_bytes: int) -> tuple[slice, slice, slice]:
-        """Returns the bytes of the chunk that hold slots, places and rows, without their padding.
-
-        Args:
-            row_bytes: bytes per row.
-        """
+        """Returns the bytes of the chunk that hold slots, places and rows, without their padding."""
         places = int(padded_bytes(4 * self.num_inputs))
         rows = places + int(padded_bytes(4 * self.num_cached))
         return (

@@ -63,10 +63,6 @@ class Span:
 
         Args:
             kept: u8[...], the ascending rows, each once; None reads them back.
-            row_bytes: bytes per row.
-
-        Raises:
-            InputError: the disk is full.
         """
         num_rows, size = len(self.place), len(self.ids) * row_bytes
         if kept is None:
@@ -92,7 +88,6 @@ class Reorderer:
     """Cuts regions into spans, and decides which of them stay in memory.
 
     Args:
-        row_bytes: bytes per row.
         span_bytes: bytes of all spans that stay in memory. A span that is read back takes at most half of them, unless the fewest rows that
             end on a page take more.
     """
@@ -128,10 +123,6 @@ class Reorderer:
 
         Args:
             distributor: the distributor, after its pass; spans are among its sinks.
-            threads: number of native threads.
-
-        Raises:
-            InputError: the disk is full.
         """
         row_bytes = self.row_bytes
 

@@ -34,8 +34,6 @@ def choose_method(method: Method, num_nodes: int, num_edges: int, undirected: bo
     """Returns the method that a table means.
 
     Args:
-        method: value of the key in the table.
-        num_nodes, num_edges: N and E of the graph.
         undirected: whether the graph has the reverse of each edge; else METIS gets up to twice as many edges.
     """
     if method != "auto":

@@ -79,11 +79,7 @@ class PartitionsStage(Stage):
     }
 
     def build(self, building: Building[PartitionsConfig, Threads]) -> Summary:
-        """Assigns and measures.
-
-        Raises:
-            InputError: a library is missing, or METIS failed.
-        """
+        """Assigns and measures."""
         from graphmill.assets.figures.parts import part_figure
         from graphmill.assets.partitions.assign import assign, random_parts
 

@@ -24,10 +24,6 @@ STAGES = (
 
 
 def stages(home: Path | None = None) -> list[Stage]:
-    """Returns all stages.
-
-    Args:
-        home: home with the measured numbers of this machine, None for the default home.
-    """
+    """Returns all stages."""
     named = [entry.partition(":") for entry in STAGES]
     return [getattr(importlib.import_module(module), name).at(home) for module, _, name in named]

@@ -109,7 +109,6 @@ def table_conflicts(raw: Mapping[str, Any], values: Mapping[str, Any], tables: T
     Args:
         raw: the content of the file.
         values: name -> checked value of each table, None for one with mistakes.
-        tables: tables with its lines.
     """
     yield from _impossible_names(raw, tables)
     yield from (tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values))

@@ -99,7 +99,6 @@ class Tables:
         """Builds `cls` from a table.
 
         Args:
-            cls: a dataclass.
             raw: the table as `tomllib` read it.
             where: path of the table in the file.
             fixed: values of the fields that are not keys.

@@ -64,7 +64,6 @@ def sentence(key: str, table: str) -> str:
     """Returns the sentence about an unknown key of a table, "" if there is none.
 
     Args:
-        key: the key.
         table: first name of the table, "" for the file itself.
     """
     word = key.lower().replace("-", "_")

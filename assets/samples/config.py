@@ -86,7 +86,6 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
 
     Args:
         table: the `[samples]` table, which was checked against `sampling`.
-        sampling: the `[sampling]` table.
     """
     return SamplesConfig(
         seed=sampling.seed_of(seed),
@@ -183,7 +182,6 @@ def stored_batches(
 
     Args:
         semantic, splits: as in `stored_seeds`.
-        batches: the batches.
         parts: as in `epoch_plan`.
     """
     seeds, found = np.asarray(stored_seeds(semantic, splits, batches.epoch)), []

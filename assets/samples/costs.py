@@ -51,11 +51,7 @@ def batches_read(sizes: Sizes) -> StoredBatches | None:
 
 
 def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
-    """Returns the most that batches of a config hold.
-
-    Args:
-        config: the samples' config.
-    """
+    """Returns the most that batches of a config hold."""
     splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
     total, inputs, edges, num_bytes = 0, 0, 0, 0
     num_parts, largest = _likely_parts(sizes) if config.plan == "parts" else (1, 0)

@@ -127,7 +127,6 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
     """Returns the way neighbours are drawn; None if none are drawn.
 
     Args:
-        neighbours: the keys of `[sampling]`.
         inputs: role -> artifact; the tables of weighted sampling are among them.
 
     Raises:
@@ -144,10 +143,6 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
 
 def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:
     """Opens the alias tables of a graph; the table is mapped, `support` is read and compared with its digest.
-
-    Args:
-        artifact: artifact of the tables.
-        graph: artifact of their graph.
 
     Raises:
         InputError: the tables are of another graph, or lack an array of the stage.

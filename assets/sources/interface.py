@@ -172,11 +172,7 @@ class GraphConfig(Checked):
         return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[GraphConfig, Mapping[str, str]]:
-        """Returns the configuration and raw digests that decide edges and splits.
-
-        Args:
-            raw: digests of the content that the graph is made from.
-        """
+        """Returns the configuration and raw digests that decide edges and splits."""
         return self, raw
 
     def for_table(self, table: TableConfig) -> GraphConfig:
@@ -227,7 +223,6 @@ class OpenSource(Protocol):
     """A source whose files are open. Data that both the graph and its feature tables need are read once.
 
     Attributes:
-        num_nodes: number of nodes N.
         node_types: name -> number of nodes, in the order of their ids; empty if nodes have no types.
         node_of_row: i64[N] node ids of the rows of the node tables, None if they are in order.
     """
@@ -261,7 +256,6 @@ class RawGraph:
     """A source's graph before it is compressed, without its features.
 
     Attributes:
-        num_nodes: number of nodes N.
         src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty if `spool` holds them.
         spool: the edges of a source that may not fit in memory, with their attributes.
         memory_bytes: working memory for sorting the spool.

@@ -90,7 +90,6 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
 
     Args:
         values: [N], or several masks [S, N] or [N, S].
-        num_nodes: number of nodes N.
         split: which of several masks; None is the first.
         where: name of the mask, for errors.
         name: name of the array in the remedies.

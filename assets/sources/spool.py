@@ -66,8 +66,6 @@ class EdgeSpool:
     """The file of records; sources append, the sort reads batches.
 
     Args:
-        folder: scratch folder of the writer.
-        num_nodes: number of nodes N.
         undirected: whether reverse edges will be added; the histogram counts them.
         watched: whether `directions` samples the edges.
     """

@@ -96,7 +96,6 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
 
     Args:
         memory_limit: value of the key of `[graph]`.
-        num_nodes: number of nodes N.
         row_bytes: number of bytes F w of a feature row.
     """
     return parse_size(memory_limit) + BASE_BYTES + NODE_BYTES * num_nodes + 2 * BATCH_ROWS * (row_bytes + 64)
@@ -111,7 +110,6 @@ def spooled_survey(
         relations: names of the edge types.
         num_nodes, num_edges: number of nodes N, and of edges of the source.
         width, dtype: number of feature columns, and type of the stored values.
-        more: other fields of the survey.
     """
     columns, stored = config.columns(relations), num_edges * (2 if config.undirected else 1)
     return Survey(

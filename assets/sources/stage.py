@@ -95,9 +95,6 @@ class SourceStage(OnePass):
     def require_sound(self, opened: OpenSource, semantic: Any) -> Sound:
         """Makes the checks of a build of this stage, without a build.
 
-        Args:
-            opened: the open source.
-
         Returns:
             What the checks counted, and those that warn.
 

@@ -54,7 +54,6 @@ class Survey:
     Attributes:
         title: name of the source, and its place.
         contents: one line per thing that the source holds.
-        num_nodes: number of nodes N.
         num_edges: number of stored edges, reverse ones included; fewer if duplicates merge and self-loops are dropped.
         num_features, dtype: number of columns, and type of the stored values.
         num_without_features: number of nodes that have no features and take no space.
@@ -177,7 +176,6 @@ def in_memory_bytes(num_edges: int, num_nodes: int, num_stored: int) -> int:
 
     Args:
         num_edges: number of edges of the source.
-        num_nodes: number of nodes N.
         num_stored: number of edges before duplicates merge, reverse ones included.
     """
     ids = id_dtype(num_nodes).itemsize

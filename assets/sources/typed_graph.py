@@ -106,7 +106,6 @@ class TypedSource:
     """A typed graph that was read except its features and edges; see `OpenSource`.
 
     Args:
-        found: result of the reader.
         folder: scratch folder for the edges.
         blocks_of: feature table -> blocks whose ids are global.
     """
@@ -198,8 +197,6 @@ def survey_typed(
     """Returns the survey of a reader's graph and of its artifacts.
 
     Args:
-        graph: the graph.
-        files: the files by name.
         contents: lines about the source, None for those about the graph and the files.
     """
     return spooled_survey(

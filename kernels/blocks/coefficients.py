@@ -44,7 +44,6 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
     """Computes the weights of a block's edges and of its destinations' own rows.
 
     Args:
-        block: the block.
         in_degree, out_degree: i32[N] of the whole graph, without the own terms.
         sampled: whether the neighbours of a sampled row are scaled by d_in(v) / k; False leaves the plain coefficients.
 
@@ -76,7 +75,6 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
     """Computes the factors that make a sampled sum estimate the whole one: d_in(v) / k on the k edges of destination v.
 
     Args:
-        block: the block.
         in_degree: i32[N] of the whole graph.
 
     Returns:

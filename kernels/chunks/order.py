@@ -72,7 +72,6 @@ def part_graphs(
         indptr, indices: in-neighbours; may be mapped.
         part_of: i32[N], part of each node.
         num_parts: m.
-        threads: native threads; nothing depends on them.
     """
     sequence = np.argsort(part_of, kind="stable").astype(indices.dtype)
     ends = np.cumsum(np.bincount(part_of, minlength=num_parts))

@@ -115,7 +115,6 @@ def choose_schedule(
         schedule: "identity", "hongtu" or "best".
         rates: (T_hd, T_dd, T_ru) in rows per second, by which "best" counts seconds; None to count rows from the host.
         search_words: budget of the swap search of "best".
-        threads: native threads.
     """
     n = len(sets) // num_parts
     identity = identity_schedule(num_parts, n)

@@ -30,7 +30,6 @@ def machine_code(cupy: Any, source: str, defines: Mapping[str, str], capability:
     """Returns the machine code of kernels/cuda/SOURCE.cu, of this machine's files if it was compiled before.
 
     Args:
-        cupy: the module.
         source: path of the source below this folder, without its suffix.
         defines: preprocessor names and their values.
         capability: of the GPU, as "90" for 9.0.

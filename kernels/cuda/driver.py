@@ -21,7 +21,6 @@ class Gpu(NamedTuple):
     """A GPU that the driver shows this process.
 
     Attributes:
-        name: name of the product.
         total_bytes: bytes of its memory.
     """
 

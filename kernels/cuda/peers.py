@@ -52,7 +52,6 @@ def export_rows(device: CudaDevice, rows: Array) -> tuple[PeerRows, dict[str, An
     """Copies rows to a device's memory, where other devices of the machine can read them.
 
     Args:
-        device: the device.
         rows: [n, F] of any type, in the host's memory.
 
     Returns:

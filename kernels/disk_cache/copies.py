@@ -168,7 +168,6 @@ def place_copies(
         least_bytes: bytes of a page that a later batch must want in order to take the page, 0 to a page.
         least_range: pages one after the other that a later batch must take, 1 or more.
         window: number of rows that a page is filled from; 1 leaves the Gray order.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         rows i32[c], the row at each place of the file, and places i32[q], the place where each use reads its row or `NOT_CACHED`.

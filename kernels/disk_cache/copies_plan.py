@@ -64,7 +64,6 @@ def plan_copies(
         row_bytes: bytes per row, 1 or more.
         disk_bytes: bytes that the cache and the chunks' rows may take.
         compare: whether pages are also counted for one copy of each row, ordered by id.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         The plan that reads the densest pages, or the longest ranges of full ones, of those tried; None if none of them fits.

@@ -116,7 +116,6 @@ def gray_order(ptr: Any, ids: Any, *, row_bytes: int = 0, window: int = WINDOW, 
         ptr, ids: lists of `minhash_order`; batch 0 is the highest bit.
         row_bytes: bytes per row, so that pages are filled; 0, or a multiple of a page, leaves the plain Gray order.
         window: nodes that a page is filled from.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         ids[m], each node once; equal memberships stand by node id before filling.

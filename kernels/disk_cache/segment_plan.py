@@ -34,7 +34,6 @@ class CountedPlan(SegmentPlan):
     Attributes:
         pages, runs: i64[s], pages of the cache that each batch reads, and the ranges of adjacent ones.
         pages_by_id: i64[s], the pages if the cache held each row once, by node id; None if they were not counted.
-        row_bytes: bytes per row.
     """
 
     pages: Array
@@ -75,7 +74,6 @@ def stored_bytes(cached: int, packed_rows: Array, row_bytes: int) -> int:
     Args:
         cached: number of rows of its cache.
         packed_rows: i64[s], rows of each batch's chunk.
-        row_bytes: bytes per row.
     """
     return padded_bytes(cached * row_bytes) + int(padded_bytes(packed_rows * row_bytes).sum())
 
@@ -96,11 +94,9 @@ def plan_segment(
 
     Args:
         ptr, node_ids, state, most_cached: arguments of `split_segment`.
-        row_bytes: bytes per row.
         order: order of the cache's rows.
         seed: seed of the run, which draws the permutations of "minhash".
         compare: whether pages are also counted for the order by id.
-        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: an argument is out of range.

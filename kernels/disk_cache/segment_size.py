@@ -78,7 +78,6 @@ class SegmentSizes:
         Args:
             ptr: i64[s+1], batch b needs node_ids[ptr[b]:ptr[b+1]], each node once.
             node_ids: ids[n], global.
-            threads: number of native threads; the result does not depend on it.
 
         Raises:
             InputError: more batches than announced, a node twice in a batch, or an id out of range.

@@ -39,7 +39,6 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
         num_rows: number of destinations in the range.
         types: u8[n], or None if all edges are of one type.
         ties: i64[n] that order edges with equal ends and type (rows of their source table), or None to keep their order.
-        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: lengths or dtypes differ from these, a row or a source is out of range, or n is 2^31 or more.

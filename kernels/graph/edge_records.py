@@ -74,7 +74,6 @@ def sort_ends(records: Array, low: int, num_rows: int, *, merge: bool, threads: 
         records: records[n] of `dst` and `src` alone; destinations are low to low + num_rows - 1.
         low, num_rows: first node and number of nodes of the range.
         merge: whether equal edges become one.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (sources ids[kept] in order, edges of each destination i64[num_rows], number of edges that repeat one before).

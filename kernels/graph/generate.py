@@ -65,12 +65,9 @@ def rmat_edges(
     """Generates edges lo..hi-1 of an R-MAT graph; a graph of any size is made range by range.
 
     Args:
-        num_nodes: number of nodes N, any number.
         num_edges: number of directed edges, self-loops and duplicates included.
-        seed: seed of the pipeline.
         abcd: probabilities of the quadrants (source half, destination half): (0,0), (0,1), (1,0), (1,1).
         scramble: whether to hide the ranks behind a bijection; False leaves hubs at low ids.
-        threads: number of native threads; the bytes do not depend on it.
         lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
@@ -118,8 +115,6 @@ def sbm_edges(
         num_nodes, num_edges: N and the number of directed edges, self-loops and duplicates included.
         classes: number of classes, nearly equal in size (see `sbm_labels`).
         p_in: probability that an edge stays in its class; with one class all edges do.
-        seed: seed of the pipeline.
-        threads: number of native threads; the bytes do not depend on it.
         lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
@@ -188,9 +183,7 @@ def citation_edges(
         classes: number of classes, nearly equal in size (see `citation_labels`).
         p_in: probability that a node looks in its own class for a node to cite.
         p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.
-        seed: seed of the pipeline.
         scramble: whether to hide the ages behind a bijection.
-        threads: number of native threads; the bytes do not depend on it.
         lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
@@ -245,15 +238,9 @@ def class_features(
 
     Args:
         labels: i32[N], -1 for a node without a class (noise only).
-        width: number of columns.
-        seed: seed of the pipeline.
         noise: deviation of the noise relative to that of the centroids, in [0, 60], rounded to 1/256.
         out: f32[hi - lo, width], C-contiguous, memory-mapped or not.
         lo, hi: the range of nodes; hi None = N.
-        threads: number of native threads; the bytes do not depend on it.
-
-    Returns:
-        out.
 
     Raises:
         InputError: noise or the range is out of bounds, or out does not fit.

@@ -99,7 +99,6 @@ def text_columns(
         columns: (number of the field, whether it is a decimal number) of each column; no field stands there twice. Whole numbers fit
             64 bits and are written without plus and leading zeros, and may have blanks around them; decimal numbers are rounded to the
             nearest float, and may not be larger or (but for 0) smaller than a normal one.
-        threads: number of native threads; the result does not depend on it.
     """
     assert form.separator in SEPARATORS and len(form.comment) <= 1, f"lines of the form {form}"
     assert 0 <= first <= first + size <= len(text), f"bytes {first} to {first + size} of {len(text)}"

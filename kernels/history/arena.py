@@ -67,7 +67,6 @@ class History:
         memory: u8[size], C-contiguous, aligned to the dtype; uninitialised. In host memory native code runs, on a device CUDA kernels; the
             arrays of all calls are in the same place.
         num_layers: cached layers, L-1; 0 is allowed.
-        num_nodes: N.
         width: columns of an embedding, equal in all cached layers.
         dtype: float32 or float64, of embeddings and features.
         t_stale: oldest age, in optimiser steps, at which a row is still used; 0 uses none, `FOREVER` any.
@@ -77,7 +76,6 @@ class History:
         least: least saved access of an admitted entry.
         reuse: whether rows that enter take the lowest slots whose row is gone or too old for the next step, instead of successive slots of
             a ring; a row that may still be used is never overwritten.
-        threads: native threads; nothing depends on their number.
         device: the device that holds the memory; None derives it from the memory.
 
     Attributes:

@@ -138,7 +138,6 @@ def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes =
             be stored and mapped; transposes are ignored.
         slots: one i32[num_src] for each of blocks[1:]: the history's slot of each source (`History.lookup`), negative if it has none.
         transpose: blocks that get a transpose: "none", "hidden" (all but blocks[0]) or "all".
-        threads: native threads; the result does not depend on their number.
 
     Returns:
         The blocks that are left, and the places of the inputs that are left. Seeds are never removed: nothing is cached above them.

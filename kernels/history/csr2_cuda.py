@@ -57,7 +57,6 @@ class _Pruning:
         """Marks the rows, edges and sources of a block that are left.
 
         Args:
-            block: the block.
             used: flags of the sources of the block above, None for the seeds' block; slots: history's slots of the same.
             sizes: i32[4] of zeros, receives the sizes.
         """
@@ -115,7 +114,6 @@ def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: KernelDevi
     Args:
         blocks: all arrays on the device; see `graphmill.kernels.history.csr2.prune`.
         slots: one i32[num_src] on the device for each of blocks[1:].
-        device: the device that holds them.
     """
     pruning = _Pruning(device, dtype_name(blocks[0].src_ids.dtype))
     num_blocks, of_block = len(blocks), [None, *slots]

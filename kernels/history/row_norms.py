@@ -45,7 +45,6 @@ def row_norms(rows: Any, out: Any = None, threads: int = 1) -> Any:
     Args:
         rows: f32 or f64 [n, F], C-contiguous.
         out: f32[n], or None for a new array.
-        threads: native threads; the result does not depend on their number.
 
     Returns:
         f32[n]; a norm above float32's range is infinite.

@@ -143,16 +143,13 @@ def visit_rates(
     """Estimates how often batches ask for each node.
 
     Args:
-        topology: the in-neighbours.
         train_ids: ids[n], the seeds of an epoch.
         fanouts: fanouts of the sampler, from the seeds outwards.
         num_batches: number of batches per epoch.
         rounds: number of presampled epochs.
         visits, layer_visits: u32[N] and u32[L, N], the counts of presampling.
         seed: seed that decides which edges are probed for a reverse.
-        threads: number of native threads; the result does not depend on it.
         model: the reach of a sampler that does not draw uniformly without replacement; None for one that does.
-        allocate: function that makes the arrays of N elements that the work needs, and the result.
 
     Returns:
         f64[N], the probability that a batch has the node among its inputs.

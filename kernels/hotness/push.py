@@ -44,9 +44,7 @@ def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
     """Scatters the values of nodes to their in-neighbours.
 
     Args:
-        topology: the in-neighbours.
         values: u64[N], or u64[N, 2] for two sums in one pass.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         u64[N] or u64[N, 2]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
@@ -74,12 +72,10 @@ def push_by_ranges(
     """Scatters values as `push` does, without an array of all values or sums: one pass over the edges per range of sums.
 
     Args:
-        topology: the in-neighbours.
         values_of: function from (first, last) to the values of these nodes, u64[last - first] or u64[last - first, 2]; it is asked for
             every range of nodes in every pass.
         take: function that gets (low, high, sums), the finished sums of these nodes, of the same shape.
         pairs: whether there are two values per node.
-        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: an edge begins outside the graph.
@@ -109,11 +105,8 @@ def reverse_pagerank(
     """Returns f64[N]: the share of walkers at each node, multiples of 2^-55; the mass that reaches a node without in-neighbours is lost.
 
     Args:
-        topology: the in-neighbours.
         train_ids: ids[n], nodes that walkers start at and return to.
         iterations: steps of the walk.
-        threads: number of native threads; the result does not depend on it.
-        allocate: function that makes the arrays of N elements that the work needs.
 
     Raises:
         InputError: `train_ids` is empty.

@@ -33,7 +33,6 @@ def rank(score: Array, allocate: Allocate = np.zeros, out: Array | None = None) 
 
     Args:
         score: [N] integers below 2^63 or floats.
-        allocate: function that makes the arrays of N elements that the work needs.
         out: ids[N] to write to; None makes one.
 
     Raises:
@@ -140,7 +139,6 @@ def similarity(first: Array, second: Array, top: float = TOP, allocate: Allocate
     Args:
         first, second: u32[N] visits of two epochs.
         top: share of all nodes that counts as the footprint.
-        allocate: function that makes the arrays of N elements that the work needs.
     """
     size = int(cache_sizes(top, len(first)))
     hottest = [rank(visits, allocate)[:size] for visits in (first, second)]

@@ -77,11 +77,7 @@ class ReachModel:
     """The reach of nodes through the layers of one sampler; call `step` for each layer, from the seeds downwards.
 
     Args:
-        topology: the in-neighbours.
         reciprocity: share of edges that have a reverse.
-        threads: number of native threads; the result does not depend on it.
-        replace: whether neighbours are drawn with replacement.
-        allocate: function that makes arrays of N elements.
     """
 
     def __init__(

@@ -30,7 +30,6 @@ def order(count: int, keys_of: Callable[[int, int], Array], out: Array, allocate
         count: number of keys n.
         keys_of: function from (low, high) to u64[high - low], the keys of these places.
         out: ids[n] to write to, `id_dtype(n)`.
-        allocate: function that makes the arrays of n elements that the work needs.
     """
     ranges = list(key_ranges(count))
     if len(ranges) < 2:

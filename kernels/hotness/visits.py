@@ -79,8 +79,6 @@ class VisitCounter:
     """Counts mini-batches; several threads may add to one counter at the same time.
 
     Args:
-        num_nodes: number of nodes N.
-        num_layers: L, blocks of a batch.
         layers: counts that are kept besides `visits`: "visits" adds `layer_visits`, "inputs" adds `layer_inputs` as well.
 
     Attributes:

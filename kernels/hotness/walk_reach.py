@@ -34,11 +34,7 @@ class WalkReach:
     """The reach of nodes through the layers of a walking sampler; call `step` for each layer, from the seeds downwards.
 
     Args:
-        topology: the in-neighbours.
-        walks: settings of the walks.
         reciprocity: share of edges that have a reverse.
-        threads: number of native threads; the result does not depend on it.
-        allocate: function that makes arrays of N elements.
     """
 
     def __init__(

@@ -53,11 +53,7 @@ class WeightedReach:
     """The reach of nodes through the layers of a weighted sampler; call `step` for each layer, from the seeds downwards.
 
     Args:
-        topology, tables: the in-neighbours and their alias tables.
         reciprocity: share of edges that have a reverse.
-        replace: whether neighbours are drawn with replacement.
-        threads: number of native threads; the result does not depend on it.
-        allocate: function that makes arrays of N elements.
     """
 
     def __init__(

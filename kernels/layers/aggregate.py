@@ -90,7 +90,6 @@ def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, 
         reduce: "sum"; "mean", which divides by end - start; or "weighted", by block.weight plus self_weight times the
             destination's own row.
         out: [num_dst, F] of h's dtype, apart from h, or None.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         [num_dst, F]. A destination without edges gets zeros (its own term in a weighted sum with self_weight).
@@ -123,7 +122,6 @@ def aggregate_backward(
         grad_out: f32, f64, f16 or bfloat16 (as u16) [num_dst, F].
         reduce: the reduction of the forward pass.
         out: [num_src, F] of grad_out's dtype, apart from it, or None; every row is written.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         [num_src, F], the self term included. A source without edges gets zeros.

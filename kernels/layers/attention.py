@@ -99,7 +99,6 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
         num_heads: H; each head draws 16 bits of its own.
         key: key that names step and layer.
         p: probability in [0, 1), a multiple of 2^-16 as in `graphmill.kernels.layers.dropout`.
-        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: p is not in [0, 1), or the block is not sound.
@@ -159,7 +158,6 @@ def attend(
     """Attends from every destination to its sources and itself.
 
     Args:
-        block: the edges.
         z: f32, f64, f16 or bfloat16 (as u16) [num_src, H D], head after head.
         left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
         slope: slope of the leaky ReLU below 0.
@@ -167,7 +165,6 @@ def attend(
         weight: f32[nnz], factors of edges after the softmax, or None; the own term has none.
         out: [num_dst, H D], or None.
         alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (out, alpha): alpha before dropout, which the backward pass needs.
@@ -211,7 +208,6 @@ def attend_backward(
         alpha: the weights that it returned.
         grad_out: [num_dst, H D].
         out: arrays for the three results, or None for new ones.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (grad_z [num_src, H D], grad_left [num_src, H], grad_right [num_dst, H]).

@@ -62,7 +62,6 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
         key: key that names the mask: graphmill.kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
         p: the probability, in [0, 1).
         out: array for the result, or None for a new one; may be x itself.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         The same dtype and shape as x.
@@ -99,7 +98,6 @@ def relu_dropout(x: Array, bias: Array | None, node_ids: Any, key: int, p: float
         node_ids: ids[n] global, the names of the rows.
         key: key that names the mask, see `dropout`.
         p: the probability, in [0, 1).
-        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: p is not in [0, 1), or a shape or dtype does not fit.
@@ -117,9 +115,7 @@ def relu_dropout_backward(result: Array, grad: Array, p: float, out: Array, thre
     Args:
         result: f32 or f64 [n, F], what `relu_dropout` left; the mask is read from it.
         grad: [n, F] of its type, the gradient of the result.
-        p: the probability.
         out: [n, F] of its type; may be grad.
-        threads: number of native threads; the result does not depend on it.
     """
     threshold = drop_threshold(p)
     result = as_rows(result, "result", len(result))

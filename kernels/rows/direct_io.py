@@ -154,7 +154,6 @@ class PageReader:
     """Reads rows and chunks of any number of files. One thread uses it at a time; make one for each thread.
 
     Args:
-        execution: settings of the reads.
         faults: errors to provoke, for tests.
 
     Attributes:
@@ -230,7 +229,6 @@ class PageReader:
         """Reads rows of a table by ranges of pages.
 
         Args:
-            file: a file from `open`.
             row_ids: ids[n], rows of the table; ascending ones are not sorted first; repeated ones are read once.
             row_bytes: bytes per row, 1 or more.
             offset: byte of the file at which row 0 starts.
@@ -267,7 +265,6 @@ class PageReader:
         """Reads a range of bytes in pieces of `piece_bytes`, several in flight with io_uring.
 
         Args:
-            file: a file from `open`.
             offset, length: first byte and bytes of the range, aligned or not.
             out: u8[chunk_capacity(offset, length) or more], starting on a page (`BufferPool`), or None to make one.
             digests: u64[pages], receives `page_digests` of the range, which is whole pages then, each computed when its piece arrives,

@@ -66,11 +66,7 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1, row_of: Ar
             adjacent.
         node_ids: ids[n]; repeated ids are allowed.
         out: [n, F] of float32, float64 or the table's dtype, C-contiguous.
-        threads: number of native threads; the result does not depend on it.
         row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows. It may be memory-mapped.
-
-    Returns:
-        out.
 
     Raises:
         InputError: a dtype or shape does not fit, an id is not a node, or a node's row is not in the table. Nothing is written then.
@@ -95,7 +91,6 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Traff
             they may be there too.
         tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 (in NumPy: uint16).
         out: [n, F] of float32, float64 or the stored dtype, C-contiguous.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         Slots that were sent to a device; the rows are those of the tiers, whose bytes their owner knows.

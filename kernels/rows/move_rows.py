@@ -57,10 +57,6 @@ def place_rows(source: Any, source_rows: Any | None, out: Any, out_rows: Any | N
         source_rows: i32[k] or i64[k], may repeat; None for all rows in order.
         out: [m, F] of the source's dtype, C-contiguous, apart from it.
         out_rows: i32[k] or i64[k], distinct; None for all rows in order.
-        threads: native threads; the result does not depend on their number.
-
-    Returns:
-        out.
 
     Raises:
         InputError: a shape or dtype does not fit, or a row is out of range (which a device does not check).
@@ -88,10 +84,6 @@ def take_rows(source: Any, rows: Any, out: Any, threads: int = 1) -> Any:
         source: f32 or f64 [n, F], C-contiguous; written.
         rows: i32[k] or i64[k], distinct.
         out: [k, F] of the source's dtype, C-contiguous, apart from it.
-        threads: native threads; the result does not depend on their number.
-
-    Returns:
-        out.
 
     Raises:
         InputError: a shape or dtype does not fit, or a row is out of range (which a device does not check).

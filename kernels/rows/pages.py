@@ -83,9 +83,7 @@ def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: i
     Args:
         ptr: i64[B+1], batch b needs rows[ptr[b]:ptr[b+1]], in any order.
         rows: ids[n], rows of the file, 0 to num_rows - 1.
-        num_rows: number of rows in the file.
         row_bytes: bytes per row; 0 is a table without columns, which touches nothing.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         pages i64[B], pages that each batch touches, and runs i64[B], ranges of adjacent ones.

@@ -111,11 +111,8 @@ def build_alias(
     """Builds the tables of all rows.
 
     Args:
-        topology: the in-neighbours.
         weights: float32[E] or float64[E], a weight per edge; or with `of_nodes` float64[N], the weight of an edge's source.
-        of_nodes: whether weights are those of sources.
         empty: treatment of a row whose weights are all 0.
-        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: as `check_weights`.

@@ -46,7 +46,6 @@ class Plan:
     Attributes:
         train_ids: ids[n], global: the seeds of an epoch, each used once.
         batch_size: largest number of seeds per batch, at least 1.
-        seed: seed of the run.
         stream: random stream that shuffles.
         reuse: K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew.
         accumulate: number of rounds per optimiser step.
@@ -164,6 +163,5 @@ def evaluation_plan(node_ids: Array, batch_size: int, seed: int) -> EpochPlan:
 
     Args:
         node_ids: ids[n], the nodes that are scored; or their places 0..n-1, which are cut likewise.
-        batch_size, seed: those of the run.
     """
     return EpochPlan(node_ids, batch_size, seed=seed, stream=Stream.EVAL)

@@ -70,7 +70,6 @@ class OwnSampler:
         topology: the in-neighbours, which are handed to the function.
         fanouts: one number per layer, from the seeds outwards.
         function: the user's function, see the module's docstring.
-        seed: seed of the run.
         name: name of the function, for messages.
 
     Raises:

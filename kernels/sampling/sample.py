@@ -161,9 +161,7 @@ class Sampler:
             once, here; a neighbour id out of range is found when it is sampled.
         fanouts: number of neighbours per node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all. An entry may
             be a tuple of numbers per relation, as long as the topology has relations (kernels/sampling/relations.py).
-        seed: seed of the run.
         replace: whether to draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
-        threads: number of native threads of one call; the result does not depend on it.
 
     Raises:
         InputError: fanouts or the topology break these rules.
@@ -226,7 +224,6 @@ class Sampler:
         """Samples the blocks under the seeds.
 
         Args:
-            batch: key that names the random decisions.
             seeds: ids[b] global, each once; may be empty.
             transpose: blocks that get a transpose: "hidden" all but blocks[0], whose input rows need no gradient.
             edge_ids: whether edge_id is filled, if the topology has edge ids.
@@ -257,9 +254,6 @@ class Sampler:
 
         Args:
             visits: u32[N] to add to.
-
-        Returns:
-            visits.
 
         Raises:
             InputError: visits does not fit, or the map counts none.

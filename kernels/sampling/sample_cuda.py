@@ -109,9 +109,6 @@ class CudaSampler:
     Args:
         topology: indptr i64[N+1] and indices ids[E] on the device or in pinned host memory; weights and edge types as well, if it has them.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all.
-        seed: seed of the run.
-        device: the device that samples.
-        replace: whether to draw with replacement.
 
     Raises:
         InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
@@ -138,7 +135,6 @@ class CudaSampler:
         """Samples the blocks under the seeds; see `graphmill.kernels.sampling.sample.Sampler.sample`.
 
         Args:
-            batch: key that names the random decisions.
             seeds: ids[b] global, in NumPy, each once.
             transpose: blocks that get a transpose.
 

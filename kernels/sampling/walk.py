@@ -112,11 +112,7 @@ class WalkSampler(Sampler):
     """Samples the blocks of mini-batches, whose sources are the nodes that random walks visit most; see `Sampler` for the rest.
 
     Args:
-        topology: the in-neighbours.
-        walks: settings of the walks.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
-        seed: seed of the run.
-        threads: number of native threads of one call; the result does not depend on it.
 
     Raises:
         InputError: fanouts or the topology break these rules.

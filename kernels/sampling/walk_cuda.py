@@ -26,10 +26,7 @@ class CudaWalkSampler(CudaSampler):
 
     Args:
         topology: as of `CudaSampler`.
-        walks: settings of the walks.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
-        seed: seed of the run.
-        device: the device that samples.
 
     Raises:
         InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.

@@ -34,10 +34,7 @@ class CudaWeightedSampler(CudaSampler):
         topology: as of `CudaSampler`.
         tables: alias tables of the topology: `table` on the device or in pinned host memory, `support` on the device.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all that have weight.
-        seed: seed of the run.
-        device: the device that samples.
         longest: length of the topology's longest row.
-        replace: whether to draw with replacement.
 
     Raises:
         InputError: fanouts are not numbers of neighbours, the tables are of another graph, or the device cannot read them.

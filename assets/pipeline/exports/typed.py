@@ -85,11 +85,7 @@ def masks_of(graph: Graph) -> dict[str, Array]:
 
 
 def typed_nodes(graph: Graph, table: FeatureTable | None) -> Iterator[TypedNodes]:
-    """Yields the nodes of each type with their labels, masks and features.
-
-    Args:
-        table: features of its nodes, or None.
-    """
+    """Yields the nodes of each type with their labels, masks and features."""
     starts, masks = type_starts(graph), masks_of(graph)
     columns = [0] * len(starts) if table is None else [table.width] * len(starts)
     known = None if table is None else node_types(graph.topology, table)

@@ -159,7 +159,6 @@ class Archive:
         """Reads an array of integers; those of uint64 become int64, since NumPy counts the former with int64 as floats.
 
         Args:
-            name: name of the array.
             dims: 0 for a number (or an array of one element), else the number of dimensions.
 
         Raises:

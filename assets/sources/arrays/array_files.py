@@ -65,11 +65,7 @@ def other_rows(path: Path) -> InputError | None:
 
 
 def no_array(path: Path, error: Exception) -> InputError:
-    """Returns the error of a file that cannot be mapped as an array.
-
-    Args:
-        error: NumPy's error.
-    """
+    """Returns the error of a file that cannot be mapped as an array."""
     start, where = first_of(path), f"{path}: is no array of plain numbers"
     if not start:
         return InputError(f"{where}: the file is empty", COPY)

@@ -148,10 +148,6 @@ def spool_edges(
 
     Args:
         edges, relations, staged: as for `checked_edges`.
-        config: configuration of the source, which names the columns.
-        numbering: map from ids of the tables to node ids.
-        spool: spool that receives the edges.
-        progress: listener, which gets every row.
 
     Raises:
         InputError: as for `checked_edges`.
@@ -173,7 +169,6 @@ def checked_edges(
 
     Args:
         edges: files of the edge tables, whose connection holds `staged` and the ids that are not integers.
-        keys: keys that name the columns.
         relations: names of the edge types.
         ends: the nodes of sources and of targets.
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.

@@ -72,8 +72,6 @@ class FeatureEntries:
 
     Args:
         table: files of the entries, whose connection holds `ids` if ids are not integers.
-        config: configuration of the source, which names their columns.
-        numbering: map from ids of the tables to node ids.
         kind: "integer" or the SQL type of the ids of the graph.
 
     Raises:

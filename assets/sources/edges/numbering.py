@@ -34,7 +34,6 @@ class Numbering:
     """The map from original ids to node ids.
 
     Attributes:
-        num_nodes: number of nodes N.
         ids: i64[N] integer ids in ascending order; None if they are 0 to N-1 or not integers.
         staged: DuckDB's table with rows (id, node_id) of the ids; "" if they are integers.
         node_of_row: i64[N] node ids of the rows of the node tables; None if they are in order.
@@ -82,7 +81,6 @@ def number_by_nodes(nodes: TableFiles, column: str, kind: str, id_type: str, sta
     """Numbers the rows of the node tables.
 
     Args:
-        column: name of the column of ids.
         kind: "integer", or the SQL type of the ids.
         id_type: the key of the configuration; with "auto", text that looks like a number is refused.
         staged: name of the table that DuckDB gets for ids that are not integers.

@@ -80,9 +80,6 @@ def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> s
     """Returns the name of the type in which blocks are stored, see `stored_type`; without blocks `asked`, or "uint8" for "as stored".
 
     Blocks whose stored types differ are stored in one that has the values of all, or in float32 if that is neither kept nor wider.
-
-    Raises:
-        InputError: a type is not that of real numbers.
     """
     if not blocks:
         return "uint8" if asked == "as stored" else asked
@@ -122,12 +119,9 @@ def write_blocks(
     """Writes `rows` [R, F], their `page_digests`, and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
 
     Args:
-        writer: writer of the artifact.
-        num_nodes: number of nodes N.
         blocks: the features, by the ids of their nodes.
         asked: value of `dtype` in [features].
         normalize: "none", or "row": divide each row by the sum of its absolute values; a row of zeros stays.
-        progress: listener, which gets every row.
 
     Returns:
         The place of the first value that is infinite as float32, in words ("" without one), and what is known of rounded numbers.

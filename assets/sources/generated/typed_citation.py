@@ -116,11 +116,7 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
 
 
 class Drawn:
-    """The parts of the graph, drawn when they are asked for.
-
-    Args:
-        threads: number of native threads; no byte depends on it.
-    """
+    """The parts of the graph, drawn when they are asked for."""
 
     def __init__(self, config: TypedCitationConfig, threads: int):
         self.config, self.threads = config, threads

@@ -105,7 +105,6 @@ class NamedArrays:
 
         Args:
             kind: node type or edge type.
-            name: name of the data.
             wide: whether bfloat16 becomes float32; else it is u16 with its bits, of the type "bfloat16".
 
         Raises:

@@ -91,7 +91,6 @@ def feature_rows(archive: Archive, form: str | None) -> tuple[str, int] | None:
     """Returns the array that gives the number of feature rows, and the number; None without features.
 
     Args:
-        archive: the open archive.
         form: name of a dense matrix, or prefix of CSR arrays, or None.
 
     Raises:
@@ -221,8 +220,6 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
 
     Args:
         split: row of the masks, or None: the id lists, else row 0 of the masks.
-        archive: the open archive.
-        num_nodes: number of nodes N.
 
     Raises:
         InputError: a part is missing, a mask has another shape or type, or the row does not exist.

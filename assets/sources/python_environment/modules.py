@@ -36,7 +36,6 @@ def describe(path: str, name: str, is_package: bool, width: int, class_width: in
     """Reads one module.
 
     Args:
-        path: file of the module.
         name: dotted name of the module.
         is_package: whether the file is an `__init__.py`.
         width: number of feature columns.

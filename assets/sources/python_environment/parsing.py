@@ -37,7 +37,6 @@ def parse_modules(tasks: Sequence[tuple[Any, ...]], workers: int, progress: Prog
     Args:
         tasks: arguments of `describe`.
         workers: number of processes, at least 1; the result does not depend on it. Few tasks use fewer.
-        progress: listener, which gets every module.
 
     Raises:
         InputError: a process ended early (killed, or out of memory).

@@ -29,7 +29,6 @@ class Numbers:
     """A column that is wanted.
 
     Attributes:
-        name: name of the column.
         expression: SQL expression of its values.
         decimal: whether they are float32 rather than whole numbers; None if they are not numbers, which only DuckDB reads.
     """

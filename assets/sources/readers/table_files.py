@@ -218,8 +218,6 @@ class TableFiles:
         """Yields the batches of one file.
 
         Args:
-            file: number of the file.
-            expressions: SQL expressions of the columns.
             start: row of the whole table at which the file begins.
             known: number of its first rows that are left out; only columns without lists can be cut.
         """

@@ -253,7 +253,6 @@ def refuse_some_headers(paths: Sequence[Path], layouts: Sequence[TextLayout], se
     """Refuses a table of which some files begin with names and others with a row, unless the names are those that the others would get.
 
     Args:
-        paths: the files of the table.
         layouts: their layouts, found without a word about headers.
         section: the table of the pipeline file, for the remedy.
 

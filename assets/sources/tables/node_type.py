@@ -128,7 +128,6 @@ class NodeType:
 
         Args:
             first: first id of the type.
-            num_nodes: number of nodes.
             node_of_row: i64[num_nodes] ids of the rows, None if they are in order.
 
         Raises:

@@ -105,9 +105,6 @@ class DirectArray:
     def finish(self, threads: int = 1) -> Array:
         """Ends the writing: the file gets its true length and is closed. A second call only returns the digests.
 
-        Args:
-            threads: number of threads that read the blocks that have no digest yet.
-
         Returns:
             u64[blocks], as `block_digests` of the file.
         """

@@ -31,7 +31,6 @@ def read_table(table: FeatureTable, threads: int = 1) -> Array:
 
     Args:
         table: a table with block digests; its rows in their stored order (`row_of` is not applied).
-        threads: number of reading threads; the result does not depend on it.
 
     Returns:
         dtype[num_rows, width], stored type. Peak memory: the bytes of the file.

@@ -55,7 +55,6 @@ class Writer:
 
     Args:
         backend: the object store behind the home, which gets the artifact as well, or none.
-        address: stage and version to publish at.
         replaces: whether to replace a sound artifact of this version, too. A reader that has one of its files open keeps that file.
     """
 
