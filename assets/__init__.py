@@ -13,7 +13,8 @@ The rooms, in the order in which a graph passes them:
 
 Arguments that mean the same everywhere, and that docstrings leave out: `progress` listens to a stage, `writer` takes the files of its
 artifact, `threads` is a number of threads, on which no byte depends, `home` is None for the default home, and N = `num_nodes`.
-An override raises the errors of the method that it overrides.
+An override raises the errors of the method that it overrides, `open_NAME` an `InputError` for an artifact of another stage, or one that
+is damaged or lacks an array, and all that writes an `InputError` if the disk is full.
 
 Under them lie `storage` (artifacts: versions, digests, leases, readers) and `building` (how a stage becomes an artifact). `pipeline`
 turns a TOML file into the steps that build them, and `definitions.py` turns steps into Dagster's assets.

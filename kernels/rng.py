@@ -69,11 +69,7 @@ def absorb_ids_reference(h: int, ids: Array) -> Array:
 
 
 def absorb_ids(h: int, ids: Any, *, threads: int = 1) -> Array:
-    """Returns u64[n]: the keys absorb(h, id) of ids[n] (nodes or edges).
-
-    Raises:
-        InputError: ids are not integers[n].
-    """
+    """Returns u64[n]: the keys absorb(h, id) of ids[n] (nodes or edges)."""
     ids = as_ids(ids, "ids")
     out = np.empty(len(ids), np.uint64)
     _native.absorb_ids(h & MASK, ids, out, check_threads(threads))
@@ -90,11 +86,7 @@ def draws(h: Array | int, i: Any) -> Array:
 
 
 def permutation(h: int, n: int) -> Array:
-    """Returns i64[n], a permutation of 0..n-1: the positions sorted by absorb(h, position), ties by position.
-
-    Raises:
-        InputError: n is negative.
-    """
+    """Returns i64[n], a permutation of 0..n-1: the positions sorted by absorb(h, position), ties by position."""
     if n < 0:
         raise InputError(f"a permutation of {n} items", "give a count of 0 or more")
     return np.argsort(absorb_ids(h, np.arange(n, dtype=np.int64)), kind="stable")
@@ -125,9 +117,6 @@ def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array |
 
     Returns:
         i32[n, columns].
-
-    Raises:
-        InputError: ids are not integers[n], columns is negative, or out does not fit.
     """
     ids = as_ids(ids, "ids")
     if columns < 0:

@@ -227,11 +227,7 @@ class ChunkStep:
 
 
 def id_dtype(num_nodes: int) -> np.dtype[Any]:
-    """Returns the node-id dtype of a graph: int32 below 2^31 nodes, else int64.
-
-    Raises:
-        InputError: num_nodes is negative.
-    """
+    """Returns the node-id dtype of a graph: int32 below 2^31 nodes, else int64."""
     if num_nodes < 0:
         raise InputError(f"number of nodes {num_nodes} is negative", "give a count of 0 or more")
     return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)

@@ -53,11 +53,7 @@ def measure(home: Path) -> MachineBytes:
 
 
 def measured_bytes(home: Path | None = None) -> MachineBytes:
-    """Returns the numbers in the home; measures them first if it holds none.
-
-    Raises:
-        InputError: the file is damaged, or the disk is full.
-    """
+    """Returns the numbers in the home; measures them first if it holds none."""
     folder = home_folder(home)
     return MachineBytes(**kept_numbers(folder / PLACE, measured_schema, lambda: _values(measure(folder)), REMEDY))
 

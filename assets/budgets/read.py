@@ -27,11 +27,7 @@ class Budgets:
 
 
 def open_budgets(artifact: Artifact) -> Budgets:
-    """Returns the numbers of a budgets artifact.
-
-    Raises:
-        InputError: the artifact is of another stage.
-    """
+    """Returns the numbers of a budgets artifact."""
     require(artifact, {"stage": BudgetsStage.name})
     numbers = artifact.summary["numbers"]
     names = ("device_bytes", "host_bytes", "disk_bytes", "device_total_bytes")

@@ -12,11 +12,7 @@ from graphmill.kernels.rows.placement import Placement
 
 
 def open_placement(artifact: Artifact) -> Placement:
-    """Returns the static tiers of a cache_plan artifact, mapped.
-
-    Raises:
-        InputError: the artifact is of another stage, or lacks an array.
-    """
+    """Returns the static tiers of a cache_plan artifact, mapped."""
     _require(artifact)
     return Placement(**{name: artifact.array(name) for name in ("slot", "device_ids", "host_ids")})
 

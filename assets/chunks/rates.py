@@ -32,9 +32,6 @@ def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[st
 
     Args:
         again: measure now and replace the rates in the home.
-
-    Raises:
-        InputError: the file is damaged, or the disk is full.
     """
     path = home_folder(home) / PLACE
     if again:

@@ -33,9 +33,6 @@ class StoredChunks:
         num_distinct: number of nodes that some chunk needs.
         schedule: i32[m, n], chunk of part i that comes in step j.
         asked_schedule: the key `schedule` of the table: "identity", "hongtu" or "best".
-
-    Raises:
-        InputError: the artifact is of another stage, or lacks an array.
     """
 
     def __init__(self, artifact: Artifact, *, verify: bool = True):
@@ -99,11 +96,7 @@ class StoredChunks:
         return read_record(self._path, low, high - low, digest, self._name(part, step))
 
     def record_bytes(self, part: int, step: int) -> int:
-        """Returns the number of bytes of a step's record.
-
-        Raises:
-            InputError: the step does not exist.
-        """
+        """Returns the number of bytes of a step's record."""
         place = self._place(part, step)
         return int(self.bounds[place + 1] - self.bounds[place])
 

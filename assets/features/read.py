@@ -19,9 +19,6 @@ def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable
 
     Args:
         verified: whether to read `row_of`, if there is one, into memory and compare it with its digest; else it is mapped.
-
-    Raises:
-        InputError: the artifact is of another stage, lacks an array of the features stage, or `row_of` is damaged.
     """
     require(artifact, {"stage": "features", "arrays": {"rows": {"ndim": 2}}})
     columns = artifact.summary["numbers"].get("type_columns")
@@ -83,9 +80,6 @@ def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:
     Args:
         num_nodes: number of nodes that the features should have.
         other: name of the thing with these nodes, for the error.
-
-    Raises:
-        InputError: the numbers of nodes differ.
     """
     if table.num_nodes != num_nodes:
         raise InputError(

@@ -115,11 +115,7 @@ class HotnessStage(Stage):
         return {"graph": "graph", **{name: name for name in (semantic.sampling.inputs if semantic.sampling else ())}}
 
     def raw(self, semantic: HotnessConfig) -> Mapping[str, str]:
-        """Returns the digest of the user's own sampling function, if there is one.
-
-        Raises:
-            InputError: the module does not exist.
-        """
+        """Returns the digest of the user's own sampling function, if there is one."""
         return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
 
     def build(self, building: Building[HotnessConfig, Threads]) -> Summary:

@@ -39,9 +39,6 @@ def metis_parts(
         trained: bool[N], training nodes.
         folder: folder of the files that the process reads.
         progress: listener, which is called several times per second and raises if the run was cancelled.
-
-    Raises:
-        InputError: the library is missing, or METIS failed.
     """
     dst = np.repeat(np.arange(topology.num_nodes, dtype=topology.indices.dtype), np.diff(topology.indptr))
     both = build_csc(

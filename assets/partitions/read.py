@@ -29,11 +29,7 @@ class Partitions:
 
 
 def open_partitions(artifact: Artifact) -> Partitions:
-    """Opens and verifies the parts of a graph.
-
-    Raises:
-        InputError: the artifact is of another stage, lacks the array, or is damaged.
-    """
+    """Opens and verifies the parts of a graph."""
     require(artifact, {"stage": "partitions", "arrays": {"part_of": {"dtype": "int32", "ndim": 1}}})
     part_of, num_parts = map_vector(artifact, "part_of"), int(artifact.config["parts"])
     num_nodes = np.zeros(num_parts, np.int64)

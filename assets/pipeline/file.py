@@ -131,11 +131,7 @@ class Pipeline:
         return tuple("" if each is None else str(each) for each in chosen)
 
     def require_one_split(self) -> None:
-        """Refuses a list of splits, for operations on one graph.
-
-        Raises:
-            InputError: `[graph]` lists several.
-        """
+        """Refuses a list of splits, for operations on one graph."""
         if len(self.by_split) > 1:
             problem = f"{self.path} lists the splits {', '.join(self.splits)}, and this is about the graph of one"
             raise InputError(problem, f"choose one: {self.by_split[0].settings}")

@@ -38,9 +38,6 @@ class Samples:
         num_batches: batches in each of the K epochs.
         starts: i64[E + 1], number of batches before each stored epoch, and of all.
         num_stored: number of all batches.
-
-    Raises:
-        InputError: the artifact is of another stage, or a part is missing or damaged.
     """
 
     def __init__(
@@ -100,11 +97,7 @@ class Samples:
         return read_record(path, *span, digest, self._name(epoch, step))
 
     def will_read(self, epoch: int, step: int) -> None:
-        """Asks the system to read a batch into its page cache, without waiting; does nothing if the system cannot.
-
-        Raises:
-            InputError: the batch does not exist.
-        """
+        """Asks the system to read a batch into its page cache, without waiting; does nothing if the system cannot."""
         place = self._place(epoch, step)
         span = int(self.offsets[place]), int(self.num_bytes[place])
         if not hasattr(os, "posix_fadvise"):
@@ -117,11 +110,7 @@ class Samples:
                 os.close(descriptor)
 
     def record_bytes(self, epoch: int, step: int) -> int:
-        """Returns the number of bytes of a batch's record.
-
-        Raises:
-            InputError: the batch does not exist.
-        """
+        """Returns the number of bytes of a batch's record."""
         return int(self.num_bytes[self._place(epoch, step)])
 
     def records(self) -> Iterator[Record]:

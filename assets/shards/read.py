@@ -45,11 +45,7 @@ class Shards:
 
 
 def open_shards(artifact: Artifact) -> Shards:
-    """Opens the index of shards and verifies it.
-
-    Raises:
-        InputError: the artifact is of another stage, lacks an array, or is damaged.
-    """
+    """Opens the index of shards and verifies it."""
     arrays = {"row_of": {"dtype": "int32", "ndim": 1}, "num_rows": {"dtype": "int64", "ndim": 1}}
     require(artifact, {"stage": "shards", "arrays": arrays})
     numbers = artifact.summary["numbers"]

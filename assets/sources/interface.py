@@ -51,9 +51,6 @@ class GraphConfig(Checked):
         generated: whether everything comes from the keys, and nothing from outside.
         inspected: whether `graphmill inspect` looks for mistakes in the content.
         example: keys of `[graph]` in a pipeline file that `graphmill new` writes.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names the kind of source, see graphmill.assets.sources.registry
@@ -190,11 +187,7 @@ class GraphConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig(Checked):
-    """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes.
-
-    Raises:
-        InputError: keys contradict one another.
-    """
+    """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes."""
 
     # type of the stored values; "as stored" keeps that of the source if it is float16, float32, float64, int8 or uint8
     dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"

@@ -49,9 +49,6 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
 
     Returns:
         weight f32[nnz] (0 for removed edges) and self_weight f32[num_dst].
-
-    Raises:
-        InputError: degrees are not int32[N], or the block's rows are out of range.
     """
     in_degree, out_degree = (as_int32(array, "degrees", len(in_degree)) for array in (in_degree, out_degree))
     start, end, indices = block_edges(block)

@@ -30,11 +30,7 @@ def transpose_reference(block: Block) -> tuple[Array, Array, Array]:
 
 
 def transpose(block: Block) -> Block:
-    """Returns the block with its transpose filled: t_start i32[num_src+1], t_edge and t_dst i32[edges that are left].
-
-    Raises:
-        InputError: the block's rows or local ids are out of range.
-    """
+    """Returns the block with its transpose filled: t_start i32[num_src+1], t_edge and t_dst i32[edges that are left]."""
     t_start, t_edge, t_dst = _native.transpose(block.num_src, *block_edges(block))
     return replace(block, t_start=t_start, t_edge=t_edge, t_dst=t_dst, t_weight=None)
 

@@ -93,9 +93,6 @@ def ldg(
 
     Returns:
         i32[N]. No part exceeds a capacity, unless a node fits nowhere.
-
-    Raises:
-        InputError: a number is out of range, the shapes do not fit, or the order is not a permutation.
     """
     if not 1 <= num_parts <= MOST_PARTS or passes < 0 or slack < 0:
         problem = f"num_parts = {num_parts}, passes = {passes}, slack = {slack}"

@@ -57,9 +57,6 @@ def chunk_steps(
         order: ids[N], the order in which the nodes of a part stand before ranges are cut; None = by id.
         schedule: rule that assigns the chunks of a part to steps; see `graphmill.kernels.chunks.schedule`.
         self_term: whether destinations are read with their neighbours.
-
-    Raises:
-        InputError: an argument is out of range, or an in-neighbour is not a node of the graph.
     """
     indptr, indices = check_topology(indptr, indices)
     part_of = check_parts(part_of, num_parts, chunks_per_part)

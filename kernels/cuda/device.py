@@ -127,9 +127,6 @@ class CudaDevice:
         Args:
             other: CUDA's number of it.
             what: name of the memory, for the message.
-
-        Raises:
-            InputError: it cannot.
         """
         runtime = self.cupy.cuda.runtime
         if not runtime.deviceCanAccessPeer(self.index, other):
@@ -204,9 +201,6 @@ class CudaDevice:
 
         The driver refuses a page that is pinned already, so an array that shares its first or last page with another one cannot be pinned
         beside it: `graphmill.kernels.rows.aligned.aligned_empty` makes arrays that share none.
-
-        Raises:
-            InputError: the system does not allow it.
         """
         if not array.nbytes:
             return
@@ -222,11 +216,7 @@ class CudaDevice:
         weakref.finalize(owner_of(array), runtime.hostUnregister, address)
 
     def pointer(self, array: Any, what: str) -> int:
-        """Returns the address of a contiguous device array's first element.
-
-        Raises:
-            InputError: the array's elements are apart.
-        """
+        """Returns the address of a contiguous device array's first element."""
         ours = hasattr(array, "data_ptr")
         if not (array.is_contiguous() if ours else array.flags.c_contiguous):
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")

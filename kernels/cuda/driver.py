@@ -61,9 +61,6 @@ def require_gpus(ranks: int, count: int, environment: Mapping[str, str]) -> None
     Args:
         ranks, count: number of processes, and of GPUs for each.
         environment: as in `gpu_of_rank`.
-
-    Raises:
-        InputError: there are GPUs, and fewer than that.
     """
     found = shown_gpus(environment)
     if count > 1 and 0 < len(found) < ranks * count:

@@ -171,9 +171,6 @@ def place_copies(
 
     Returns:
         rows i32[c], the row at each place of the file, and places i32[q], the place where each use reads its row or `NOT_CACHED`.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     member_ptr = check_ptr(member_ptr, len(members))
     if members.dtype != np.int32 or not members.flags.c_contiguous:

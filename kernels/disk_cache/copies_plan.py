@@ -67,9 +67,6 @@ def plan_copies(
 
     Returns:
         The plan that reads the densest pages, or the longest ranges of full ones, of those tried; None if none of them fits.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     if disk_bytes < 0:
         raise InputError(f"disk_bytes = {disk_bytes} is negative", "give 0 or more")

@@ -99,9 +99,6 @@ def minhash_order(ptr: Any, ids: Any, *, seed: int, num_hashes: int = 2) -> Arra
 
     Returns:
         ids[m], each node once; equal signatures stand by node id.
-
-    Raises:
-        InputError: ptr does not fit ids, an id is negative, or num_hashes is not in 1..64.
     """
     ptr, ids = _as_batches(ptr, ids)
     if not 1 <= num_hashes <= 64:
@@ -119,9 +116,6 @@ def gray_order(ptr: Any, ids: Any, *, row_bytes: int = 0, window: int = WINDOW, 
 
     Returns:
         ids[m], each node once; equal memberships stand by node id before filling.
-
-    Raises:
-        InputError: ptr does not fit ids, an id is negative, or window is smaller than the rows that begin on a page.
     """
     ptr, ids = _as_batches(ptr, ids)
     if row_bytes < 0 or not rows_of_page(row_bytes) <= window <= PIECE:

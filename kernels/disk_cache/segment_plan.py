@@ -97,9 +97,6 @@ def plan_segment(
         order: order of the cache's rows.
         seed: seed of the run, which draws the permutations of "minhash".
         compare: whether pages are also counted for the order by id.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     if order not in get_args(Order):
         raise InputError(f"order = {order!r}", f"give one of {', '.join(get_args(Order))}")

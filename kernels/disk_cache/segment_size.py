@@ -55,9 +55,6 @@ class SegmentSizes:
         slot: i32[N] of the placement that holds the static tiers.
         num_batches: B, batches of all epochs.
         exact_sizes: size up to which every size is known.
-
-    Raises:
-        InputError: there are fewer batches than one, or too many.
     """
 
     def __init__(self, slot: Array, num_batches: int, exact_sizes: int = EXACT_SIZES):

@@ -39,9 +39,6 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
         num_rows: number of destinations in the range.
         types: u8[n], or None if all edges are of one type.
         ties: i64[n] that order edges with equal ends and type (rows of their source table), or None to keep their order.
-
-    Raises:
-        InputError: lengths or dtypes differ from these, a row or a source is out of range, or n is 2^31 or more.
     """
     rows, src = as_ids(rows, "rows"), as_ids(src, "src")
     types, ties = _as_keys(types, "types", np.uint8), _as_keys(ties, "ties", np.int64)

@@ -72,9 +72,6 @@ def rmat_edges(
 
     Returns:
         (src, dst), ids[hi - lo] each.
-
-    Raises:
-        InputError: a count or the range is out of bounds, there are edges but no nodes, or abcd are not probabilities that add up to 1.
     """
     src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     if len(abcd) != 4 or min(abcd) < 0 or abs(sum(abcd) - 1) > 1e-6:
@@ -88,11 +85,7 @@ def rmat_edges(
 
 
 def rmat_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
-    """Returns i32[N], the class of every node of the R-MAT graph with this seed: rank * classes // N.
-
-    Raises:
-        InputError: classes is not in 1..N.
-    """
+    """Returns i32[N], the class of every node of the R-MAT graph with this seed: rank * classes // N."""
     _check_classes(num_nodes, classes)
     out = np.empty(num_nodes, np.int32)
     _native.block_labels(_key(seed, SCRAMBLE), bool(scramble), classes, out, check_threads(threads))
@@ -119,9 +112,6 @@ def sbm_edges(
 
     Returns:
         (src, dst), ids[hi - lo] each.
-
-    Raises:
-        InputError: a count or the range is out of bounds, or p_in is not a probability.
     """
     src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     _check_classes(num_nodes, classes)
@@ -133,11 +123,7 @@ def sbm_edges(
 
 
 def sbm_labels(num_nodes: int, classes: int, seed: int, threads: int = 1) -> Array:
-    """Returns i32[N], the class of every node of the planted partition with this seed.
-
-    Raises:
-        InputError: classes is not in 1..N.
-    """
+    """Returns i32[N], the class of every node of the planted partition with this seed."""
     return rmat_labels(num_nodes, classes, seed, True, threads)
 
 
@@ -188,9 +174,6 @@ def citation_edges(
 
     Returns:
         (src, dst), ids[hi - lo] each: src cites dst.
-
-    Raises:
-        InputError: a count or the range is out of bounds, or p_in or p_copy is not a probability.
     """
     src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     _check_classes(num_nodes, classes)
@@ -205,11 +188,7 @@ def citation_edges(
 
 
 def citation_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
-    """Returns i32[N], the class of every node of the citation graph with this seed: rank modulo classes.
-
-    Raises:
-        InputError: classes is not in 1..N.
-    """
+    """Returns i32[N], the class of every node of the citation graph with this seed: rank modulo classes."""
     _check_classes(num_nodes, classes)
     out = np.empty(num_nodes, np.int32)
     _native.cyclic_labels(_key(seed, SCRAMBLE), bool(scramble), classes, out, check_threads(threads))
@@ -241,9 +220,6 @@ def class_features(
         noise: deviation of the noise relative to that of the centroids, in [0, 60], rounded to 1/256.
         out: f32[hi - lo, width], C-contiguous, memory-mapped or not.
         lo, hi: the range of nodes; hi None = N.
-
-    Raises:
-        InputError: noise or the range is out of bounds, or out does not fit.
     """
     labels = as_int32(labels, "labels", len(labels))
     hi = len(labels) if hi is None else hi

@@ -220,9 +220,6 @@ def look_up(index: Index, layer: int, ids: Array, now: int, t_stale: int, thread
         ids: i32[n] or i64[n], global.
         now: the optimiser step of the lookup.
         t_stale: oldest age that is used.
-
-    Raises:
-        InputError: an id is not a node.
     """
     first, out = (layer - 1) * index.num_nodes, np.empty(len(ids), np.int32)
     _native.look_up(index.slot_of, first, index.num_nodes, index.born, ids, now, t_stale, out, check_threads(threads))

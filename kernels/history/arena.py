@@ -83,9 +83,6 @@ class History:
         features: dtype[r, F], rows by place: a view of the arena; the owner fills it once, row j with the features of feature_ids[j].
         feature_ids: ids[r], hottest last.
         index: slot_of, owner, born.
-
-    Raises:
-        InputError: a number is out of its range.
     """
 
     def __init__(
@@ -176,9 +173,6 @@ class History:
 
         Args:
             ids: ids[n], global.
-
-        Raises:
-            InputError: an id is not a node (which a device does not check).
         """
         if self.device is None:
             ids = self._check_ids(ids)

@@ -48,9 +48,6 @@ def row_norms(rows: Any, out: Any = None, threads: int = 1) -> Any:
 
     Returns:
         f32[n]; a norm above float32's range is infinite.
-
-    Raises:
-        InputError: a shape or dtype does not fit.
     """
     if on_device(rows):
         return row_norms_cuda(rows, out, device_of(rows))

@@ -153,9 +153,6 @@ def visit_rates(
 
     Returns:
         f64[N], the probability that a batch has the node among its inputs.
-
-    Raises:
-        InputError: the counts do not fit the graph or the fanouts.
     """
     if layer_visits.shape != (len(fanouts), topology.num_nodes) or visits.shape != (topology.num_nodes,):
         problem = f"visits {list(visits.shape)} and layer_visits {list(layer_visits.shape)} for {len(fanouts)} fanouts"

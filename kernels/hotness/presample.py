@@ -59,9 +59,6 @@ def count_batches(
 
     Returns:
         The tally of all batches.
-
-    Raises:
-        InputError: a batch cannot be sampled.
     """
     tally = Tally()
     work = _sampled(samplers[0], planned, counter) if len(samplers) == 1 else _on_threads(samplers, planned, counter)

@@ -48,9 +48,6 @@ def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
 
     Returns:
         u64[N] or u64[N, 2]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
-
-    Raises:
-        InputError: values do not fit the graph, or an edge begins outside it.
     """
     if values.dtype != np.uint64 or values.shape not in ((topology.num_nodes,), (topology.num_nodes, 2)):
         raise InputError(f"values are {values.dtype}{list(values.shape)}", f"give uint64[{topology.num_nodes}]")
@@ -107,9 +104,6 @@ def reverse_pagerank(
     Args:
         train_ids: ids[n], nodes that walkers start at and return to.
         iterations: steps of the walk.
-
-    Raises:
-        InputError: `train_ids` is empty.
     """
     train_ids = as_ids(train_ids, "train_ids")
     if len(train_ids) == 0:

@@ -34,9 +34,6 @@ def rank(score: Array, allocate: Allocate = np.zeros, out: Array | None = None) 
     Args:
         score: [N] integers below 2^63 or floats.
         out: ids[N] to write to; None makes one.
-
-    Raises:
-        InputError: the score is not a vector, or has NaN.
     """
     if score.ndim != 1 or any(_has_nan(score[low:high]) for low, high in node_ranges(len(score))):
         raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number per node")

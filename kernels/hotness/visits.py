@@ -83,9 +83,6 @@ class VisitCounter:
 
     Attributes:
         visits: u32[N], batches whose inputs contain the node.
-
-    Raises:
-        InputError: layers is not one of the three, or a number is out of range.
     """
 
     def __init__(self, num_nodes: int, num_layers: int, layers: Layers = "none"):
@@ -114,11 +111,7 @@ class VisitCounter:
         self.add_layers(blocks)
 
     def add_layers(self, blocks: Sequence[Block]) -> None:
-        """Counts the layers of one batch, and not its visits: for a sampler that counts those itself (`Sampler.take_visits`).
-
-        Raises:
-            InputError: as for `add`.
-        """
+        """Counts the layers of one batch, and not its visits: for a sampler that counts those itself (`Sampler.take_visits`)."""
         self._check(blocks)
         if self.layers == "none":
             return

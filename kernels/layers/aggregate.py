@@ -93,9 +93,6 @@ def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, 
 
     Returns:
         [num_dst, F]. A destination without edges gets zeros (its own term in a weighted sum with self_weight).
-
-    Raises:
-        InputError: a shape, dtype or reduction does not fit, or weights are missing.
     """
     if on_device(h):
         device = device_of(h)

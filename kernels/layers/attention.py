@@ -99,9 +99,6 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
         num_heads: H; each head draws 16 bits of its own.
         key: key that names step and layer.
         p: probability in [0, 1), a multiple of 2^-16 as in `graphmill.kernels.layers.dropout`.
-
-    Raises:
-        InputError: p is not in [0, 1), or the block is not sound.
     """
     threshold = drop_threshold(p)
     if on_device(block.indices):
@@ -168,9 +165,6 @@ def attend(
 
     Returns:
         (out, alpha): alpha before dropout, which the backward pass needs.
-
-    Raises:
-        InputError: a shape or dtype does not fit.
     """
     if on_device(z):
         kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)

@@ -28,11 +28,7 @@ LANES = 1 << 16  # values of the 16 bits that decide on one element
 
 
 def drop_threshold(p: float) -> int:
-    """Returns t in 0..65535: an element is dropped when its 16 bits are below t, the multiple of 2^-16 nearest to p.
-
-    Raises:
-        InputError: p is not in [0, 1).
-    """
+    """Returns t in 0..65535: an element is dropped when its 16 bits are below t, the multiple of 2^-16 nearest to p."""
     if not 0 <= p < 1:
         raise InputError(f"dropout p = {p}", "give a probability in [0, 1)")
     return min(round(p * LANES), LANES - 1)
@@ -65,9 +61,6 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
 
     Returns:
         The same dtype and shape as x.
-
-    Raises:
-        InputError: p is not in [0, 1), or a shape or dtype does not fit.
     """
     threshold = drop_threshold(p)
     if on_device(x):
@@ -98,9 +91,6 @@ def relu_dropout(x: Array, bias: Array | None, node_ids: Any, key: int, p: float
         node_ids: ids[n] global, the names of the rows.
         key: key that names the mask, see `dropout`.
         p: the probability, in [0, 1).
-
-    Raises:
-        InputError: p is not in [0, 1), or a shape or dtype does not fit.
     """
     threshold, node_ids = drop_threshold(p), as_ids(node_ids, "node_ids")
     x = as_out(x, (len(node_ids), x.shape[1]), x.dtype)

@@ -30,7 +30,6 @@ def aligned_empty(num_bytes: int) -> Array:
     From `LARGE_BYTES` on, it lies in large pages of memory if the system has them.
 
     Raises:
-        InputError: num_bytes is negative.
         MemoryError: the memory does not suffice.
     """
     if num_bytes < 0:

@@ -60,11 +60,7 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadExecution:
-    """Settings of reading files; no byte of any result depends on them.
-
-    Raises:
-        InputError: a value is out of its range.
-    """
+    """Settings of reading files; no byte of any result depends on them."""
 
     # io_uring and pread are direct; buffered goes through the page cache
     method: Method = "io_uring"
@@ -134,11 +130,7 @@ class DirectFile:
         self.close()
 
     def fileno(self) -> int:
-        """Returns the descriptor.
-
-        Raises:
-            InputError: the file was closed.
-        """
+        """Returns the descriptor."""
         if self._descriptor < 0:
             raise InputError(f"{self.path} was closed", "keep the file open while it is read")
         return self._descriptor

@@ -38,9 +38,6 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice,
         out: [n, F] of float32, float64 or the stored dtype, on the device, C-contiguous.
         device: the device that the kernel runs on.
         trusted: whether slots on the device are known to name rows; then the call returns without waiting, and a wrong one leaves zeros.
-
-    Raises:
-        InputError: as `gather_tiered`; memory that the device cannot read.
     """
     if len(slots) >= NO_FAULT:
         raise InputError(f"{len(slots):,} slots", f"gather at most {NO_FAULT - 1:,} rows at once")

@@ -45,9 +45,6 @@ def page_digests(pages: Array) -> Array:
 
     Args:
         pages: u8[p * 4096], C-contiguous.
-
-    Raises:
-        InputError: the bytes are not whole pages.
     """
     if pages.dtype != np.uint8 or not pages.flags.c_contiguous or pages.nbytes % PAGE_BYTES:
         raise InputError(f"pages are {pages.dtype}{list(pages.shape)}", f"give uint8[p * {PAGE_BYTES}] in C order")
@@ -87,9 +84,6 @@ def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: i
 
     Returns:
         pages i64[B], pages that each batch touches, and runs i64[B], ranges of adjacent ones.
-
-    Raises:
-        InputError: a row is out of range, or ptr does not cut the rows.
     """
     rows = as_ids(rows, "rows")
     ptr = check_ptr(ptr, len(rows))

@@ -31,9 +31,6 @@ def make_slots(tier: int, rows: Any) -> Array:
     Args:
         tier: DEVICE, HOST, STAGED or PEER.
         rows: integers[n] in 0 .. 2^29 - 1.
-
-    Raises:
-        InputError: the tier does not exist, or a row is out of range.
     """
     if tier not in (DEVICE, HOST, STAGED, PEER):
         raise InputError(f"tier = {tier}", "use DEVICE (0), HOST (1), STAGED (2) or PEER (3)")

@@ -113,9 +113,6 @@ def build_alias(
     Args:
         weights: float32[E] or float64[E], a weight per edge; or with `of_nodes` float64[N], the weight of an edge's source.
         empty: treatment of a row whose weights are all 0.
-
-    Raises:
-        InputError: as `check_weights`.
     """
     given = check_weights(topology, weights, of_nodes=of_nodes, empty=empty, threads=threads)
     table, support = np.empty((topology.num_edges, 2), np.uint32), np.empty(topology.num_nodes, np.int32)

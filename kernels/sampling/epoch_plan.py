@@ -94,11 +94,7 @@ class Plan:
         return train_epoch * self.steps_per_epoch + position // self.batches_per_step
 
     def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
-        """Yields the batches of a training epoch, those of all parts if there are parts, from position `start` on.
-
-        Raises:
-            InputError: train_epoch is negative or start is outside 0..num_batches.
-        """
+        """Yields the batches of a training epoch, those of all parts if there are parts, from position `start` on."""
         if train_epoch < 0 or not 0 <= start <= self.num_batches:
             raise InputError(f"epoch {train_epoch}, position {start}", f"give positions in 0..{self.num_batches}")
         return self._batches(train_epoch, start)
@@ -123,11 +119,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class EpochPlan(Plan):
-    """The batches of every epoch over one set of seeds.
-
-    Raises:
-        InputError: `train_ids` is empty, or a number is out of its range.
-    """
+    """The batches of every epoch over one set of seeds."""
 
     train_ids: Array
     batch_size: int

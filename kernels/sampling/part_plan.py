@@ -33,9 +33,6 @@ class PartPlan(Plan):
 
     Attributes:
         seed_parts: i32[n], the part of each seed.
-
-    Raises:
-        InputError: `train_ids` is empty, a seed has no part, or a number is out of its range.
     """
 
     LEAST = (("num_parts", 1), *Plan.LEAST)

@@ -37,9 +37,6 @@ def layer_fanouts(fanouts: Sequence[int | Sequence[int]]) -> tuple[Fanout, ...]:
 
     Args:
         fanouts: an entry per layer, from the seeds outwards: a number, or a number per relation.
-
-    Raises:
-        InputError: there are none, a number is out of range, or a layer has no relations or more than 256.
     """
     found = tuple(
         tuple(int(each) for each in fanout) if isinstance(fanout, Sequence | np.ndarray) else int(fanout)

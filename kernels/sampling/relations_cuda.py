@@ -34,9 +34,6 @@ class CudaRelationSampler(CudaSampler):
     Args:
         topology: as of `CudaSampler`; edge_types u8[E] on the device or in pinned host memory.
         fanouts: as of `graphmill.kernels.sampling.sample.Sampler`.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, the edges have no relations, or the device cannot read the topology.
     """
 
     SOURCE = "sampling/relations"

@@ -162,9 +162,6 @@ class Sampler:
         fanouts: number of neighbours per node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all. An entry may
             be a tuple of numbers per relation, as long as the topology has relations (kernels/sampling/relations.py).
         replace: whether to draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
-
-    Raises:
-        InputError: fanouts or the topology break these rules.
     """
 
     FUSED = True  # `TwoStepSampler` is the other way
@@ -267,11 +264,7 @@ class Sampler:
         return visits
 
     def check_seeds(self, seeds: Any) -> Array:
-        """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast.
-
-        Raises:
-            InputError: a seed is not a node of the graph.
-        """
+        """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast."""
         seeds = seeds_of(seeds, self.topology.num_nodes)
         return seeds.astype(self.topology.indices.dtype, copy=False)
 

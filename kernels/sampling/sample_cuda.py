@@ -109,9 +109,6 @@ class CudaSampler:
     Args:
         topology: indptr i64[N+1] and indices ids[E] on the device or in pinned host memory; weights and edge types as well, if it has them.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
     """
 
     EDGES = True

@@ -40,11 +40,7 @@ MOST_VISITS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Walks:
-    """Settings of walks.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Settings of walks."""
 
     # number of paths from every destination
     paths: int = 4
@@ -113,9 +109,6 @@ class WalkSampler(Sampler):
 
     Args:
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
-
-    Raises:
-        InputError: fanouts or the topology break these rules.
     """
 
     EDGES, BY_RELATION = False, False

@@ -27,9 +27,6 @@ class CudaWalkSampler(CudaSampler):
     Args:
         topology: as of `CudaSampler`.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
     """
 
     EDGES = False

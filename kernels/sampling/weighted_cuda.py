@@ -35,9 +35,6 @@ class CudaWeightedSampler(CudaSampler):
         tables: alias tables of the topology: `table` on the device or in pinned host memory, `support` on the device.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all that have weight.
         longest: length of the topology's longest row.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, the tables are of another graph, or the device cannot read them.
     """
 
     SOURCE = "sampling/weighted"

@@ -22,9 +22,6 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
 
     Args:
         graph: an artifact of the stage `graph`.
-
-    Raises:
-        InputError: the artifact is of another stage, or damaged.
     """
     import polars
 

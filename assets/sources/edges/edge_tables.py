@@ -148,9 +148,6 @@ def spool_edges(
 
     Args:
         edges, relations, staged: as for `checked_edges`.
-
-    Raises:
-        InputError: as for `checked_edges`.
     """
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"

@@ -173,11 +173,7 @@ def num_labels(archive: Archive, name: str) -> int:
 
 
 def to_labels(archive: Archive, name: str, num_nodes: int) -> Array:
-    """Returns the labels i32[N] in an array, all -1 if the archive lacks it.
-
-    Raises:
-        InputError: see `known_labels`.
-    """
+    """Returns the labels i32[N] in an array, all -1 if the archive lacks it."""
     if name not in archive:
         return np.full(num_nodes, -1, np.int32)
     return known_labels(archive.read(name), num_nodes, f"{archive.path}: {name}", name)

@@ -77,9 +77,6 @@ def refuse_other_shapes(table: TextTable) -> None:
 
     Args:
         table: the files of a table of edges, of which no key says whether they begin with names.
-
-    Raises:
-        InputError: they look like something else.
     """
     head = _head(table, 0)
     _refuse_neighbours(head)

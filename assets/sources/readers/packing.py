@@ -160,11 +160,7 @@ def _mixed_ends(path: Path, _unchanged: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _require_whole_gzip(path: Path, _unchanged: tuple[int, ...]) -> None:
-    """Unpacks a gzip file once and compares it with its CRC-32, which DuckDB does not: a flipped bit would be other text.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Unpacks a gzip file once and compares it with its CRC-32, which DuckDB does not: a flipped bit would be other text."""
     with reading(path) as file:
         while file.read(PIECE_BYTES):
             pass

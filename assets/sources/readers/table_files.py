@@ -346,11 +346,7 @@ def _parquet(path: Path) -> str:
 
 
 def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
-    """Refuses columns that DuckDB renames because they differ only in case.
-
-    Raises:
-        InputError: the table has such columns.
-    """
+    """Refuses columns that DuckDB renames because they differ only in case."""
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
         return
     refuse_equal_names(path, top_columns(duck, path))

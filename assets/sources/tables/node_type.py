@@ -129,9 +129,6 @@ class NodeType:
         Args:
             first: first id of the type.
             node_of_row: i64[num_nodes] ids of the rows, None if they are in order.
-
-        Raises:
-            InputError: a column does not hold numbers.
         """
         if self.table is None or self.keys.features is None:
             return []

@@ -73,9 +73,6 @@ class DirectArray:
         Args:
             start: byte of the file, a multiple of 4,096.
             data: u8[n], n a multiple of 4,096, starting on a page of memory.
-
-        Raises:
-            InputError: the disk is full.
         """
         assert start % PAGE_BYTES == 0 and len(data) % PAGE_BYTES == 0, f"{len(data)} bytes at {start} are no pages"
         written = 0
@@ -154,11 +151,7 @@ class RegionWriter:
         return self._region.intdigest()
 
     def write(self, data: Array) -> None:
-        """Writes u8[n] behind the bytes written before: whole pages that start on a page of memory.
-
-        Raises:
-            InputError: the disk is full.
-        """
+        """Writes u8[n] behind the bytes written before: whole pages that start on a page of memory."""
         assert self.position + len(data) <= padded_bytes(self.end), "more than the region has space for"
         self._digest(data[: self.end - self.position])
         if self._page_words is not None or self._region is not None:

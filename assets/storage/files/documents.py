@@ -73,9 +73,6 @@ def parse_document(data: bytes, called: str, kind: Check) -> dict[str, Any]:
 
     Args:
         kind: as for `read_document`.
-
-    Raises:
-        ValueError: as `read_document`.
     """
     document = unseal_bytes(data, called)
     if problem := _problem(data, called, kind):

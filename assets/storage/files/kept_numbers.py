@@ -36,9 +36,5 @@ def kept_numbers(path: Path, kind: Fields, measure: Callable[[], Mapping[str, An
 
 
 def keep_numbers(path: Path, values: Mapping[str, Any]) -> None:
-    """Replaces the values of a file.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Replaces the values of a file."""
     replace_atomically(path, seal(dict(values)))

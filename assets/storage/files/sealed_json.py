@@ -49,11 +49,7 @@ def sealed_bytes(path: Path) -> bytes:
 
 
 def unseal_bytes(data: bytes, name: str) -> dict[str, Any]:
-    """Returns the sealed document that a file's bytes are.
-
-    Raises:
-        ValueError: as `unseal`.
-    """
+    """Returns the sealed document that a file's bytes are."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

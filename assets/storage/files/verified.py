@@ -56,11 +56,7 @@ def verify_once(path: Path, words: Array, num_bytes: int) -> None:
 
 
 def verify_again(path: Path, words: Array, num_bytes: int) -> None:
-    """Compares a file once more if this process read it and it has changed since; any other is left alone.
-
-    Raises:
-        InputError: as `verify_once`.
-    """
+    """Compares a file once more if this process read it and it has changed since; any other is left alone."""
     if str(path) in _READ:
         verify_once(path, words, num_bytes)
 
@@ -103,9 +99,6 @@ def require_block(path: Path, block: int, content: Array, words: Array) -> None:
     Args:
         content: u8[n], the block; fewer bytes than 1 MiB at the end of the file.
         words: u64[blocks] expected block digests.
-
-    Raises:
-        InputError: the block does not match.
     """
     if xxhash.xxh3_64_intdigest(content.data) != int(words[block]):
         raise damaged_file(path, damaged_block(block, block * BLOCK_BYTES + len(content)))
@@ -177,9 +170,6 @@ class VerifiedRows:
         Args:
             block: number of the first block.
             content: u8[n], whole blocks; the last one of the file may be shorter.
-
-        Raises:
-            InputError: a block does not match its digest.
         """
         for number in range(-(-len(content) // BLOCK_BYTES)):
             if self._pending[block + number]:

@@ -61,11 +61,7 @@ class Verdict:
 
 
 def judge(nodes: Collection[Node], keep: int, leased: Collection[Address]) -> Verdict:
-    """Returns which artifacts go; arguments are those of `reasons_to_keep`.
-
-    Raises:
-        InputError: `keep` is negative.
-    """
+    """Returns which artifacts go; arguments are those of `reasons_to_keep`."""
     if keep < 0:
         raise InputError(f"keep = {keep} is negative", "give the number of versions to keep, 0 or more")
     reasons, splits = reasons_to_keep(nodes, keep, leased), splits_read(nodes)

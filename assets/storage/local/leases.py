@@ -48,9 +48,6 @@ class Leases:
 
         A home that may be read but not written is read without leases: the collector of a user who may write to it can remove an artifact
         that is being read, and the reader then raises an error.
-
-        Raises:
-            InputError: the disk is full.
         """
         with ExitStack() as stack:
             for address in sorted(set(addresses)):

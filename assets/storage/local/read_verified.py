@@ -89,9 +89,6 @@ def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> Non
         table: a table with block digests; `row_of` is not applied.
         wanted: pairs of ids[n], rows of the table without repetition, and dtype[n, width] of the stored type, C-contiguous: row i of the
             second becomes row ids[i] of the table.
-
-    Raises:
-        InputError: as `read_table`.
     """
     words = table.block_digest
     assert words is not None, f"{table.path} has no block digests"

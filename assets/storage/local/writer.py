@@ -87,11 +87,7 @@ class Writer:
             raise full_disk(code, Path(getattr(error, "filename", None) or self._staging.folder)) from error
 
     def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
-        """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`.
-
-        Raises:
-            InputError: the disk has no space for it.
-        """
+        """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`."""
         mapped = create_array(self.path(f"{name}.npy"), shape, dtype)
         self._mapped.append(mapped)
         return mapped

@@ -95,11 +95,7 @@ _MAKING = threading.Lock()
 
 @contextmanager
 def hold_remote(objects: Objects, addresses: Collection[Address]) -> Iterator[None]:
-    """Keeps artifacts of an object store, present or not, from being collected while the block runs and this process lives.
-
-    Raises:
-        InputError: the object store cannot be used.
-    """
+    """Keeps artifacts of an object store, present or not, from being collected while the block runs and this process lives."""
     with _MAKING:
         holder = _HOLDERS.setdefault((os.getpid(), objects), _Holder(objects))
     holder.take(addresses)

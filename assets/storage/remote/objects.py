@@ -189,11 +189,7 @@ def _files_below(root: Path, prefix: str) -> Iterator[Stored]:
 
 
 def creates_once(objects: Objects) -> bool:
-    """Returns whether a store refuses to create an object that exists, by which of two writers one wins.
-
-    Raises:
-        InputError: the store cannot be used.
-    """
+    """Returns whether a store refuses to create an object that exists, by which of two writers one wins."""
     key = f"{CLOCK}/{uuid.uuid4().hex}"
     first = objects.create(key, b"")
     try:
@@ -255,11 +251,7 @@ _OPENED: dict[tuple[Any, ...], Objects] = {}
 
 
 def open_objects(url: str) -> Objects:
-    """Returns the objects below a URL, opened once per process.
-
-    Raises:
-        InputError: as `Objects`.
-    """
+    """Returns the objects below a URL, opened once per process."""
     settings = environment.with_prefixes(environment.CREDENTIALS)
     key = (os.getpid(), url, settings)
     if key not in _OPENED:

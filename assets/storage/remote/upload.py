@@ -26,9 +26,6 @@ def upload_artifact(
 
     Returns:
         The entry that the object store has in the end: another writer's if that was first.
-
-    Raises:
-        InputError: the object store cannot be used.
     """
     artifact = Described(manifest=manifest)
     found = read_entry(objects, artifact.address)
