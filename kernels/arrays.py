@@ -35,7 +35,6 @@ def as_ids(ids: Any, what: str) -> Array:
 
     Args:
         ids: integers[n]; other integer types become int64.
-        what: the argument's name, for the message.
     """
     array = np.asarray(ids)
     if array.size == 0 and array.dtype.kind == "f":

@@ -124,8 +124,6 @@ def whole_number(name: str, otherwise: str, least: int, most: int, remedy: str) 
 
     Args:
         otherwise: its text if it is not set.
-        least, most: range of the number.
-        remedy: the remedy for another text.
 
     Raises:
         InputError: the text is something else than a whole number in the range.

@@ -69,11 +69,7 @@ def _readable(text: str) -> str:
 
 
 class Mistakes(InputError):
-    """Several wrong inputs, told at once.
-
-    Args:
-        errors: two or more errors.
-    """
+    """Several wrong inputs, told at once."""
 
     def __init__(self, errors: Sequence[InputError]):
         lines = [f"\n  {number}. {_told(error)}" for number, error in enumerate(errors, 1)]

@@ -110,9 +110,7 @@ def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array |
     +-1,020, excess kurtosis -0.15. Integers, so every machine agrees to the bit.
 
     Args:
-        h: the key.
         ids: ids[n] of rows: nodes, parameters or classes.
-        columns: count of numbers per row.
         out: i32[n, columns] to write to, or None.
 
     Returns:

@@ -36,7 +36,6 @@ class Traffic(NamedTuple):
 
     Attributes:
         sent, fetched: bytes to the device and back.
-        sends, fetches: transfers of them.
     """
 
     sent: int = 0
@@ -124,7 +123,6 @@ class Block:
     """One bipartite layer of a mini-batch, in CSR2 form.
 
     Attributes:
-        num_dst, num_src: destinations and sources.
         start, end: i32[num_dst]; destination i's edges are start[i] to end[i]. Removing its in-edges is end[i] = start[i].
         indices: i32[nnz] local source ids.
         src_ids: ids[num_src] global ids of the sources.

@@ -14,7 +14,6 @@ class DeviceBudget(NamedTuple):
 
     Attributes:
         num_bytes: bytes of rows.
-        words: their computation in words.
         whole_bytes, work_bytes: bytes of the device, and what of them the work of a training takes.
     """
 

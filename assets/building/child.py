@@ -52,11 +52,7 @@ _kills_before: list[int] = []
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns this process's environment, with `module_environment` and `runtime_environment`.
-
-    Args:
-        more: additional variables of the child.
-    """
+    """Returns this process's environment, with `module_environment` and `runtime_environment`."""
     return environment.all_variables() | module_environment() | runtime_environment() | dict(more or {})
 
 

@@ -17,7 +17,6 @@ class KeyProblem(NamedTuple):
 
     Attributes:
         keys: the keys that it is about, separated by blanks; it is reported at the line of the first.
-        text: a sentence.
     """
 
     keys: str

@@ -65,9 +65,6 @@ class Elsewhere(Protocol):
     def open(self, build: Build, num_missing: int, progress: Progress) -> PartBuilder:
         """Returns their builder.
 
-        Args:
-            num_missing: number of parts that are to be built.
-
         Raises:
             InputError: the machines cannot be reached, or cannot do the work.
         """

@@ -121,7 +121,6 @@ class Stage:
         reads_stages: names of the stages that it reads whatever its config is.
         reads_aspects: role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's.
         table: name of its table in the pipeline file; "" if it has none.
-        Table: dataclass of that table.
         config_of: (value of the table, seed of the pipeline) -> Semantic config; without it the table is the config.
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
         of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
@@ -164,12 +163,7 @@ class Stage:
         return None
 
     def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
-        """Returns the config and raw digests that an aspect depends on.
-
-        Args:
-            name: one of `aspects`.
-            semantic, raw: the config and the raw digests of the artifact.
-        """
+        """Returns the config and raw digests that an aspect depends on."""
         raise NotImplementedError
 
     def raw(self, semantic: Any) -> Mapping[str, str]:

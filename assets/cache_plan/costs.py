@@ -22,7 +22,6 @@ class PlannedRows(NamedTuple):
 
     Attributes:
         packed, cached: rows of all chunks, and of all segment caches.
-        segments: number of segments.
         exact: whether the plan exists.
     """
 

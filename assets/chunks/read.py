@@ -23,7 +23,6 @@ class StoredChunks:
     """The steps of a full-graph pass over m parts; several threads may read at once.
 
     Args:
-        artifact: an artifact of the `chunks` stage.
         verify: whether each step is compared with its digest when it is read.
 
     Attributes:
@@ -69,7 +68,6 @@ class StoredChunks:
         """Returns the work of device `part` in a step.
 
         Args:
-            part, step: i and j.
             transpose: whether to make the block's transpose, over the rows of the buffer, too.
 
         Raises:

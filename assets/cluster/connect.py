@@ -32,8 +32,6 @@ class ClusterNode:
 
     Attributes:
         id: Ray's id of it.
-        ip: its address.
-        host: name of its machine.
         cpus, gpus: cores and devices that Ray may give away on it.
         memory_bytes: memory that Ray may plan with on it.
     """

@@ -99,7 +99,6 @@ class _Parts:
 
     Args:
         mark: name by which nodes recognise the home.
-        pipe: connection to the parent.
         lines: stream that gets the lines that stages print.
     """
 

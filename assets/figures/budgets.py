@@ -29,7 +29,6 @@ class Level(NamedTuple):
     """One bar.
 
     Attributes:
-        name: name of the level.
         parts: (user of the bytes, a name of `COLOURS`; number of bytes), from the left.
     """
 

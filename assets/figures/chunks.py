@@ -32,7 +32,6 @@ def traffic_figure(
 
     Args:
         found: name of a schedule -> its volumes.
-        chosen: name of the chosen schedule.
         num_distinct: number of rows that every schedule has to load.
     """
     figure = new_figure(3.4)
@@ -76,7 +75,6 @@ def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -
 
     Args:
         curve: chunks in all -> replication factor.
-        num_parts: number m of parts.
     """
     figure = new_figure(2.6)
     axes = figure.subplots()

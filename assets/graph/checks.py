@@ -68,7 +68,6 @@ class _Rows:
 
     Attributes:
         outside, unsorted, overflowing: numbers of ids outside the graph, of entries out of order, and of weights that are not finite.
-        smallest, largest: smallest and largest id.
     """
 
     def __init__(self, topology: Topology, merged: bool):

@@ -103,7 +103,6 @@ class RowDistributor:
     """The lists of a group and their buffers.
 
     Args:
-        sinks: sinks that take the rows of each list.
         buffer_bytes: bytes of all buffers together, without one page per list and the buffers of sinks that keep all.
     """
 

@@ -37,7 +37,6 @@ class ChunkPlace(NamedTuple):
     Attributes:
         number: number of the batch, by epoch and step.
         extent: range of the whole chunk: slots, places, rows.
-        digest: `chunk_digest` of the chunk.
         page_digests: u64[pages], XXH64 of each of its pages; mapped.
         num_inputs, num_cached, num_packed: number of inputs of the batch, and of those whose rows are in its segment's cache and in the
             chunk.
@@ -85,7 +84,6 @@ class PackedChunks:
     """The packed chunks of all stored batches.
 
     Args:
-        artifact: an artifact of the `packed_chunks` stage.
         plan: the `cache_plan` artifact that it was made from.
         samples: the `samples` artifact that it was made from.
         parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.

@@ -102,7 +102,6 @@ class Reorderer:
         """Adds a region, which ends with its rows or with padding behind them.
 
         Args:
-            file: the file that holds it.
             start, end: its first byte, on a page, and the byte behind.
             rows: ids[n], rows of the table in the order of the region.
             page_words: u64[pages of the region], which gets the digests of its pages; None computes none.

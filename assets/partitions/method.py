@@ -22,7 +22,6 @@ class Choice(NamedTuple):
     """The outcome of a choice of method.
 
     Attributes:
-        method: the method that is carried out.
         why: the reason, "" if the table names the method.
     """
 

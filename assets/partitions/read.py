@@ -19,7 +19,6 @@ class Partitions:
 
     Attributes:
         part_of: i32[N], part of each node; mapped.
-        num_parts: number P of parts.
         num_nodes: i64[P], number of nodes of each part.
     """
 

@@ -45,7 +45,6 @@ class Origin:
 
     Attributes:
         path, line: the pipeline file, and the 1-based line of the table that asks for the step; None without a file.
-        notes: notes of the file.
     """
 
     path: Path | None = None
@@ -68,7 +67,6 @@ def origin_of(path: Path, text: str, notes: Notes, *places: KeyPath) -> Origin:
     """Returns the origin of a step.
 
     Args:
-        path, text, notes: the pipeline file, its content and its notes.
         places: tables that may ask for the step; the first one that the file has gives the line.
     """
     lines = key_lines(text)

@@ -107,7 +107,6 @@ def table_conflicts(raw: Mapping[str, Any], values: Mapping[str, Any], tables: T
     """Yields names that are taken, and the problems of [sampling] with other tables.
 
     Args:
-        raw: the content of the file.
         values: name -> checked value of each table, None for one with mistakes.
     """
     yield from _impossible_names(raw, tables)

@@ -54,7 +54,6 @@ class Problem:
     """One mistake in a file.
 
     Attributes:
-        line, message: its line, and the problem in words.
         unset: environment variable whose absence is the only mistake, "" for any other mistake.
     """
 

@@ -43,9 +43,6 @@ LOOK_ALIKE = {
 def toml_text(path: Path, data: bytes) -> str:
     """Returns the text of a pipeline file, without a mark of UTF-8.
 
-    Args:
-        path: path of the file, for errors.
-
     Raises:
         InputError: it is not UTF-8, is not valid TOML, or has a number that Python cannot write; with the line.
     """

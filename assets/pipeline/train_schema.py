@@ -18,7 +18,6 @@ class FileTables(NamedTuple):
         train: the checked ones, None for each with mistakes.
         tables: name -> checked value of every other table, None for one with mistakes.
         seed: seed of the pipeline, None if it is wrong.
-        lines: line of each key.
     """
 
     entries: list[Mapping[str, Any]]
@@ -72,7 +71,6 @@ def parse_train(
     """Returns the checked train tables, None for each with mistakes, and the problems.
 
     Args:
-        entries: the value of `train` in the file.
         schema: the dataclass of a train table; None leaves the trainings out.
     """
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):

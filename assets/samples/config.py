@@ -114,7 +114,6 @@ class BatchRange(NamedTuple):
     """Consecutive batches of one stored epoch: low to high - 1.
 
     Attributes:
-        epoch: number of the stored epoch.
         low, high: steps; of a part, rounds.
         part: the part of the graph whose batches these are; -1 for those of all seeds.
     """
@@ -157,7 +156,6 @@ def epoch_size(semantic: SamplesConfig, num_seeds: Sequence[int], epoch: int, la
     """Returns (number of batches, seeds of the largest) of a stored epoch, or of each part in it; (0, 0) without seeds.
 
     Args:
-        semantic, epoch: as in `stored_seeds`.
         num_seeds: numbers of training, validation and test nodes.
         largest_part: training nodes of the part that has most of them; 0 without parts.
     """
@@ -178,12 +176,7 @@ def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -
 def stored_batches(
     semantic: SamplesConfig, splits: Sequence[Array], batches: BatchRange, parts: Partitions | None = None
 ) -> list[PlannedBatch]:
-    """Returns some batches of a stored epoch, with the keys that draw them.
-
-    Args:
-        semantic, splits: as in `stored_seeds`.
-        parts: as in `epoch_plan`.
-    """
+    """Returns some batches of a stored epoch, with the keys that draw them."""
     seeds, found = np.asarray(stored_seeds(semantic, splits, batches.epoch)), []
     if batches.epoch < semantic.epochs:
         found = list(epoch_plan(semantic, seeds, parts).batches(batches.epoch))

@@ -20,7 +20,6 @@ class StoredBatches(NamedTuple):
     """The batches of all stored epochs, or the most that they can be.
 
     Attributes:
-        count: number of batches.
         inputs, edges, num_bytes: inputs, edges and bytes of the records of all of them.
         most_inputs, most_bytes: inputs and bytes of the record of the largest one.
         exact: whether they are counted.

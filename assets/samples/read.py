@@ -27,17 +27,13 @@ class Samples:
     Epochs K and K + 1 are then the batches of the validation nodes and of the test nodes.
 
     Args:
-        artifact: an artifact of the `samples` stage.
         verify: whether each batch is compared with its digest when it is read.
         parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.
         stored: names of the artifact's parts whose batches are read, the only ones whose files are opened; None for all.
 
     Attributes:
-        order: the numbers of the batches.
-        num_epochs: K.
         num_batches: batches in each of the K epochs.
         starts: i64[E + 1], number of batches before each stored epoch, and of all.
-        num_stored: number of all batches.
     """
 
     def __init__(

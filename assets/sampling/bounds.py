@@ -39,7 +39,6 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
     """Returns a likely bound: every draw is another edge, and another node while there are any.
 
     Args:
-        seeds: number of seeds of the batch.
         sizes: sizes of the graph, with its artifact, which names its relations, if it is built.
         fanouts: fan-outs in the place of those of `how`.
     """

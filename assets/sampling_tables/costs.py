@@ -14,7 +14,6 @@ def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -
     """Returns the need of the sampling_tables stage.
 
     Args:
-        semantic, execution, sizes: as for `Stage.need`.
         range_edges: number of edges whose tables are made and checked together.
     """
     of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0

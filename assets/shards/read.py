@@ -20,7 +20,6 @@ class Shards:
     """The index of the rows of all parts; their files are not open yet.
 
     Attributes:
-        artifact: the index.
         row_of: i32[N], row of each node in the shard of its part, -1 for a node without features; mapped.
         num_rows: i64[P], number of rows of each shard.
         width, dtype, row_bytes: columns, stored NumPy type and bytes of a row.

@@ -95,7 +95,6 @@ class GraphConfig(Checked):
         """Opens the external content, once for the graph and the wanted feature tables.
 
         Args:
-            tables: the feature tables that will be read.
             execution: number of threads, `execution.threads`; no byte depends on it.
 
         Raises:

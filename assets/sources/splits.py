@@ -49,7 +49,6 @@ def checked(parts: tuple[Array, Array, Array], labels: Array, where: str = "") -
     Args:
         parts: train, valid and test ids of any integer type, in any order.
         labels: i32[N].
-        where: name of the file that the split comes from, for the error.
 
     Raises:
         InputError: lists all problems: ids outside the graph, ids twice in a part or in two parts, nodes without a label.
@@ -91,7 +90,6 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
     Args:
         values: [N], or several masks [S, N] or [N, S].
         split: which of several masks; None is the first.
-        where: name of the mask, for errors.
         name: name of the array in the remedies.
 
     Raises:

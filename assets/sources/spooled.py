@@ -104,13 +104,7 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
 def spooled_survey(
     config: SpooledConfig, relations: Sequence[str], num_nodes: int, num_edges: int, width: int, dtype: str, **more: Any
 ) -> Survey:
-    """Returns the survey of a graph and of its artifacts.
-
-    Args:
-        relations: names of the edge types.
-        num_nodes, num_edges: number of nodes N, and of edges of the source.
-        width, dtype: number of feature columns, and type of the stored values.
-    """
+    """Returns the survey of a graph and of its artifacts."""
     columns, stored = config.columns(relations), num_edges * (2 if config.undirected else 1)
     return Survey(
         num_nodes=num_nodes,

@@ -45,7 +45,6 @@ class Relation:
 
     Attributes:
         kind: node type, relation, node type.
-        num_edges: number of edges.
         batches: function that yields the edges.
         place: function row -> place of that edge in words, for errors.
     """
@@ -61,13 +60,10 @@ class TypedGraph:
     """The result of a reader.
 
     Attributes:
-        where: the file or folder.
         node_types: name -> number of nodes, in the order of their ids.
         relations: relations in the order of their edge types.
         blocks: blocks of the source's own feature table, whose ids are global.
         labels: i32[N]; splits: global ids, or None.
-        numbers: numbers that the reader puts into the summary.
-        unread: phrases about the contents that are not read.
         class_names: names of the classes; None: they are the numbers up to the largest label.
         node_names, original_ids: as in `RawGraph`.
     """

@@ -86,7 +86,6 @@ def ldg(
         indptr, indices: i64[N+1] and ids[E], the in-neighbours; either may be mapped.
         weights: i64[N, C], weight of each node in each measure; capacities are (1 + slack) x sum / parts, at least the largest weight.
         num_parts: 1 to 4,096.
-        passes: number of passes over all nodes.
         slack: share by which a part may be fuller than the mean.
         part_of: i32[N], part of each node before; -1 or None for no part. Not changed.
         order: ids[N], the order of the stream; None for ascending ids.

@@ -71,7 +71,6 @@ def part_graphs(
     Args:
         indptr, indices: in-neighbours; may be mapped.
         part_of: i32[N], part of each node.
-        num_parts: m.
     """
     sequence = np.argsort(part_of, kind="stable").astype(indices.dtype)
     ends = np.cumsum(np.bincount(part_of, minlength=num_parts))

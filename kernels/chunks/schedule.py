@@ -111,7 +111,6 @@ def choose_schedule(
 
     Args:
         sets: u64[m n, W] of `graphmill.kernels.chunks.sets.neighbour_sets`.
-        num_parts: m.
         schedule: "identity", "hongtu" or "best".
         rates: (T_hd, T_dd, T_ru) in rows per second, by which "best" counts seconds; None to count rows from the host.
         search_words: budget of the swap search of "best".
@@ -162,7 +161,6 @@ def _batch_chunks(sets: Array, num_parts: int, assign: object, threads: int) -> 
     """Phase 1: returns i32[m, n], the chunk of part i in batch j; parts join the batches one after the other.
 
     Args:
-        sets, num_parts, threads: those of `choose_schedule`.
         assign: i64[n, n] shared nodes of batch j and chunk k -> int[n], the chunk of each batch.
     """
     n = len(sets) // num_parts

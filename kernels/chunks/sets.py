@@ -57,7 +57,6 @@ def neighbour_sets(indptr: Any, indices: Any, chunks: Chunks, *, self_term: bool
 
     Args:
         indptr, indices: i64[N+1] and ids[E], in-neighbours; may be mapped.
-        chunks: destinations of every chunk.
         self_term: whether destinations belong to the sets.
 
     Raises:

@@ -95,7 +95,6 @@ def iterate_steps(
     Args:
         indptr, indices: the topology, which may be mapped; see `chunk_steps`.
         part_of: i32[N], part of each node.
-        chunks: destinations of every chunk.
         schedule: i32[m, n]; device i computes chunk schedule[i, j] of its part in step j.
         self_term: whether destinations are read with their neighbours.
 

@@ -29,7 +29,6 @@ class CudaDevice:
     """One GPU through CuPy, and the stream that its kernels run on.
 
     Args:
-        index: CUDA's number of the device.
         stream: a cudaStream_t, or None for CuPy's current stream.
         follows_torch: whether to use torch's current stream of the launching thread instead.
 
@@ -98,7 +97,6 @@ class CudaDevice:
 
         Args:
             array: a CuPy array, a torch tensor, a NumPy array in pinned memory, or rows of a peer; [n, F], columns adjacent.
-            what: name of the array, for the message.
 
         Raises:
             InputError: the device cannot read the memory, or columns are apart.
@@ -126,7 +124,6 @@ class CudaDevice:
 
         Args:
             other: CUDA's number of it.
-            what: name of the memory, for the message.
         """
         runtime = self.cupy.cuda.runtime
         if not runtime.deviceCanAccessPeer(self.index, other):
@@ -251,7 +248,6 @@ def register_device(kind: str, device_of: Callable[[Any], KernelDevice]) -> None
 
     Args:
         kind: torch's name of the device.
-        device_of: returns the device of a tensor.
     """
     _OPENERS[kind] = device_of
 

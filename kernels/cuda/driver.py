@@ -36,7 +36,6 @@ def gpu_of_rank(local_rank: int, environment: Mapping[str, str], count: int = 1)
 
     Args:
         local_rank: number of the process on its machine.
-        environment: environment of the process that starts it.
         count: number of GPUs for each process, at most all that there are.
 
     Returns:
@@ -56,12 +55,7 @@ def shown_gpus(environment: Mapping[str, str]) -> list[str]:
 
 
 def require_gpus(ranks: int, count: int, environment: Mapping[str, str]) -> None:
-    """Refuses processes that take several GPUs each if the machine has too few for all.
-
-    Args:
-        ranks, count: number of processes, and of GPUs for each.
-        environment: as in `gpu_of_rank`.
-    """
+    """Refuses processes that take several GPUs each if the machine has too few for all."""
     found = shown_gpus(environment)
     if count > 1 and 0 < len(found) < ranks * count:
         problem = f"{ranks} ranks with {count} GPUs each need {ranks * count}, and the machine shows {len(found)}"

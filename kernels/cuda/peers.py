@@ -37,7 +37,6 @@ class _Memory:
 
     Args:
         device: number of the device that has it, or maps it.
-        pointer: its address.
         end: frees or unmaps it.
     """
 
@@ -83,7 +82,6 @@ def open_peer(device: CudaDevice, handle: Mapping[str, Any]) -> PeerRows:
     """Opens rows that a device of this machine has, of this process or of another.
 
     Args:
-        device: the device that reads them.
         handle: of `export_rows`.
 
     Returns:

@@ -21,7 +21,6 @@ class RowsView:
 
     Attributes:
         pointer: memory address of the first row, valid on the device.
-        count, width: number of rows and columns.
         row_bytes: bytes from one row to the next.
         dtype: the element's name; uint16 counts as bfloat16.
     """
@@ -40,7 +39,6 @@ class PeerRows:
     Attributes:
         pointer: memory address of the first row, valid on the device that exported or opened them.
         shape: numbers of rows and columns; rows follow each other without space between them.
-        dtype: NumPy type of an element.
         memory: the object that keeps the memory.
     """
 

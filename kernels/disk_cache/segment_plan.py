@@ -72,7 +72,6 @@ def stored_bytes(cached: int, packed_rows: Array, row_bytes: int) -> int:
     """Returns the bytes that a segment takes on disk.
 
     Args:
-        cached: number of rows of its cache.
         packed_rows: i64[s], rows of each batch's chunk.
     """
     return padded_bytes(cached * row_bytes) + int(padded_bytes(packed_rows * row_bytes).sum())
@@ -94,7 +93,6 @@ def plan_segment(
 
     Args:
         ptr, node_ids, state, most_cached: arguments of `split_segment`.
-        order: order of the cache's rows.
         seed: seed of the run, which draws the permutations of "minhash".
         compare: whether pages are also counted for the order by id.
     """

@@ -36,7 +36,6 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
     Args:
         rows: i32[n], destinations counted from the first of their range: 0 to num_rows - 1.
         src: ids[n], global ids below 2^56.
-        num_rows: number of destinations in the range.
         types: u8[n], or None if all edges are of one type.
         ties: i64[n] that order edges with equal ends and type (rows of their source table), or None to keep their order.
     """

@@ -28,7 +28,6 @@ def deal_records(
         records: records[n] whose first fields are `dst` and `src`, both of one id type, and whose `type`, if there is one, comes last.
         range_of: u16[bins], the range of each bin of destinations; a destination's bin is its id >> shift.
         shift: see `range_of`.
-        num_ranges: number of ranges.
         reverse: whether the reverse of every edge that is not a self-loop is added.
         drop_loops: whether self-loops are left out.
         type_step: number that is added to the type of a reverse edge.

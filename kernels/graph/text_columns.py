@@ -95,7 +95,6 @@ def text_columns(
     Args:
         text: the bytes.
         first, size: place and number of the bytes of the lines, of which the last is an end of a line.
-        form: how the lines are written.
         columns: (number of the field, whether it is a decimal number) of each column; no field stands there twice. Whole numbers fit
             64 bits and are written without plus and leading zeros, and may have blanks around them; decimal numbers are rounded to the
             nearest float, and may not be larger or (but for 0) smaller than a normal one.

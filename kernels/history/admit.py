@@ -218,7 +218,6 @@ def look_up(index: Index, layer: int, ids: Array, now: int, t_stale: int, thread
     Args:
         layer: l in 1..L-1.
         ids: i32[n] or i64[n], global.
-        now: the optimiser step of the lookup.
         t_stale: oldest age that is used.
     """
     first, out = (layer - 1) * index.num_nodes, np.empty(len(ids), np.int32)

@@ -69,7 +69,6 @@ def admit_cuda(
     Args:
         index: index of the history on the device, written in place.
         lists: entries on the device, layer after layer, batches in order within each.
-        num_layers: number of cached layers.
 
     Returns:
         The result, its entries and slots on the device; i32[a] there, the row of each entry in its list; and the places in those arrays at

@@ -187,7 +187,6 @@ class History:
         """Evicts and admits after optimiser step `now`, which grows from call to call.
 
         Args:
-            now: the optimiser step.
             rows: rows of all cached layers of all batches of the step, the batches in order.
 
         Returns:

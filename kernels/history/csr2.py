@@ -83,7 +83,6 @@ def _compact(block: Block, kept: Array, own: Array, edges: Array, sources: Array
     """Returns the block of the rows that are left.
 
     Args:
-        block: block before pruning.
         kept: destinations that are left; own: their places among the sources.
         edges: edges that are left; sources: sources that are left.
         cached: i32[sources], slots of those that the history holds, else -1.

@@ -103,7 +103,6 @@ def reverse_pagerank(
 
     Args:
         train_ids: ids[n], nodes that walkers start at and return to.
-        iterations: steps of the walk.
     """
     train_ids = as_ids(train_ids, "train_ids")
     if len(train_ids) == 0:

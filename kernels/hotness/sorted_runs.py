@@ -27,7 +27,6 @@ def order(count: int, keys_of: Callable[[int, int], Array], out: Array, allocate
     """Writes the places of the keys in ascending order of the keys, ties by ascending place.
 
     Args:
-        count: number of keys n.
         keys_of: function from (low, high) to u64[high - low], the keys of these places.
         out: ids[n] to write to, `id_dtype(n)`.
     """

@@ -117,7 +117,6 @@ def aggregate_backward(
     Args:
         block: a block with its transpose, built after its last edge was removed.
         grad_out: f32, f64, f16 or bfloat16 (as u16) [num_dst, F].
-        reduce: the reduction of the forward pass.
         out: [num_src, F] of grad_out's dtype, apart from it, or None; every row is written.
 
     Returns:

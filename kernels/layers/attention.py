@@ -197,9 +197,6 @@ def attend_backward(
     """Sends the gradient of `attend` back.
 
     Args:
-        block: a block with its transpose.
-        z, left, right, slope, mask, weight: arguments of `attend`.
-        alpha: the weights that it returned.
         grad_out: [num_dst, H D].
         out: arrays for the three results, or None for new ones.
 

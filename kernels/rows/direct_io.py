@@ -149,7 +149,6 @@ class PageReader:
         faults: errors to provoke, for tests.
 
     Attributes:
-        method: the method in use.
         reason: reason why that is not the configured method, or None.
         registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 

@@ -36,7 +36,6 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice,
         slots: i32[n], a NumPy array or contiguous on the device.
         tiers: device, staged and peer rows in device memory, host rows (and staged ones, if they are there) in pinned memory.
         out: [n, F] of float32, float64 or the stored dtype, on the device, C-contiguous.
-        device: the device that the kernel runs on.
         trusted: whether slots on the device are known to name rows; then the call returns without waiting, and a wrong one leaves zeros.
     """
     if len(slots) >= NO_FAULT:

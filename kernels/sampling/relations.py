@@ -66,7 +66,6 @@ def native_fanouts(fanouts: Sequence[Fanout], topology: Topology) -> tuple[list[
     """Returns the most neighbours per layer, and the arguments of the native sampler for numbers per relation.
 
     Args:
-        fanouts: fan-outs of the layers.
         topology: the in-neighbours, whose edges have relations if a layer has numbers per relation.
 
     Raises:

@@ -33,7 +33,6 @@ class CudaRelationSampler(CudaSampler):
 
     Args:
         topology: as of `CudaSampler`; edge_types u8[E] on the device or in pinned host memory.
-        fanouts: as of `graphmill.kernels.sampling.sample.Sampler`.
     """
 
     SOURCE = "sampling/relations"

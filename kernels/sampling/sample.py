@@ -100,9 +100,7 @@ def blocks_reference(
     """Returns the blocks of a batch, whose destinations get the sources that a rule picks for them (plain Python).
 
     Args:
-        fanouts, batch, seeds, seed: as of the sampler.
         pick: function from (key of the layer, node, fanout) to the sources of a destination, and their shares or None.
-        dtype: dtype of ids.
     """
     nodes = [int(v) for v in seeds]
     local = {v: i for i, v in enumerate(nodes)}

@@ -74,7 +74,6 @@ class Batch:
     """State on the device that the launches of a batch share.
 
     Attributes:
-        stamp: stamp of the batch.
         nodes: ids[most], the nodes that have a local id so far come first; grows when a layer's number of edges is downloaded.
         state: i64[STATE]; kernels/cuda/sampling/layer.cuh lists its values.
     """
@@ -133,7 +132,6 @@ class CudaSampler:
 
         Args:
             seeds: ids[b] global, in NumPy, each once.
-            transpose: blocks that get a transpose.
 
         Returns:
             One Block per fanout, all arrays on the device.

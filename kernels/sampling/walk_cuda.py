@@ -25,7 +25,6 @@ class CudaWalkSampler(CudaSampler):
     """Samples blocks on a device whose sources are the nodes that walks visit most; see `CudaSampler` for the rest.
 
     Args:
-        topology: as of `CudaSampler`.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
     """
 

@@ -31,7 +31,6 @@ class CudaWeightedSampler(CudaSampler):
     """Samples blocks on a device, neighbours in proportion to weights; see `CudaSampler` for the rest.
 
     Args:
-        topology: as of `CudaSampler`.
         tables: alias tables of the topology: `table` on the device or in pinned host memory, `support` on the device.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all that have weight.
         longest: length of the topology's longest row.

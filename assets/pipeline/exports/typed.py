@@ -35,8 +35,6 @@ class TypedNodes:
     """The nodes low to high - 1 of a graph.
 
     Attributes:
-        name: name of the type.
-        low, high: its range of ids.
         labels: i64[n], -1 unknown; None if the type has no labels.
         masks: name -> bool[n]; empty if the type has no labels.
         features: f32[n, F] with the type's own columns, zeros for nodes without; None without features.

@@ -67,7 +67,6 @@ def describe(graph: Any, path: Path, folder: Path, names: list[str], weight: str
     """Writes arrays of a graph and returns the names of all its data, and which of them stand in which files.
 
     Args:
-        path: its file, for errors.
         folder: receives the arrays.
         names: names of data of nodes that are wanted.
         weight: name of the weights of edges; None for none.

@@ -144,11 +144,7 @@ def spool_edges(
     spool: EdgeSpool,
     progress: Progress,
 ) -> None:
-    """Appends every edge to the spool.
-
-    Args:
-        edges, relations, staged: as for `checked_edges`.
-    """
+    """Appends every edge to the spool."""
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
     end = End(numbering=numbering, nodes=nodes, section=config.id_section)
@@ -166,7 +162,6 @@ def checked_edges(
 
     Args:
         edges: files of the edge tables, whose connection holds `staged` and the ids that are not integers.
-        relations: names of the edge types.
         ends: the nodes of sources and of targets.
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
 

@@ -55,7 +55,6 @@ class FeatureBlock:
         num_rows: number of rows, of the nodes first to first + num_rows - 1.
         width, dtype: number of columns and type of the source; "bfloat16" if it has that type.
         slices: function that yields (first row, rows[n, F]) that cover all rows once, in order; bfloat16 as float32.
-        first: id of the first node.
         place: function (row, column) -> place of that value in words, for errors; None for "WHERE row ROW column COLUMN".
         node_of_row: i64[num_rows] node ids of the rows; None if they are in order.
         named_twice: phrases about columns or data that another key names, too, such as the labels.
@@ -95,7 +94,6 @@ def columns_of_types(blocks: Sequence[FeatureBlock], node_types: Mapping[str, in
     """Returns the number of columns of each node type's own features, 0 for a type without features.
 
     Args:
-        blocks: the features.
         node_types: name -> number of nodes, in the order of their ids; without types the result is empty.
     """
     found, first = [], 0
@@ -210,7 +208,6 @@ def checked_slices(
     """Yields (first row, rows[n, F] in the stored type) that cover the rows of a block, each value checked.
 
     Args:
-        block, stored, normalize: as for `write_blocks`.
         watch: gets the rows as they are in the source, unless they are divided.
 
     Raises:

@@ -29,9 +29,7 @@ class Rounded:
     """The values of one column beyond the bound of a type.
 
     Attributes:
-        column: the column in words.
         whole, broken: numbers of whole values and of others that are rounded.
-        low, high: smallest and largest value beyond the bound.
         example: one of the rounded values; None without.
     """
 

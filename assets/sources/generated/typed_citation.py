@@ -186,7 +186,6 @@ class Drawn:
 
         Args:
             classes: i[n].
-            count: number of nodes of the type.
             inside, pick: u64[n], draws that decide the class and the node.
         """
         of_class = (count - 1 - classes) // self.config.classes + 1

@@ -74,14 +74,12 @@ class NamedArrays:
     """The data of one graph, by name.
 
     Attributes:
-        where: the file, for errors.
         nodes: node type -> its data; None stands for data that are not read.
         edges: edge type -> its data.
         counts: node type -> number of nodes; {} if the data tell it.
         node_names: names of all nodes, in the order of their types; None without.
         whole: phrases about data of the whole graph, which are not read.
         typed: whether there may be several types; else names of types stay out of messages.
-        words: the library's words.
     """
 
     where: str
@@ -104,7 +102,6 @@ class NamedArrays:
         """Returns data as an array over the same memory, and its type.
 
         Args:
-            kind: node type or edge type.
             wide: whether bfloat16 becomes float32; else it is u16 with its bits, of the type "bfloat16".
 
         Raises:

@@ -44,7 +44,6 @@ class NamedKeys(SpooledConfig):
         """Returns a phrase if data that are read as features are also the labels or a part of the split.
 
         Args:
-            feature: name of the data.
             label: the library's own name of labels.
         """
         role = "label" if feature == (self.label or label) else "split" if feature in MASKS else ""

@@ -36,9 +36,7 @@ def describe(path: str, name: str, is_package: bool, width: int, class_width: in
     """Reads one module.
 
     Args:
-        name: dotted name of the module.
         is_package: whether the file is an `__init__.py`.
-        width: number of feature columns.
         class_width: number of feature columns of a class; 0 leaves the classes out.
 
     Returns:

@@ -112,7 +112,6 @@ class Environment:
 
     Args:
         parsed: `modules.describe` of each module, with classes.
-        modules: the modules, in order.
     """
 
     def __init__(self, config: TypedEnvironmentConfig, modules: Sequence[Module], parsed: Sequence[Mapping[str, Any]]):

@@ -32,7 +32,6 @@ def column_digests(duck: Duck, path: Path, columns: Sequence[str]) -> Mapping[st
 
     Args:
         duck: connection that reads the footer.
-        columns: names of the columns, which the file has.
 
     Raises:
         InputError: the file is missing, damaged, or changes while it is read.

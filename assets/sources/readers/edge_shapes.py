@@ -43,7 +43,6 @@ class FirstRows:
     """The first rows of a file.
 
     Attributes:
-        path, layout: the file.
         lines: numbers of the lines, from 1.
         rows: their fields; the first row may be names.
         complete: whether these are all rows.

@@ -30,7 +30,6 @@ def table_digests(
     Args:
         patterns, key, form: the files, as for `TableFiles`.
         roles: key of the configuration -> the column that it names.
-        names: names of more columns.
         apart: whether each column of a Parquet file gets a digest of its own.
 
     Raises:

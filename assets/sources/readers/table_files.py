@@ -81,7 +81,6 @@ class TableFiles:
     Attributes:
         paths: the files, sorted within each pattern. Empty text files beside a `_SUCCESS` are left out.
         columns: name -> SQL type, of the first file; all columns of a text file are VARCHAR.
-        layouts: the layout of each text file.
         is_csv: whether the files are text.
 
     Raises:

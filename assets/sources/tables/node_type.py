@@ -127,7 +127,6 @@ class NodeType:
         """Returns the feature columns as a block; none without features.
 
         Args:
-            first: first id of the type.
             node_of_row: i64[num_nodes] ids of the rows, None if they are in order.
         """
         if self.table is None or self.keys.features is None:

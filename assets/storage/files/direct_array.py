@@ -36,7 +36,6 @@ class DirectArray:
 
     Args:
         path: the file; it must not exist.
-        shape: any shape.
         dtype: bool, integer or float; stored little-endian.
 
     Attributes:
@@ -127,7 +126,6 @@ class RegionWriter:
     """Writes a region of a file from front to back.
 
     Args:
-        file: the file that the region is part of.
         start, end: first byte and the byte behind the last; both are multiples of 4,096, except `end` at the end of the file.
         keep_digest: whether to compute the `chunk_digest` of the region as well.
         page_words: u64[pages of the region or more], which receives the `page_digests` of its pages; None computes none.

@@ -120,9 +120,6 @@ class VerifiedRows:
 
     A block is compared through the page cache, from which the mapping then serves its rows. Two threads may compare the same block at
     once; that costs time and nothing else. Memory: one byte per MiB of the file, and 1 MiB per thread that compares.
-
-    Args:
-        table: a table with block digests.
     """
 
     def __init__(self, table: FeatureTable):

@@ -55,7 +55,6 @@ class Item:
     Attributes:
         address: stage and version that it is or, for anything else, belongs to.
         num_bytes: bytes of all its files.
-        why: the reason, for people.
         about: the PIPELINE/STEP that it was built for, and its scores; "" if that is not known.
         checkpoint, written: file of a checkpoint in the home, and the time at which it was written (nanoseconds since 1970); None for
             any other.
@@ -78,7 +77,6 @@ class Garbage:
     Attributes:
         left: what belongs to no artifact: checkpoints of models that were published, objects of uploads that were killed.
         artifacts: artifacts to remove, readers before their inputs.
-        kept: artifacts that stay.
         unfinished: checkpoints of the home that stay, since a run could go on from them.
         nodes: everything that was there when this was listed.
         damaged_leases: keys of leases in an object store that cannot be read: nothing goes as long as they count.

@@ -32,7 +32,6 @@ class LocalStore:
         home: the home folder, None for `$GRAPHMILL_HOME` (default `./.graphmill`).
 
     Attributes:
-        root: the folder of the artifacts in the home.
         backend: what stands behind the home: nothing, unless a `Store` was opened.
     """
 

@@ -195,7 +195,6 @@ def complete_folder(folder: Path, manifest: Mapping[str, Any], words: Array, run
 
     Args:
         folder: the folder with the content files, each of which is synced.
-        manifest, run: its documents.
         words: u64[blocks], the block digests of all files.
     """
     write_durably(folder / WORDS, words.tobytes())

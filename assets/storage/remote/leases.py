@@ -110,7 +110,6 @@ class HeldArtifacts:
     """What living processes hold.
 
     Attributes:
-        addresses: addresses of artifacts.
         damaged: keys of leases that cannot be read: each may hold any artifact, until it has expired or its process writes it again.
     """
 

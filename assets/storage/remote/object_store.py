@@ -25,7 +25,6 @@ class ObjectStore(StoreBackend):
 
     Attributes:
         root: the store's folder of the home, into which files are fetched.
-        url: the URL of the object store.
     """
 
     root: Path

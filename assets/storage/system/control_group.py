@@ -91,7 +91,6 @@ def _memberships(own: str, mount: Path, controller: str) -> Iterator[tuple[Path,
 
     Args:
         own: text of the process's file `OWN`.
-        mount: folder of the hierarchies.
         controller: "memory" or "cpu".
     """
     for line in own.splitlines():
