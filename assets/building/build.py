@@ -173,7 +173,6 @@ class Build:
     def _building(
         self, writer: Writer, progress: Progress, part: str = "", parts: Mapping[str, Artifact] | None = None
     ) -> Building[Any, Any]:
-        """Returns what the stage builds from."""
         inputs = {**self.inputs, **self.reads, **(parts or {})}
         return Building(
             inputs=inputs, semantic=self.semantic, execution=self.execution, writer=writer, progress=progress, part=part
@@ -228,7 +227,6 @@ class Build:
             raise InputError(problem, "wait until they are complete, then run the same command again")
 
     def _aspects(self) -> dict[str, str]:
-        """Returns the version of each aspect of the artifact."""
         stage, raw = self.stage, self.raw or {}
         versions = input_versions(stage, self.inputs)
         return {

@@ -89,7 +89,6 @@ class _Watch:
             self.first = self.first or number
 
     def say(self) -> None:
-        """Prints the line, once."""
         with self._lock:
             line, self.line = self.line, ""
         if line:

@@ -166,5 +166,4 @@ class _Sent(Progress):
         self._pipe = pipe
 
     def advance(self, n: int) -> None:
-        """Sends the step."""
         self._pipe.send(("advance", n))

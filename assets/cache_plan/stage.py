@@ -126,7 +126,6 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
 
 
 def _draw(totals: PlanTotals, writer: Writer) -> dict[str, str]:
-    """Draws the figures and returns title -> file."""
     from graphmill.assets.figures.tiers import page_curves, tier_shares
 
     tier_shares(writer.path("tiers.png"), totals.tier_rows)

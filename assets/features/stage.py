@@ -191,7 +191,6 @@ def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
 
 
 def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int) -> Iterator[Check]:
-    """Tests the properties that every reader relies on."""
     values = num_rows * width
     yield Check(
         name="values are finite",

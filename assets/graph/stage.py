@@ -245,7 +245,6 @@ def _node_frame(raw: RawGraph, low: int, high: int) -> polars.DataFrame:
 
 
 def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:
-    """Draws the figures and returns title -> file."""
     from graphmill.assets.figures.graph import class_balance, degree_histogram
 
     degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)

@@ -114,7 +114,6 @@ class Rankings:
         return how is not None and not is_reference(how.method) and not how.by_relation
 
     def _model(self) -> Reach:
-        """Returns the model of the sampler."""
         assert self.drawing is not None
         topology, how = self.graph.topology, self.drawing.neighbours
         back, means = reciprocity(topology, self.config.seed), {"threads": self.threads, "allocate": self.allocate}

@@ -62,7 +62,6 @@ def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifa
 
 
 def _draw(index: Mapping[str, Array], numbers: Mapping[str, Any], plan: Artifact, writer: Writer) -> dict[str, str]:
-    """Draws the figure and returns title -> file."""
     from graphmill.assets.figures.tiers import packing_figure
 
     row_bytes, planned = numbers["row_bytes"], plan.summary["numbers"]

@@ -105,7 +105,6 @@ class SamplesExecution(Workers):
     workers: int = field(default=2, metadata=within(1, MOST_THREADS))
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
         super().__post_init__()
         object.__setattr__(self, "workers", min(self.workers, self.threads))
 

@@ -55,7 +55,6 @@ class EdgeColumns:
     reverse_types: str = "same"
 
     def __post_init__(self) -> None:
-        """Checks the number of types."""
         stored = self.num_types * (2 if self.reverse_types == "own" else 1)
         if stored > 256:
             own = ", reverse ones included" if self.reverse_types == "own" else ""

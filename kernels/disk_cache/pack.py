@@ -63,7 +63,6 @@ class PackLists:
         self.used, self.done = np.zeros((2, len(self.ptr) - 1), np.int64)
 
     def __len__(self) -> int:
-        """L."""
         return len(self.used)
 
     def buffer(self, number: int) -> Array:

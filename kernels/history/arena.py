@@ -342,7 +342,6 @@ def _contiguous(rows: Any) -> bool:
 
 
 def _numbers(flags: Any) -> Any:
-    """Returns flags as i32, on the same device."""
     if hasattr(flags, "astype"):
         return flags.astype(np.int32)
     return flags.int()  # a tensor

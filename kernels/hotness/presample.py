@@ -37,7 +37,6 @@ class Tally:
     num_edges: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Returns the sum of both."""
         return Tally(
             self.num_batches + other.num_batches, self.num_inputs + other.num_inputs, self.num_edges + other.num_edges
         )

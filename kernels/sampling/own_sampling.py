@@ -106,7 +106,6 @@ class OwnSampler:
         return tuple(blocks)
 
     def _call(self, nodes: Array, fanout: int, random: LayerDraws, layer: int) -> tuple[Array, Array, Array | None]:
-        """Calls the function and checks its result."""
         where = f"{self.name} for {len(nodes)} nodes of layer {layer}"
         try:
             result = self.function(self.topology, nodes, fanout, random)

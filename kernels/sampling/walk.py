@@ -50,7 +50,6 @@ class Walks:
     restart: float = 0.5
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
         problems = walk_problems(self.paths, self.length, self.restart)
         if problems:
             raise InputError("; ".join(problems), "for example: paths = 4, length = 3, restart = 0.5")

@@ -72,7 +72,6 @@ class CudaWalkSampler(CudaSampler):
         return share
 
     def _keep(self, fanout: int) -> int:
-        """Returns the largest number of sources of a node."""
         visited = self.walks.paths * self.walks.length
         return visited if fanout < 0 else min(fanout, visited)
 

@@ -108,7 +108,6 @@ def _raw_features(config: EdgeTableKeys, table: TableConfig, duck: Duck) -> dict
 
 
 def _tables(config: EdgeTableKeys, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
-    """Opens edge tables, and node tables if there are any."""
     return open_table(config, duck, "edges"), None if config.nodes is None else open_table(config, duck, "nodes")
 
 

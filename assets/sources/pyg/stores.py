@@ -34,7 +34,6 @@ class StandIn:
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
-        """Keeps the state."""
         self.state = state
 
 

@@ -97,7 +97,6 @@ def _ask(child: subprocess.Popen[str], tasks: Sequence[tuple[Any, ...]]) -> list
 
 
 def _stop(children: Sequence[subprocess.Popen[str]]) -> None:
-    """Kills the children and waits for their ends."""
     for child in children:
         child.kill()
     for child in children:

@@ -280,7 +280,6 @@ class Artifact(Described):
         verify_once(self.path / name, self._words(self.files[name]), self.files[name]["bytes"])
 
     def _words(self, entry: Mapping[str, Any]) -> Array:
-        """Returns the block digests of a file."""
         return np.fromfile(self.path / WORDS, "<u8", entry["num_blocks"], offset=8 * entry["first_block"])
 
     def _damaged_blocks(self, threads: int, unread: list[OSError]) -> Iterator[str]:

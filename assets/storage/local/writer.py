@@ -247,7 +247,6 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:
-    """Returns the entry of a manifest about an input."""
     named = {"stage": artifact.stage, "version": artifact.version, "content": artifact.content}
     if aspect is not None and aspect in artifact.aspects:
         named |= {"aspect": aspect, "aspect_version": artifact.aspects[aspect]}

@@ -47,7 +47,6 @@ class _Holder:
         self._owner = os.getpid()
 
     def take(self, addresses: Collection[Address]) -> None:
-        """Adds addresses."""
         with self._lock:
             begins = not self._held
             self._held.update(addresses)
