@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels import _native
-from graphmill.kernels.arrays import as_ids, as_out, check_threads
+from graphmill.kernels.arrays import as_ids, check_threads
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -103,7 +103,7 @@ def normal_int_reference(h: int, ids: Array, columns: int) -> Array:
     return bits.astype("<u8").view(np.uint8).reshape(len(ids), columns, 8).sum(axis=2, dtype=np.int32) - BYTE_SUM_MEAN
 
 
-def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array | None = None) -> Array:
+def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1) -> Array:
     """Draws nearly normal integers, one for each id and column.
 
     The sum of the eight bytes of draw(absorb(h, id), column), less 1,020. Mean 0, variance 43,690 (deviation 209.02), range
@@ -111,7 +111,6 @@ def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array |
 
     Args:
         ids: ids[n] of rows: nodes, parameters or classes.
-        out: i32[n, columns] to write to, or None.
 
     Returns:
         i32[n, columns].
@@ -119,6 +118,6 @@ def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array |
     ids = as_ids(ids, "ids")
     if columns < 0:
         raise InputError(f"columns = {columns}", "give a count of 0 or more")
-    out = as_out(out, (len(ids), columns), np.int32)
+    out = np.empty((len(ids), columns), np.int32)
     _native.normal_int(h & MASK, ids, out, check_threads(threads))
     return out

@@ -22,9 +22,6 @@ from graphmill.kernels.types import Array, ChunkStep
 class StoredChunks:
     """The steps of a full-graph pass over m parts; several threads may read at once.
 
-    Args:
-        verify: whether each step is compared with its digest when it is read.
-
     Attributes:
         num_parts, chunks_per_part: m devices and n steps.
         self_term: whether destinations are read with their neighbours.
@@ -34,7 +31,7 @@ class StoredChunks:
         asked_schedule: the key `schedule` of the table: "identity", "hongtu" or "best".
     """
 
-    def __init__(self, artifact: Artifact, *, verify: bool = True):
+    def __init__(self, artifact: Artifact):
         arrays = {
             "steps": {"dtype": "uint8", "ndim": 1},
             "bounds": {"dtype": "int64", "ndim": 1},
@@ -43,7 +40,7 @@ class StoredChunks:
             "schedule": {"dtype": "int32", "ndim": 2},
         }
         require(artifact, {"stage": "chunks", "arrays": arrays})
-        self.artifact, self.verify = artifact, verify
+        self.artifact = artifact
         self.bounds, self.digests = np.array(artifact.array("bounds")), np.array(artifact.array("digests"))
         self.counts = StepCounts.of(np.array(artifact.array("counts")))
         self.schedule = np.array(artifact.array("schedule"))
@@ -90,8 +87,7 @@ class StoredChunks:
         """
         place = self._place(part, step)
         low, high = (int(bound) for bound in self.bounds[place : place + 2])
-        digest = int(self.digests[place]) if self.verify else None
-        return read_record(self._path, low, high - low, digest, self._name(part, step))
+        return read_record(self._path, low, high - low, int(self.digests[place]), self._name(part, step))
 
     def record_bytes(self, part: int, step: int) -> int:
         """Returns the number of bytes of a step's record."""
@@ -112,6 +108,4 @@ class StoredChunks:
         return damaged_record(self._path, self._name(part, step), problem)
 
 
-def open_chunks(artifact: Artifact, *, verify: bool = True) -> StoredChunks:
-    """Opens a chunks artifact; see `StoredChunks`."""
-    return StoredChunks(artifact, verify=verify)
+open_chunks = StoredChunks

@@ -158,12 +158,4 @@ class Samples:
         return damaged_record(self.files[int(self.part_of[self._place(epoch, step)])], self._name(epoch, step), problem)
 
 
-def open_samples(
-    artifact: Artifact,
-    *,
-    verify: bool = True,
-    parts: Collection[int] | None = None,
-    stored: Collection[str] | None = None,
-) -> Samples:
-    """Opens a samples artifact; see `Samples`."""
-    return Samples(artifact, verify=verify, parts=parts, stored=stored)
+open_samples = Samples

@@ -13,6 +13,8 @@ from graphmill.kernels.errors import InputError
 
 VISIBLE = environment.VISIBLE_GPUS
 """Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all if it is not set."""
+DRIVER, MANAGEMENT = "libcuda.so.1", "libnvidia-ml.so.1"
+"""The driver, and NVML, which describes its GPUs: total, free and used bytes are the three numbers of a memory."""
 KERNEL_GPUS = Path("/proc/driver/nvidia/gpus")
 """Has a folder per GPU that the kernel's driver serves."""
 
@@ -70,7 +72,7 @@ def num_gpus() -> int:
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
     """Returns the GPUs that the driver shows this process; none without a driver."""
-    driver, count = _driver(), ctypes.c_int(0)
+    driver, count = _library(DRIVER), ctypes.c_int(0)
     if driver is None or driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return ()
     found = []
@@ -93,8 +95,8 @@ def free_gpu_bytes(index: int = 0) -> int | None:
     """
     if index >= num_gpus():
         return None
-    driver, total = _driver(), gpus()[index].total_bytes
-    management = _management()
+    driver, total = _library(DRIVER), gpus()[index].total_bytes
+    management = _library(MANAGEMENT)
     if driver is None or management is None or management.nvmlInit_v2() != 0:
         return total
     try:
@@ -116,19 +118,10 @@ def free_gpu_bytes(index: int = 0) -> int | None:
 
 def driver_cuda_version() -> tuple[int, int] | None:
     """Returns the newest version of CUDA that the driver supports, None without a driver."""
-    driver, version = _driver(), ctypes.c_int(0)
+    driver, version = _library(DRIVER), ctypes.c_int(0)
     if driver is None or driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
         return None
     return version.value // 1000, version.value % 1000 // 10
-
-
-def _driver() -> ctypes.CDLL | None:
-    return _library("libcuda.so.1")
-
-
-def _management() -> ctypes.CDLL | None:
-    """Returns NVML, the library of the driver that describes GPUs: total, free and used bytes are the three numbers of its memory."""
-    return _library("libnvidia-ml.so.1")
 
 
 def _library(name: str) -> ctypes.CDLL | None:

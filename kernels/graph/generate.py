@@ -187,11 +187,11 @@ def citation_edges(
     return src, dst
 
 
-def citation_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
+def citation_labels(num_nodes: int, classes: int, seed: int, threads: int = 1) -> Array:
     """Returns i32[N], the class of every node of the citation graph with this seed: rank modulo classes."""
     _check_classes(num_nodes, classes)
     out = np.empty(num_nodes, np.int32)
-    _native.cyclic_labels(_key(seed, SCRAMBLE), bool(scramble), classes, out, check_threads(threads))
+    _native.cyclic_labels(_key(seed, SCRAMBLE), True, classes, out, check_threads(threads))
     return out
 
 

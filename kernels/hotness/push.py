@@ -91,14 +91,7 @@ def _add_values(topology: Topology, first: int, values: Array, sums: Array, low:
     _native.push(indptr, indices, values, sums, low, topology.num_nodes, threads)
 
 
-def reverse_pagerank(
-    topology: Topology,
-    train_ids: Any,
-    *,
-    iterations: int = ITERATIONS,
-    threads: int = 1,
-    allocate: Allocate = np.zeros,
-) -> Array:
+def reverse_pagerank(topology: Topology, train_ids: Any, *, threads: int = 1, allocate: Allocate = np.zeros) -> Array:
     """Returns f64[N]: the share of walkers at each node, multiples of 2^-55; the mass that reaches a node without in-neighbours is lost.
 
     Args:
@@ -118,7 +111,7 @@ def reverse_pagerank(
     def take(low: int, high: int, sums: Array) -> None:
         after[low:high] = sums * numerator // denominator
 
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         push_by_ranges(topology, values_of, take, threads=threads)
         after[train_ids] += back
         mass, after = after, mass

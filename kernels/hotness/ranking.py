@@ -130,14 +130,13 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
     return np.interp(sizes, nodes, found) / max(1.0, found[-1])
 
 
-def similarity(first: Array, second: Array, top: float = TOP, allocate: Allocate = np.zeros) -> float:
+def similarity(first: Array, second: Array, allocate: Allocate = np.zeros) -> float:
     """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 if the second is empty.
 
     Args:
         first, second: u32[N] visits of two epochs.
-        top: share of all nodes that counts as the footprint.
     """
-    size = int(cache_sizes(top, len(first)))
+    size = int(cache_sizes(TOP, len(first)))
     hottest = [rank(visits, allocate)[:size] for visits in (first, second)]
     both = np.intersect1d(*hottest, assume_unique=True)
     total = int(second[hottest[1]].sum(dtype=np.uint64))

@@ -40,8 +40,8 @@ LINES = (
 """Options of DuckDB's reader that take a line as it is."""
 
 
-def first_bytes(path: Path, count: int = 16) -> bytes:
-    """Returns the first bytes of a file.
+def first_bytes(path: Path) -> bytes:
+    """Returns the first 16 bytes of a file.
 
     Raises:
         InputError: it cannot be read, or is a pipe or device.
@@ -49,7 +49,7 @@ def first_bytes(path: Path, count: int = 16) -> bytes:
     require_plain_file(path, "give a file")
     try:
         with open(path, "rb") as file:
-            return file.read(count)
+            return file.read(16)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}", "give a readable file") from error
 

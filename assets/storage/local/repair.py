@@ -49,10 +49,7 @@ class Damage:
 
 
 def find_damage(
-    store: LocalStore,
-    folders: Sequence[Path] | None = None,
-    not_read: dict[Path, str] | None = None,
-    threads: int = 2,
+    store: LocalStore, folders: Sequence[Path] | None = None, not_read: dict[Path, str] | None = None
 ) -> list[Damage]:
     """Reads every byte of artifacts and returns those that cannot be trusted, inputs before the artifacts built from them.
 
@@ -66,7 +63,7 @@ def find_damage(
     for path in store.folders() if folders is None else folders:
         stood = identity(path)  # before it is read: a folder that takes its place meanwhile is another one
         try:
-            problems = _problems(path, threads)
+            problems = _problems(path)
         except OSError as error:
             if not_read is not None:
                 not_read[path] = unread(error)
@@ -93,9 +90,9 @@ def lineage_problems(store: LocalStore, artifact: Artifact) -> list[str]:
     return problems
 
 
-def _problems(path: Path, threads: int) -> list[str]:
+def _problems(path: Path) -> list[str]:
     try:
-        return read_artifact(path).verify(threads)
+        return read_artifact(path).verify(threads=2)
     except FileNotFoundError:
         return []
     except ValueError as error:
