@@ -136,11 +136,10 @@ class Writer:
         """Makes the artifact durable and visible in one step.
 
         Args:
-            config: Semantic config, a dataclass or plain values.
-            inputs: role -> artifact that it was built from.
+            config, inputs: Semantic config, and role -> artifact that it was built from.
             summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
             run: times, host, Execution config; they are recorded, not content.
-            code_version, raw: the other inputs of the version's hash; raw is name -> SHA-256 of external input.
+            code_version, raw: the other inputs of the version's hash.
             read: role -> aspect, of the inputs of which only an aspect was read.
             more: further fields of the manifest: the parts of a fan-out artifact, or the artifact that it is a part of.
 
