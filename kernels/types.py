@@ -128,8 +128,7 @@ class Block:
         src_ids: ids[num_src] global ids of the sources.
         dst_pos: i32[num_dst], places of the destinations among the sources; None = the first num_dst.
         weight: f32[nnz] edge weights (GCN coefficients, importance), or None.
-        share: f32[nnz], each edge's share in the mean of its destination's row, if a sampler draws neighbours by weight or by walks; the
-            shares of a row sum to 1. None = equal shares.
+        share: f32[nnz], each edge's share in the mean of its row, which sum to 1, if drawn by weight or by walks. None = equal shares.
         self_weight: f32[num_dst] weight of a destination's own row in a weighted sum, or None.
         edge_type: u8[nnz]; edge_id: i64[nnz]: if the topology has them and the sampler was asked for them, else None.
         t_start, t_edge, t_dst: the transpose: source s is used by the edges t_edge[t_start[s]:t_start[s+1]], whose destinations

@@ -32,8 +32,7 @@ class MachineBytes:
     Attributes:
         memory_bytes: main memory that this process may use: the machine's, or its control group's limit.
         disk_bytes: free bytes of the file system of the home, when they were measured.
-        device_bytes: free bytes of the memory of the first GPU, when they were measured; None without a GPU, and if a version of graphmill
-            measured that did not ask.
+        device_bytes: free bytes of the first GPU's memory, when they were measured; None without a GPU, or if they were not asked for.
     """
 
     memory_bytes: int

@@ -42,8 +42,7 @@ class Build:
 
     Attributes:
         semantic, execution: the stage's configs; only the first is hashed.
-        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or by the version of the aspect that is
-            read.
+        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or those of the aspects read.
         reads: role -> artifact that decides only how it is built; leased and recorded in run.json, never hashed.
         raw: name -> SHA-256 of the external content; None asks the stage.
         anew: build it even if the store has it, and replace the old one.

@@ -91,8 +91,7 @@ def join_checks(artifacts: Sequence[Artifact], declared: Sequence[str], *, reuse
     Args:
         artifacts: the artifacts of one step, one per seed if there are several.
         declared: names of the checks that the step declares.
-        reused: whether the artifacts were there before. A check that none of them holds is then newer than they are; it is returned as not
-            passed and not blocking, with a sentence that says so.
+        reused: whether the artifacts were there before; a check that none of them holds is then returned as not passed and not blocking.
     """
     named: dict[str, list[tuple[str, Check]]] = {}
     for artifact in artifacts:

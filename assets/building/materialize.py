@@ -122,8 +122,7 @@ def materialize_together(
         asked_by: PIPELINE/STEP that each is built for.
 
     Raises:
-        InputError: external content is missing or damaged, a blocking check failed, or the disk is full. Artifacts that were finished
-            before stay.
+        InputError: external content is missing or damaged, or a blocking check failed. Artifacts that were finished before stay.
     """
     digests = raw or [None] * len(asked)
     builds = [

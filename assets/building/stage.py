@@ -113,8 +113,7 @@ class Stage:
         code_version: number that is raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
         says: name of a check -> sentence about its test.
-        checks: names of the checks of every artifact of the stage, those of `says` unless it names others; the UI lists checks before they
-            have run.
+        checks: names of the checks of every artifact, those of `says` unless it names others; the UI lists them before they have run.
         warnings: names of the checks that do not block when they fail.
         aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so its
             readers stay valid while only the rest changes.

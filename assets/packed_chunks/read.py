@@ -38,8 +38,7 @@ class ChunkPlace(NamedTuple):
         number: number of the batch, by epoch and step.
         extent: range of the whole chunk: slots, places, rows.
         page_digests: u64[pages], XXH64 of each of its pages; mapped.
-        num_inputs, num_cached, num_packed: number of inputs of the batch, and of those whose rows are in its segment's cache and in the
-            chunk.
+        num_inputs, num_cached, num_packed: numbers of inputs of the batch, and of those with rows in its segment's cache and in the chunk.
         cache: range of the segment's disk cache.
         cache_digests: u64[pages], XXH64 of each of its pages; mapped.
     """

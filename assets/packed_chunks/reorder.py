@@ -88,8 +88,7 @@ class Reorderer:
     """Cuts regions into spans, and decides which of them stay in memory.
 
     Args:
-        span_bytes: bytes of all spans that stay in memory. A span that is read back takes at most half of them, unless the fewest rows that
-            end on a page take more.
+        span_bytes: bytes of all spans that stay in memory; one that is read back takes at most half, unless its fewest rows take more.
     """
 
     def __init__(self, row_bytes: int, span_bytes: int):

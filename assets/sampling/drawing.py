@@ -51,8 +51,7 @@ class Drawing:
         passes over the edges in order keep the mapping that reads ahead.
 
         Raises:
-            InputError: the function does not exist, fanouts names a relation that the graph lacks, or topology, tables or fanouts are not
-                sound.
+            InputError: the function does not exist, the graph lacks a relation of fanouts, or topology, tables or fanouts are not sound.
         """
         if (apart := _apart(topology)) is None:
             return self._sampler(topology, seed, threads)

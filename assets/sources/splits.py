@@ -25,8 +25,7 @@ def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float)
     Args:
         labels: i32[N], -1 for nodes that belong to no part.
         seed: any integer; the same seed draws the same split.
-        train_ratio, valid_ratio: shares of each class; the rest is for testing. Cuts are rounded to the nearest node, and a class has at
-            least one training node.
+        train_ratio, valid_ratio: shares of each class, rounded to the nearest node, at least one for training; the rest is for testing.
 
     Returns:
         (train, valid, test): ids[n], ascending.

@@ -88,8 +88,7 @@ def open_peer(device: CudaDevice, handle: Mapping[str, Any]) -> PeerRows:
         The rows as kernels of this device take them; they are unmapped when nothing refers to them any more.
 
     Raises:
-        InputError: the process that has them is gone or has dropped them, CUDA shows its memory to no other process, or the device cannot
-            read the other's memory.
+        InputError: the process is gone or has dropped them, CUDA shows its memory to no other process, or the device cannot read it.
     """
     shape, dtype = tuple(handle["shape"]), np.dtype(handle["dtype"])
     here = _EXPORTED.get(handle["name"])

@@ -164,8 +164,7 @@ def citation_edges(
     """Generates citations lo..hi-1: every node cites earlier ones, most of its own class, those that are cited often more than others.
 
     Args:
-        num_nodes, num_edges: N and the number of directed edges, nearly equally many per node, duplicates included; the first node
-            cites itself.
+        num_nodes, num_edges: N and the number of directed edges, duplicates included, nearly equally many per node; the first cites itself.
         classes: number of classes, nearly equal in size (see `citation_labels`).
         p_in: probability that a node looks in its own class for a node to cite.
         p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.

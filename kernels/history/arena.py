@@ -64,8 +64,7 @@ class History:
     """Embeddings of earlier steps, and the hottest features, in one arena.
 
     Args:
-        memory: u8[size], C-contiguous, aligned to the dtype; uninitialised. In host memory native code runs, on a device CUDA kernels; the
-            arrays of all calls are in the same place.
+        memory: u8[size], C-contiguous, aligned to the dtype, uninitialised; native code runs in host memory, CUDA kernels on a device.
         num_layers: cached layers, L-1; 0 is allowed.
         width: columns of an embedding, equal in all cached layers.
         dtype: float32 or float64, of embeddings and features.
@@ -74,8 +73,7 @@ class History:
         features: the right half, or None.
         max_slots: most slots that embeddings may take; None for all that fit.
         least: least saved access of an admitted entry.
-        reuse: whether rows that enter take the lowest slots whose row is gone or too old for the next step, instead of successive slots of
-            a ring; a row that may still be used is never overwritten.
+        reuse: whether rows take the lowest slots whose row is gone or too old, instead of a ring's next; no usable row is overwritten.
         device: the device that holds the memory; None derives it from the memory.
 
     Attributes:

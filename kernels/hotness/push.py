@@ -69,8 +69,7 @@ def push_by_ranges(
     """Scatters values as `push` does, without an array of all values or sums: one pass over the edges per range of sums.
 
     Args:
-        values_of: function from (first, last) to the values of these nodes, u64[last - first] or u64[last - first, 2]; it is asked for
-            every range of nodes in every pass.
+        values_of: function from (first, last) to these nodes' values, u64[last - first] or u64[.., 2]; asked for every range in every pass.
         take: function that gets (low, high, sums), the finished sums of these nodes, of the same shape.
         pairs: whether there are two values per node.
 

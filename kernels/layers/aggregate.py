@@ -87,8 +87,7 @@ def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, 
     Args:
         block: the block; `weighted` needs block.weight.
         h: f32, f64, f16 or bfloat16 (as u16) [num_src, F], the sources' rows.
-        reduce: "sum"; "mean", which divides by end - start; or "weighted", by block.weight plus self_weight times the
-            destination's own row.
+        reduce: "sum"; "mean", by end - start; or "weighted", by block.weight, with self_weight times the destination's own row.
         out: [num_dst, F] of h's dtype, apart from h, or None.
 
     Returns:

@@ -224,8 +224,7 @@ class PageReader:
             row_bytes: bytes per row, 1 or more.
             offset: byte of the file at which row 0 starts.
             out: u8[n, row_bytes] to write to; its rows may be apart (staging with a stride). None makes one.
-            merge: whether rows are sorted and merged into ranges; False, the baseline of the papers, sends one request per row, in the
-                order asked.
+            merge: whether rows are sorted and merged into ranges; False, the papers' baseline, sends one request per row, as asked.
             digests: u64[p], `page_digests` of the pages from `offset` on, which then starts a page, to the table's last; every page
                 that arrives is compared, the one that the file ends in as if zeros followed. None compares nothing.
 

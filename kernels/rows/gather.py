@@ -62,8 +62,7 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1, row_of: Ar
     """Writes the rows of nodes from a table to `out`; the row of a node without features is zeros.
 
     Args:
-        table: [N, F] of float16, float32, float64, int8, uint8 or bfloat16 as uint16; rows may be apart, a row's columns must be
-            adjacent.
+        table: [N, F] of float16, float32, float64, int8, uint8, or bfloat16 as uint16; rows may be apart, their columns not.
         node_ids: ids[n]; repeated ids are allowed.
         out: [n, F] of float32, float64 or the table's dtype, C-contiguous.
         row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows. It may be memory-mapped.
@@ -87,8 +86,7 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Traff
     The native version runs if `out` is a NumPy array, the CUDA kernel (kernels/rows/gather_cuda.py) if it is a CuPy array or a CUDA tensor.
 
     Args:
-        slots: i32[n] as `graphmill.kernels.rows.slots.make_slots` makes them; repeated slots are allowed. With `out` on a GPU
-            they may be there too.
+        slots: i32[n] of `graphmill.kernels.rows.slots.make_slots`, on the GPU too if `out` is there; they may repeat.
         tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 (in NumPy: uint16).
         out: [n, F] of float32, float64 or the stored dtype, C-contiguous.
 

@@ -166,8 +166,7 @@ def checked_edges(
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
 
     Raises:
-        InputError: an end, a weight or a type is missing or does not fit, with the first such row; or edges name nodes that
-            do not exist, with their number and examples.
+        InputError: an end, weight or type is missing or does not fit, with the first row; or edges name unknown nodes, with examples.
     """
     checks = _Checks(edges, keys, ends)
     batches = _from_files(edges, keys, relations) if staged is None else _joined(edges.duck, keys, ends, staged)

@@ -54,8 +54,7 @@ def has_names(table: TableFiles, config: EdgeTableKeys) -> bool:
     """Tells whether features are names instead of numbers of columns.
 
     Raises:
-        InputError: the features are numbers of a type that is not read as BIGINT. As names they would get other columns, in the order of
-            text.
+        InputError: the features are numbers that are not read as BIGINT; as names they would get other columns, in the order of text.
     """
     column = entry_columns(table, config)[1]
     kind = id_kind(table, "entry_columns", column, "auto")

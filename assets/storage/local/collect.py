@@ -56,8 +56,7 @@ class Item:
         address: stage and version that it is or, for anything else, belongs to.
         num_bytes: bytes of all its files.
         about: the PIPELINE/STEP that it was built for, and its scores; "" if that is not known.
-        checkpoint, written: file of a checkpoint in the home, and the time at which it was written (nanoseconds since 1970); None for
-            any other.
+        checkpoint, written: a checkpoint's file in the home, and when it was written (nanoseconds since 1970); None for any other.
         keys: keys of objects in an object store that belong to no artifact.
     """
 
@@ -110,8 +109,7 @@ def find_garbage(store: LocalStore, keep: int) -> Garbage:
     """Returns the items that `collect` would remove; changes nothing but the files of dead leases.
 
     Args:
-        keep: number of the newest versions that stay, 0 or more: of each train table, seed and split, of each pipeline's data of a stage
-            and split.
+        keep: number of the newest versions that stay, 0 or more, of each train table, seed and split, and of a pipeline's data.
 
     Raises:
         InputError: `keep` is negative.

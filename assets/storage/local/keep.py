@@ -83,8 +83,7 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
 
     Args:
         nodes: everything that the store has.
-        keep: number of the newest sound versions of each group that stay: of each train table, seed and split, of each pipeline's data of a
-            stage and split.
+        keep: number of the newest sound versions of each group that stay, as in `find_garbage`.
         leased: addresses that living jobs hold.
     """
     unfinished = _unfinished(nodes)
