@@ -1,7 +1,5 @@
 """Checks of arguments that every public function makes before it hands pointers to native code."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

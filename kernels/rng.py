@@ -14,8 +14,6 @@ Source: Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPS
 variant 13). native/rng.h is the same rule for C++ and CUDA. The layer word is the block's index: 0 consumes features.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Dtypes and shapes are written `dtype[shape]`. `ids` is the graph's node-id type:
 node of the whole graph, local ids name a row of one block; local ids are always int32.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The bytes of "auto": what the device and the host may hold, from measured numbers and declared work."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from graphmill.assets.budgets.config import BudgetsConfig

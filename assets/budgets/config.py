@@ -1,7 +1,5 @@
 """The `[memory]` table, and the configuration that the budgets stage hashes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

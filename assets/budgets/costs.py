@@ -1,7 +1,5 @@
 """What budgets take of the machine, and what they allow before they are resolved."""
 
-from __future__ import annotations
-
 from graphmill.assets.budgets.config import AUTO
 from graphmill.assets.costs.needs import DRAWING, Need, Sizes
 from graphmill.assets.sizes import parse_size

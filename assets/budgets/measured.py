@@ -7,8 +7,6 @@ version. Only `graphmill budgets --refresh` measures again. The file is sealed (
 of the numbers alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

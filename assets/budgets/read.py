@@ -1,7 +1,5 @@
 """How stored budgets are opened."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphmill.assets.budgets.stage import BudgetsStage

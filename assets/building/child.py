@@ -10,8 +10,6 @@ a terminal's Ctrl-C reaches the parent alone, which ends its children. So that n
 All words about the way in which a child ended are here, too.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import queue

@@ -8,8 +8,6 @@ the three, as in 10,5,5. The guard outlives the first two itself, so it is there
 command, 128 + n after signal n. It imports only the standard library, so it starts in tens of milliseconds.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

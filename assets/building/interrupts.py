@@ -14,8 +14,6 @@ before it can begin is started inside `blocked`; its first signal waits for its 
 `held_interrupt` and `watched_interrupts` are for places where an exception would be lost or would come at the wrong place.
 """
 
-from __future__ import annotations
-
 import _thread
 import atexit
 import contextlib

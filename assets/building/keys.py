@@ -1,7 +1,5 @@
 """Values that the keys of a configuration may have: ranges stand at the fields, and each problem names the keys that it is about."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields

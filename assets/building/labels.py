@@ -3,8 +3,6 @@
 The manifest keeps names and exact values (`graphmill show`); a label stands beside a rounded value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 A stage brings a `Page` of its own, beside its class. Nothing here knows the UI; assets/definitions.py shows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ A process that builds a part sends an answer: ("done",), ("input error", problem
 of a failed blocking check, else None.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import traceback

@@ -13,8 +13,6 @@ also have its parts built on other machines (`Elsewhere`); the claims are then s
 A lease on a parent covers its parts, even those that are not listed anywhere yet; see assets/storage/local/collect.py.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack

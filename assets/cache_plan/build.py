@@ -3,8 +3,6 @@
 assets/cache_plan/layout.py decides their layout; the files and the peak memory stand in assets/cache_plan/__init__.py.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import numpy as np

@@ -10,8 +10,6 @@ Segments with copies should be as long as memory allows, since longer ones have 
 is its share of the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple

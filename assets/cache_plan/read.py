@@ -1,7 +1,5 @@
 """How a stored cache plan is opened."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphmill.assets.cache_plan.stage import CachePlanStage

@@ -1,7 +1,5 @@
 """The cache plan stage: tiers first, then the segments of the disk cache."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The summary of a cache plan: its numbers, and the checks that compare them with counts made another way."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Any
 

@@ -3,8 +3,6 @@
 The files and the peak memory stand in assets/chunks/__init__.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import xxhash
 

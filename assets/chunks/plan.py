@@ -1,7 +1,5 @@
 """Cuts parts into chunks, and computes the numbers of the result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ Chunks do not depend on what was measured: a schedule is chosen by the rows that
 so that equal recipes have equal chunks on every machine. `graphmill chunks` computes the seconds for the rows from the stored counts.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict
 from pathlib import Path

@@ -3,8 +3,6 @@
 It needs only NumPy and xxhash.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

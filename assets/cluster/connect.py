@@ -1,7 +1,5 @@
 """Connects this process to a Ray cluster, and checks that all of its nodes can do the work."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

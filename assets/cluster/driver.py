@@ -8,8 +8,6 @@ A part asks for the cores of its threads and for the memory of its need. It runs
 if that node is free. Ray runs it again when its node dies.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import threading

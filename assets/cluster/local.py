@@ -3,8 +3,6 @@
 A way to try a pipeline as a cluster runs it, and the cluster of the tests. The nodes end with the process that started them.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

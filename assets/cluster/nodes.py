@@ -3,8 +3,6 @@
 These functions run on the nodes, in processes of Ray, and import nothing that a node without the whole project lacks.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

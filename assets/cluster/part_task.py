@@ -1,7 +1,5 @@
 """The Ray task that builds one part on a node, and the actor through which it reports progress."""
 
-from __future__ import annotations
-
 import io
 import os
 import time

@@ -1,7 +1,5 @@
 """The `[features]` tables, and the configuration that the stage hashes of them and of `[graph]`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

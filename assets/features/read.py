@@ -1,7 +1,5 @@
 """How stored features are opened, by memory mapping; it needs only NumPy and xxhash."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol

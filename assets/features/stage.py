@@ -1,7 +1,5 @@
 """The features stage: the rows of a feature table, from a source or from a file beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

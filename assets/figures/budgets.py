@@ -1,7 +1,5 @@
 """The picture of budgets: the bytes of each level of the memory, and their users."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

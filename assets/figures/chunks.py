@@ -1,7 +1,5 @@
 """The pictures of chunks: rows that cross from the host by schedule and by step, and how often nodes are in chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pictures of a graph: its degrees and its classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

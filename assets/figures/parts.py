@@ -1,7 +1,5 @@
 """The picture of a partition: the sizes of its parts, and the edges between them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pictures of rows on their way to a batch: their tiers, their pages and bytes on disk, and the disk space."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

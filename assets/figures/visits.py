@@ -1,7 +1,5 @@
 """The pictures of visits of nodes by batches: hit ratios of caches by policy, and the concentration of visits on few nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

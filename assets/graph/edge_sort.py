@@ -14,8 +14,6 @@ Peak memory: the largest of `memory_bytes`, SORT_BYTES times the edges of the fu
 when it is made undirected, beside the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The `[hotness]` table, the configuration that the stage hashes, and the memory that counting takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal

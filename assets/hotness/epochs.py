@@ -4,8 +4,6 @@
 seeds nor any draw with a training epoch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rankings of every hotness policy, and their caches, measured on training epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, get_args
 

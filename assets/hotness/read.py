@@ -1,7 +1,5 @@
 """How a stored hotness map is opened."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphmill.assets.storage.local.artifact import Artifact

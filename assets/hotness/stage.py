@@ -1,7 +1,5 @@
 """The hotness stage: counts, ranks and tests the ranking."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ those of caches and images are put in order at the end (assets/packed_chunks/reo
 files.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

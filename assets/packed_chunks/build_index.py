@@ -3,8 +3,6 @@
 assets/packed_chunks/__init__.py describes the arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

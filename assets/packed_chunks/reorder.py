@@ -9,8 +9,6 @@ which is at least as large, and read back: its bytes are written twice and read 
 This is a distribution sort in two passes, with the known target of every row as its key.
 """
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """The packed chunks stage: its parts, and their builds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any

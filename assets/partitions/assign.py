@@ -1,7 +1,5 @@
 """Assigns nodes to parts by each method."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ training that different machines share find the same artifact. A machine with le
 needs little.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from graphmill.assets.partitions.config import Method

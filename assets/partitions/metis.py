@@ -4,8 +4,6 @@ The graph goes to the process in unnamed files, and the parts come back in one: 
 child asks the system to be killed with its parent.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

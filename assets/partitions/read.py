@@ -1,7 +1,5 @@
 """How stored parts are opened."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

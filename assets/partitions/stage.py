@@ -1,7 +1,5 @@
 """The partitions stage: assigns nodes to parts and measures the quality of the parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

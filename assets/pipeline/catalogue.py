@@ -1,7 +1,5 @@
 """The stages that a pipeline file can ask for, in the order in which they run. A new stage is one folder and one line here."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -8,8 +8,6 @@ Dagster refuses a whole code location for one owner or tag that it cannot read, 
 lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A table's schema stands beside the stage that it configures. Nothing here stops 
 problems that it found, with their lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass

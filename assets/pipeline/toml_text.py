@@ -3,8 +3,6 @@
 `tomllib` does not report lines. It has accepted the text before they are looked for, so the scanner follows the grammar unchecked.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

@@ -1,7 +1,5 @@
 """The `[[train]]` tables of a pipeline file: what a file asks of their schema, which comes from the trainers, and what it may leave out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple

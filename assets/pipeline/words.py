@@ -1,7 +1,5 @@
 """Keys that other tools have and a pipeline file has not: each with the sentence about what to write instead."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from graphmill.assets.sources.classes import CLASSIFIES

@@ -1,7 +1,5 @@
 """What stored samples take of the machine, and the most that their batches can hold before they are drawn."""
 
-from __future__ import annotations
-
 from math import ceil
 from typing import Any, NamedTuple
 

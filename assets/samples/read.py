@@ -3,8 +3,6 @@
 It needs only NumPy and xxhash.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The samples stage: its parts, and their builds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any

@@ -5,8 +5,6 @@ fetches nothing else. The sums follow from the batches and are not content of th
 of graphmill built without them is the same part, and its batches are read for them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 

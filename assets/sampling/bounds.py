@@ -1,7 +1,5 @@
 """The most that batches of a sampler can hold, from fan-outs and the sizes of the graph, before one is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple

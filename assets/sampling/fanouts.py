@@ -5,8 +5,6 @@ middle part; the reverse of "author/writes/paper" has the middle part "reverse o
 the number of each relation that no name means: 0 if the table has no "*".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 

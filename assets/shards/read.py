@@ -1,7 +1,5 @@
 """How stored shards are opened; it needs only NumPy and xxhash."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The shards stage: one pass over the features writes the rows of every part."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

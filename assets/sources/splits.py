@@ -6,8 +6,6 @@ class keeps its share in every part, and renumbering other nodes changes nothing
 Peak memory: 28 bytes per labelled node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -12,8 +12,6 @@ numbers of edges without another pass.
 Peak memory: one batch, and 1 MiB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

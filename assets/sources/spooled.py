@@ -1,7 +1,5 @@
 """Common code of sources whose edges go through the spool: their keys, and checks that name the file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

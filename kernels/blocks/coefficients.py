@@ -15,8 +15,6 @@ If a graph's own weights count, they multiply the factors of sums, and a mean is
 Source: Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native

@@ -1,7 +1,5 @@
 """Edge weights of a block on a GPU; see kernels/blocks/coefficients.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

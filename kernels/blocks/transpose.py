@@ -8,8 +8,6 @@ Build it after pruning: edges outside start[i]..end[i] are left out, and `aggreg
 another number of edges than its block.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

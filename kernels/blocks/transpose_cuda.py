@@ -3,8 +3,6 @@
 The library's stable sort orders the edges by source; equal sources keep the order of their edges, as in the CPU's counting sort.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -11,8 +11,6 @@ empty. Chunks are also empty if a part has fewer nodes than chunks.
 Time O(N), and O(N log N) to sort the nodes of each chunk if the order is not by id. Memory: 16 bytes per node beside the result.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

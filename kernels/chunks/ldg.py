@@ -22,8 +22,6 @@ Every decision follows from the one before, so one thread makes them and the res
 reading the neighbours' parts (4 N bytes) at random. Memory beside the mapped topology: 4 N bytes for the parts, 8 N per measure.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -28,8 +28,6 @@ per part), n^2 per pass over a path, n^2 / 2 swaps of W words per pass over a pa
 The result does not depend on the threads.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -10,8 +10,6 @@ Time: one random bit per edge for the sets; a multiplication of bit matrices, C^
 Results do not depend on the threads.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ CuPy's own compiler is not used. It adds -ftz=true, with which float32 values be
 on disk does not change with the files that a source includes.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

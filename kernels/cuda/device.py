@@ -5,8 +5,6 @@ this file). Launching code is written against the few methods of `CudaDevice`, s
 of the CPU (tests/kernels/cuda/shim). CuPy is imported when a device is opened, not before.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Queries of the CUDA driver without a Python library: cheap enough for a program that only lists possible trainings."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Mapping

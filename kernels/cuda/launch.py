@@ -1,7 +1,5 @@
 """Code that launches of several kernels share: the shape of a launch, and arguments for arrays on the device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

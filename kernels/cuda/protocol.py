@@ -1,7 +1,5 @@
 """The interface for launching kernels, which a GPU (`CudaDevice`) and the stand-ins of the tests have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

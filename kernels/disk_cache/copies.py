@@ -26,8 +26,6 @@ Not checked: that a batch names a row once. The result is not an optimum: batche
 Source: the layout is ours. It replaces DiskGNN's, section 5.1.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

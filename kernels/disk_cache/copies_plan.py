@@ -10,8 +10,6 @@ This is a search by regula falsi for the largest layout within a budget. It take
 Source: ours; see kernels/disk_cache/copies.py.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

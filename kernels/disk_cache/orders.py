@@ -22,8 +22,6 @@ costs are counted anew only when the page has taken a node with a new batch. Mem
 each id up to the largest. Nothing depends on the number of threads: filling works on pieces of 65,536 nodes, whole pages at any width.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

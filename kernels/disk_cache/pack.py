@@ -15,8 +15,6 @@ Not checked: that a list names a node once (a row named twice is stored twice), 
 Memory: the range and the buffers; 4 or 8 bytes per stored row for the ids.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import pairwise
 

@@ -10,8 +10,6 @@ itself; "minhash", DiskGNN's Algorithm 1 with two hashes; or "id", ascending nod
 Source: DiskGNN, section 5.1, Algorithm 1 (order) and Algorithm 2 (segments).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 

@@ -22,8 +22,6 @@ Memory: 4 N bytes of last uses and 4 B min(B, EXACT_SIZES) bytes of gaps (8 whil
 Source: DiskGNN, section 5.1, Algorithm 2. Erratum: it starts at s = 1, which is pure packing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

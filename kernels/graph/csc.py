@@ -10,8 +10,6 @@ Peak memory beside the input, E' edges after adding reverses, ids of w bytes: 2 
 16 N for degrees and indptr. 100 million edges made undirected: 1.6 GB + 0.8 GB + 16 N. Time: O(E' log(degree)).
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np

@@ -8,8 +8,6 @@ A counting sort by destination, then a comparison sort inside every row: O(n log
 the result of 4 n bytes: 24 n + 16 num_rows bytes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -8,8 +8,6 @@ Peak memory beside the input: `deal_records` the records it returns; `sort_ends`
 the end, and 16 bytes for each node of the range.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -22,8 +22,6 @@ Features: a centroid of the class plus noise, both sums of bytes (`graphmill.ker
 2^-16. Deviation of a centroid's coordinate 0.816; of the noise 0.816 * noise.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native

@@ -6,8 +6,6 @@ ASCII) makes it return None, and a reader that knows all of CSV takes over and s
 Cost: each byte is looked at twice, once to count lines. Peak memory: the columns, 8 or 4 bytes per line and column.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

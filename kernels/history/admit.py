@@ -18,8 +18,6 @@ Cost: O(entries), three to four random accesses to `slot_of` each. Other names: 
 nodes of one list are distinct, and that `slot_of` and `owner` point to each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -5,8 +5,6 @@ some have to stay outside, and at the end for the counts, 4 bytes per list and 8
 that ids are nodes of the graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

@@ -17,8 +17,6 @@ Lookups cost one random read of 4 bytes per node, and one of 8 per hit. Other na
 holds the dtype of the model's rows. Not thread-safe: a lookup must not run beside an update.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple

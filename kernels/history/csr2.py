@@ -17,8 +17,6 @@ Cost: O(sources + edges that remain) per block, 8 bytes of scratch per source; n
 dead-node elimination. Not checked: that slots are the history's for the block's sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -5,8 +5,6 @@ All blocks are marked from the seeds downwards without waiting for a size; then 
 row ends are in range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ bit, at any thread count. Nothing is contracted to a fused multiply-add.
 Cost: each row is read once; the bound is memory. Other names: row-wise L2 norm. A NaN in a row makes its norm NaN.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Norms of rows on a GPU; see kernels/history/row_norms.py for the rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -30,8 +30,6 @@ for rates and sorted reaches, and those of the model (16 of `ReachModel`), read 
 computed for ranges of nodes (kernels/ranges.py), twice if it is needed twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -15,8 +15,6 @@ Memory: 8 bytes per node for values and 8 for sums, of all nodes in `push` and o
 node, 16 bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -10,8 +10,6 @@ Cost: one stable sort, out of core (kernels/hotness/sorted_runs.py): 12 bytes pe
 arrays of one range of nodes. Scores and visits are read at random in the order of a ranking.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -30,8 +30,6 @@ kernels/hotness/bayes.py. This is a mean-field approximation; the removal of the
 that rates are probabilities.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native

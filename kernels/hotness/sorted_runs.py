@@ -8,8 +8,6 @@ This is an external merge sort with exact splitters. Cost: n log n comparisons; 
 block; `Allocate` gives the runs, 8 bytes per key, and 4 more per key for `order`, or 8 from 2^31 keys on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -20,8 +20,6 @@ layers, 8 N L more for inputs-under, and 4 bytes per source of scratch in each r
 Not checked: that the sources of every block are a prefix of one list, which holds for sampled blocks and not for pruned ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, get_args

@@ -1,7 +1,5 @@
 """Visits on a GPU; see kernels/hotness/visits.py for the rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

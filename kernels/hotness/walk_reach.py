@@ -17,8 +17,6 @@ Determinism: masses are fixed-point integers, so sums do not depend on their ord
 node, read and written in order, and 8 per sum of a range (kernels/ranges.py).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native

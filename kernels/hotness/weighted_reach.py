@@ -19,8 +19,6 @@ Memory: 8 bytes per node and layer for rates, 8 for the reach and 8 for its stat
 (kernels/ranges.py), each range with all of the cost; and 32 per neighbour of the longest row and thread.
 """
 
-from __future__ import annotations
-
 from math import exp
 
 import numpy as np

@@ -20,8 +20,6 @@ Threads take pieces of 512 to 4,096 edges. A row with more than 8,192 edges is s
 than two such parts is not shared), which leaves the order of its sums alone.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -4,8 +4,6 @@ Bytes moved: each edge's row once, the list of edges once per tile of 32 lanes' 
 waits. Not checked, since that would wait for the device: that local ids are in range.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -27,8 +27,6 @@ source its own z once more; alpha (nnz + num_dst) x H is kept for the backward p
 for the mask.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Memory besides results: with a mask or weights of edges one more array like alph
 another one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

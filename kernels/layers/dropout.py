@@ -10,8 +10,6 @@ elements (vectorised), one read and one write per element.
 Kept elements are scaled by 1 / (1 - p) (inverted dropout). Not checked: that ids are each given once; equal ids get equal masks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counter-based dropout on a GPU; see kernels/layers/dropout.py. Each element is read and written once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Masks of attention weights on a GPU; see `graphmill.kernels.layers.attention.edge_mask`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -13,8 +13,6 @@ need not be read first. All conversions are exact except float64 to float32, whi
 its bits. Other names of the operation are feature fetching, look-up and index_select. Not checked: that values are finite.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ likewise. Bytes moved are those of kernels/rows/gather.py. A lane moves PACK ele
 and as width and alignment of all tiers allow; 602 float32 columns are 8-byte steps, 101 are 4-byte steps.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -15,8 +15,6 @@ neighbouring lanes read neighbouring columns. Cost: each row is read once and wr
 for each list. Other names: gather and scatter, index_copy, index_add. Not checked: that the rows of a list that is written are distinct.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

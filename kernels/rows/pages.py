@@ -15,8 +15,6 @@ digest over those of its pages (`chunk_digest`), which can be computed as the pa
 Source: DiskGNN, sections 2 (pages and amplification) and 4 (feature assembling).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

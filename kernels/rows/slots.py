@@ -7,8 +7,6 @@ input, a static placement is one int32[N], and the gather needs neither masks no
 Limit: a tier has fewer than 2^29 (536,870,912) rows; on the peer tier all peers together.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

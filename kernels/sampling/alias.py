@@ -23,8 +23,6 @@ building: 16 bytes per neighbour of the longest row and thread.
 Not checked here: that a row names a neighbour once; a repeated one has the sum of its weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

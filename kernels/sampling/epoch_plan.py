@@ -6,8 +6,6 @@ it, and resuming at a position is exact. With `reuse = K` training epoch e takes
 order of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

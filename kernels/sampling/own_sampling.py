@@ -20,8 +20,6 @@ after a resume. Renaming costs a sort of the new sources in NumPy.
 Not checked: that the function depends on its arguments only, and that the sources it returns are neighbours of their destinations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -13,8 +13,6 @@ Cost: the permutation of all seeds, once per epoch, at every rank; seeds are cou
 about equally many seeds; if they do not, batches of the smaller parts are small, and their ranks wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -15,8 +15,6 @@ Not checked: that every row is sorted by relation, as `build_csc` sorts it.
 Cost beside one number: the relations of a row are read, a byte per edge, by binary search in long runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any

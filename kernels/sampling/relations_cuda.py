@@ -4,8 +4,6 @@ A thread goes through the runs of a destination's row, whose ends it finds by bi
 per layer (kernels/sampling/sample_cuda.py). A layer in which a relation has the number -1 waits for its number of edges, as one of -1 does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -36,8 +36,6 @@ This is node-wise neighbour sampling (GraphSAGE). Not checked: that a row of the
 several edges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 

@@ -12,8 +12,6 @@ twice its bytes.
 Memory that stays: 8 bytes per node for the map. Work: O(space of the layer), 40 bytes per edge of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

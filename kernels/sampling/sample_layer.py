@@ -8,8 +8,6 @@ receiver builds of the replies have its bytes. Layers are sampled in two steps h
 with 8 bytes per node of scratch. Do not train with it: the fused sampler does both steps at once.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -22,8 +22,6 @@ Known limits: an edge of a block is not an edge of the graph, so it has no weigh
 hardly repeat a node on a graph with large rows, and then the sources are simply those that were visited first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Work beside the walks: paths * length comparisons per visit, `fanout` looks at t
 destination, not for tens of thousands. Scratch: `fanout` numbers and 4 bytes and an id per visit, per destination.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

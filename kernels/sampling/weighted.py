@@ -24,8 +24,6 @@ per edge of the table, mapped or not, and 8 bytes per neighbour of the longest r
 Known limit: threads share rows, and a row is one thread's, even if it is taken whole and has a million neighbours (docs/log.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

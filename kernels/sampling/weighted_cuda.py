@@ -9,8 +9,6 @@ The tables lie where the topology lies, on the device or in pinned host memory. 
 masses of rows, more if eight of the longest row need more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

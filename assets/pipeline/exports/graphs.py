@@ -5,8 +5,6 @@ memory, features included, and use ids of 64 bits. Memory: 8 bytes per edge for 
 more while a heterograph is made.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -7,8 +7,6 @@ types of their ends, so that relations with other names have an edge type for ea
 Memory: 40 bytes per edge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

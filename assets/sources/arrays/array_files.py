@@ -4,8 +4,6 @@ Arrays of features come from many programs, and most of what lies in their place
 writes them, lists of Python, archives, tensors, tables. Their first bytes tell more than their names.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

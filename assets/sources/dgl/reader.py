@@ -4,8 +4,6 @@ It writes arrays of one graph into FOLDER as `.npy` files and prints one line of
 problem and its remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -14,8 +14,6 @@ memory: the child's, which holds the whole graph, then as assets/sources/edges/s
 once more.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@ minutes, counted since 1970, are one float32. Measured values are rounded by any
 whose differences vanish.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ bfloat16; uint16 holds its bits.
 Peak memory: a slice of the source and its copies in float32 and in the stored type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

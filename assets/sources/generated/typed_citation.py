@@ -11,8 +11,6 @@ Peak memory: 4 bytes per node for the labels, 4 per paper for the classes, a bat
 (assets/graph/edge_sort.py) in half of `memory_limit`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -4,8 +4,6 @@ Of a node type the features, labels, masks and number of nodes; of an edge type 
 arrays, or paths of `.npy` files, which are mapped when they are needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The keys of sources whose graphs are given as arrays by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self

@@ -1,7 +1,5 @@
 """Lines of `graphmill inspect` about an archive's labels, split and arrays that nothing reads."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive

@@ -1,7 +1,5 @@
 """The text forms of an OGB folder: gzipped CSV files without headers."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections.abc import Iterator

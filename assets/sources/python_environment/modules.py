@@ -9,8 +9,6 @@ of the module is left out, as a module, as an imported name and as its alias: fe
 information.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -6,8 +6,6 @@ another compression, another size of row groups or by another program have anoth
 again.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from io import BufferedReader

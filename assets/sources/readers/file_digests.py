@@ -1,7 +1,5 @@
 """Digests of the files of a table: of the columns that are read if they are Parquet, else of the whole files."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

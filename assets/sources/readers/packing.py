@@ -5,8 +5,6 @@ gzip with zeros behind its end and text whose lines end in two ways are written 
 CRC-32 before DuckDB reads it.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib

@@ -8,8 +8,6 @@ values and errors are the same either way.
 Peak memory: BLOCK_BYTES, and the columns of as many bytes of text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO

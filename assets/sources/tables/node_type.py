@@ -1,7 +1,5 @@
 """One node type: its table, the map of its ids, and what its table says about the nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any

@@ -7,8 +7,6 @@ everything else a reused build does, so its SHA-256, and those of its columns if
 times of modification and change, inode, and a sample of its bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -10,8 +10,6 @@ Space is reserved first, so a full disk is an error before anything is written. 
 through the page cache, and one warning says so.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor

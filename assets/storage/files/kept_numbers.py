@@ -1,7 +1,5 @@
 """Numbers that are measured once and kept in a file of the home, sealed: a flipped bit in it is damage, and not another number."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

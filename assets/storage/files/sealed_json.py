@@ -1,7 +1,5 @@
 """JSON files that carry their own digest, so that one flipped bit anywhere in them shows."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

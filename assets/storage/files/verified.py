@@ -9,8 +9,6 @@ Not seen: bytes that change on the disk after they were compared, while neither 
 nothing and sees them.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

@@ -18,8 +18,6 @@ parts were built counts as one more version of its stage, for the next build goe
 A job that finds an artifact and leases it too late sees that it is entirely gone, and its error says how to rebuild it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The artifacts that must stay, in a home or in an object store: a pure function of build times, inputs and leases."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ The order that makes this safe: a job first takes its leases and then looks whet
 looks first may find an artifact that is gone a moment later.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

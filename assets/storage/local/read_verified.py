@@ -3,8 +3,6 @@
 Random reads through a mapping cannot do this: a row is far smaller than a block. Code that reads a whole table anyway should read it here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -9,8 +9,6 @@ artifact that was built from a damaged one before or after the damage is sound, 
 A damaged part of a fan-out artifact goes alone; the whole counts as absent then, and a run rebuilds the part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A file of fixed-size rows, as all readers of feature rows see it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -13,8 +13,6 @@ collector looks for leases, takes the entry away, looks again, and puts the entr
 (assets/storage/remote/collect.py).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading

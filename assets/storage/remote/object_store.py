@@ -1,7 +1,5 @@
 """The object store behind one home: the verbs of assets/storage/local/backend.py, answered by its entries and objects."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager

@@ -5,8 +5,6 @@ number of times. A store is known by what obstore reads from the URL and from it
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import uuid

@@ -1,7 +1,5 @@
 """Uploads: files first, the entry last. Killed before, an upload leaves objects that no entry names, and no artifact."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A group's limit holds for all processes in it and in the groups below it, so the
 files do not count as used: the kernel takes them back before it ends a process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path

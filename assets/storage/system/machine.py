@@ -1,7 +1,5 @@
 """Facts about this machine: its processor, the memory that a process may use, and its identity."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time
