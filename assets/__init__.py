@@ -11,6 +11,11 @@ The rooms, in the order in which a graph passes them:
     cache_plan       which level serves every row of every stored batch
     packed_chunks    the rows that each stored batch reads from disk, packed for it
 
+Arguments that mean the same everywhere, and that docstrings leave out: `progress` listens to a stage, `writer` takes the files of its
+artifact, `threads` is a number of threads, on which no byte depends, `home` is None for the default home, and N = `num_nodes`.
+An override raises the errors of the method that it overrides, `open_NAME` an `InputError` for an artifact of another stage, or one that
+is damaged or lacks an array, and all that writes an `InputError` if the disk is full.
+
 Under them lie `storage` (artifacts: versions, digests, leases, readers) and `building` (how a stage becomes an artifact). `pipeline`
 turns a TOML file into the steps that build them, and `definitions.py` turns steps into Dagster's assets.
 """

@@ -55,8 +55,7 @@ def parse_speed(speed: str) -> float:
     """Returns the bytes per second that a speed names.
 
     Args:
-        speed: a number with a unit of bytes, B/s to TB/s or KiB/s to TiB/s, or of bits, bit/s to Tbit/s or bps to Tbps. The letter b alone
-            is not taken: it is read as either.
+        speed: a number with B/s to TB/s, KiB/s to TiB/s, or bit/s to Tbit/s or bps to Tbps; b alone is not taken, as it may be either.
 
     Raises:
         InputError: not a speed above 0; or it has no unit, or one that may mean bits or bytes.

@@ -1,7 +1,5 @@
 """Checks of arguments that every public function makes before it hands pointers to native code."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -35,10 +33,6 @@ def as_ids(ids: Any, what: str) -> Array:
 
     Args:
         ids: integers[n]; other integer types become int64.
-        what: the argument's name, for the message.
-
-    Raises:
-        InputError: ids are not integers or not one-dimensional.
     """
     array = np.asarray(ids)
     if array.size == 0 and array.dtype.kind == "f":
@@ -86,11 +80,7 @@ def _as_native(array: Array) -> Array:
 
 
 def as_rows(x: Any, what: str, num_rows: int | None = None, dtypes: tuple[Any, ...] = FLOATS) -> Array:
-    """Returns x as C-contiguous [num_rows, F] rows of one of the dtypes; non-contiguous input is copied.
-
-    Raises:
-        InputError: x has another dtype, is not a matrix, or has another number of rows.
-    """
+    """Returns x as C-contiguous [num_rows, F] rows of one of the dtypes; non-contiguous input is copied."""
     array = x if isinstance(x, np.ndarray) else np.asarray(x)
     if array.dtype not in dtypes or array.ndim != 2 or num_rows not in (None, array.shape[0]):
         wanted = "n" if num_rows is None else num_rows
@@ -129,9 +119,6 @@ def as_out(out: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
     """Returns `out` if it can be written in place, or a new uninitialised array if it is None.
 
     Reusing one `out` spares the page faults of fresh memory, which cost more than the arithmetic of a small kernel.
-
-    Raises:
-        InputError: out has another shape or dtype, or is read-only or not C-contiguous.
     """
     if out is None:
         return np.empty(shape, dtype)

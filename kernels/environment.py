@@ -22,7 +22,6 @@ class Variable:
     """An environment variable.
 
     Attributes:
-        name: its name.
         set_by: who sets it: "you", "graphmill" itself for its children, or another program.
         meaning: what it says, and what holds without it.
     """
@@ -124,10 +123,7 @@ def whole_number(name: str, otherwise: str, least: int, most: int, remedy: str) 
     """Returns a variable that is a whole number.
 
     Args:
-        name: the variable.
         otherwise: its text if it is not set.
-        least, most: range of the number.
-        remedy: the remedy for another text.
 
     Raises:
         InputError: the text is something else than a whole number in the range.

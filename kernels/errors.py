@@ -69,14 +69,7 @@ def _readable(text: str) -> str:
 
 
 class Mistakes(InputError):
-    """Several wrong inputs, told at once.
-
-    Args:
-        errors: two or more errors.
-
-    Attributes:
-        errors: the same.
-    """
+    """Several wrong inputs, told at once."""
 
     def __init__(self, errors: Sequence[InputError]):
         lines = [f"\n  {number}. {_told(error)}" for number, error in enumerate(errors, 1)]
@@ -100,11 +93,7 @@ def joined(errors: Iterable[InputError]) -> InputError:
 
 
 class Attempts:
-    """Calls that do not depend on each other: their errors are told together.
-
-    Attributes:
-        errors: the errors so far.
-    """
+    """Calls that do not depend on each other: their errors are told together."""
 
     def __init__(self) -> None:
         self.errors: list[InputError] = []

@@ -10,8 +10,6 @@ bytes per element.
 Cost: sums of more than `SUMS_AT_ONCE` nodes take one pass over the edges per range. No result depends on these numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

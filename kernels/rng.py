@@ -14,14 +14,12 @@ Source: Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPS
 variant 13). native/rng.h is the same rule for C++ and CUDA. The layer word is the block's index: 0 consumes features.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from graphmill.kernels import _native
-from graphmill.kernels.arrays import as_ids, as_out, check_threads
+from graphmill.kernels.arrays import as_ids, check_threads
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -69,11 +67,7 @@ def absorb_ids_reference(h: int, ids: Array) -> Array:
 
 
 def absorb_ids(h: int, ids: Any, *, threads: int = 1) -> Array:
-    """Returns u64[n]: the keys absorb(h, id) of ids[n] (nodes or edges).
-
-    Raises:
-        InputError: ids are not integers[n].
-    """
+    """Returns u64[n]: the keys absorb(h, id) of ids[n] (nodes or edges)."""
     ids = as_ids(ids, "ids")
     out = np.empty(len(ids), np.uint64)
     _native.absorb_ids(h & MASK, ids, out, check_threads(threads))
@@ -90,11 +84,7 @@ def draws(h: Array | int, i: Any) -> Array:
 
 
 def permutation(h: int, n: int) -> Array:
-    """Returns i64[n], a permutation of 0..n-1: the positions sorted by absorb(h, position), ties by position.
-
-    Raises:
-        InputError: n is negative.
-    """
+    """Returns i64[n], a permutation of 0..n-1: the positions sorted by absorb(h, position), ties by position."""
     if n < 0:
         raise InputError(f"a permutation of {n} items", "give a count of 0 or more")
     return np.argsort(absorb_ids(h, np.arange(n, dtype=np.int64)), kind="stable")
@@ -111,28 +101,21 @@ def normal_int_reference(h: int, ids: Array, columns: int) -> Array:
     return bits.astype("<u8").view(np.uint8).reshape(len(ids), columns, 8).sum(axis=2, dtype=np.int32) - BYTE_SUM_MEAN
 
 
-def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1, out: Array | None = None) -> Array:
+def normal_int(h: int, ids: Any, columns: int, *, threads: int = 1) -> Array:
     """Draws nearly normal integers, one for each id and column.
 
     The sum of the eight bytes of draw(absorb(h, id), column), less 1,020. Mean 0, variance 43,690 (deviation 209.02), range
     +-1,020, excess kurtosis -0.15. Integers, so every machine agrees to the bit.
 
     Args:
-        h: the key.
         ids: ids[n] of rows: nodes, parameters or classes.
-        columns: count of numbers per row.
-        threads: number of native threads; the result does not depend on it.
-        out: i32[n, columns] to write to, or None.
 
     Returns:
         i32[n, columns].
-
-    Raises:
-        InputError: ids are not integers[n], columns is negative, or out does not fit.
     """
     ids = as_ids(ids, "ids")
     if columns < 0:
         raise InputError(f"columns = {columns}", "give a count of 0 or more")
-    out = as_out(out, (len(ids), columns), np.int32)
+    out = np.empty((len(ids), columns), np.int32)
     _native.normal_int(h & MASK, ids, out, check_threads(threads))
     return out

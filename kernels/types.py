@@ -4,8 +4,6 @@ Dtypes and shapes are written `dtype[shape]`. `ids` is the graph's node-id type:
 node of the whole graph, local ids name a row of one block; local ids are always int32.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from dataclasses import dataclass
@@ -36,7 +34,6 @@ class Traffic(NamedTuple):
 
     Attributes:
         sent, fetched: bytes to the device and back.
-        sends, fetches: transfers of them.
     """
 
     sent: int = 0
@@ -124,14 +121,12 @@ class Block:
     """One bipartite layer of a mini-batch, in CSR2 form.
 
     Attributes:
-        num_dst, num_src: destinations and sources.
         start, end: i32[num_dst]; destination i's edges are start[i] to end[i]. Removing its in-edges is end[i] = start[i].
         indices: i32[nnz] local source ids.
         src_ids: ids[num_src] global ids of the sources.
         dst_pos: i32[num_dst], places of the destinations among the sources; None = the first num_dst.
         weight: f32[nnz] edge weights (GCN coefficients, importance), or None.
-        share: f32[nnz], each edge's share in the mean of its destination's row, if a sampler draws neighbours by weight or by walks; the
-            shares of a row sum to 1. None = equal shares.
+        share: f32[nnz], each edge's share in the mean of its row, which sum to 1, if drawn by weight or by walks. None = equal shares.
         self_weight: f32[num_dst] weight of a destination's own row in a weighted sum, or None.
         edge_type: u8[nnz]; edge_id: i64[nnz]: if the topology has them and the sampler was asked for them, else None.
         t_start, t_edge, t_dst: the transpose: source s is used by the edges t_edge[t_start[s]:t_start[s+1]], whose destinations
@@ -227,11 +222,7 @@ class ChunkStep:
 
 
 def id_dtype(num_nodes: int) -> np.dtype[Any]:
-    """Returns the node-id dtype of a graph: int32 below 2^31 nodes, else int64.
-
-    Raises:
-        InputError: num_nodes is negative.
-    """
+    """Returns the node-id dtype of a graph: int32 below 2^31 nodes, else int64."""
     if num_nodes < 0:
         raise InputError(f"number of nodes {num_nodes} is negative", "give a count of 0 or more")
     return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)

@@ -1,7 +1,5 @@
 """Warnings about features that a machine lacks, once per process, however many threads find out."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 

@@ -1,7 +1,5 @@
 """The bytes of "auto": what the device and the host may hold, from measured numbers and declared work."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from graphmill.assets.budgets.config import BudgetsConfig
@@ -14,7 +12,6 @@ class DeviceBudget(NamedTuple):
 
     Attributes:
         num_bytes: bytes of rows.
-        words: their computation in words.
         whole_bytes, work_bytes: bytes of the device, and what of them the work of a training takes.
     """
 

@@ -1,7 +1,5 @@
 """The `[memory]` table, and the configuration that the budgets stage hashes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -90,7 +88,6 @@ def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConf
     """Returns the configuration that the budgets stage of a pipeline hashes.
 
     Args:
-        memory: the `[memory]` table of the pipeline file.
         tables: the train tables of the pipeline file; their `workspace`, `queue` and `eval_workspace` are the declared working sets.
     """
     assert not any(isinstance(table, Mapping) for table in tables), "read the pipeline with the train tables' schema"

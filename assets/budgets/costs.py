@@ -1,7 +1,5 @@
 """What budgets take of the machine, and what they allow before they are resolved."""
 
-from __future__ import annotations
-
 from graphmill.assets.budgets.config import AUTO
 from graphmill.assets.costs.needs import DRAWING, Need, Sizes
 from graphmill.assets.sizes import parse_size
@@ -16,7 +14,6 @@ def budget_bytes(sizes: Sizes, level: str) -> int | None:
     """Returns the bytes that a level of [memory] may hold; None if "auto" is not resolved yet, or nothing is said.
 
     Args:
-        sizes: sizes of a step that reads the budgets.
         level: "device", "host" or "disk".
     """
     if "budgets" in sizes.artifacts:

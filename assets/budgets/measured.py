@@ -7,8 +7,6 @@ version. Only `graphmill budgets --refresh` measures again. The file is sealed (
 of the numbers alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -32,8 +30,7 @@ class MachineBytes:
     Attributes:
         memory_bytes: main memory that this process may use: the machine's, or its control group's limit.
         disk_bytes: free bytes of the file system of the home, when they were measured.
-        device_bytes: free bytes of the memory of the first GPU, when they were measured; None without a GPU, and if a version of graphmill
-            measured that did not ask.
+        device_bytes: free bytes of the first GPU's memory, when they were measured; None without a GPU, or if they were not asked for.
     """
 
     memory_bytes: int
@@ -53,14 +50,7 @@ def measure(home: Path) -> MachineBytes:
 
 
 def measured_bytes(home: Path | None = None) -> MachineBytes:
-    """Returns the numbers in the home; measures them first if it holds none.
-
-    Args:
-        home: the home folder, None for the default one.
-
-    Raises:
-        InputError: the file is damaged, or the disk is full.
-    """
+    """Returns the numbers in the home; measures them first if it holds none."""
     folder = home_folder(home)
     return MachineBytes(**kept_numbers(folder / PLACE, measured_schema, lambda: _values(measure(folder)), REMEDY))
 

@@ -1,7 +1,5 @@
 """How stored budgets are opened."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphmill.assets.budgets.stage import BudgetsStage
@@ -27,11 +25,7 @@ class Budgets:
 
 
 def open_budgets(artifact: Artifact) -> Budgets:
-    """Returns the numbers of a budgets artifact.
-
-    Raises:
-        InputError: the artifact is of another stage.
-    """
+    """Returns the numbers of a budgets artifact."""
     require(artifact, {"stage": BudgetsStage.name})
     numbers = artifact.summary["numbers"]
     names = ("device_bytes", "host_bytes", "disk_bytes", "device_total_bytes")

@@ -49,11 +49,7 @@ MEASURED_PAGE = Page(
 
 
 class BudgetsStage(Stage):
-    """Resolves budgets.
-
-    Args:
-        home: home with the measured numbers, None for the default home.
-    """
+    """Resolves budgets."""
 
     page = BUDGETS_PAGE
     external_page = MEASURED_PAGE
@@ -143,7 +139,6 @@ def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Mac
 def _draw(
     numbers: Mapping[str, Any], semantic: BudgetsConfig, memory: MachineBytes | None, writer: Writer
 ) -> dict[str, str]:
-    """Draws the figure and returns title -> file."""
     from graphmill.assets.figures.budgets import Level, budget_bars
 
     row_bytes, features = numbers["row_bytes"], numbers["feature_bytes"]

@@ -41,11 +41,8 @@ class Build:
     """One artifact that a recipe asks for, with everything that its build needs. It can be sent to other processes.
 
     Attributes:
-        store: store of the artifacts.
-        stage: stage that builds it.
         semantic, execution: the stage's configs; only the first is hashed.
-        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or by the version of the aspect that is
-            read.
+        inputs: role -> artifact, as `stage.inputs(semantic)` names them; hashed by their versions, or those of the aspects read.
         reads: role -> artifact that decides only how it is built; leased and recorded in run.json, never hashed.
         raw: name -> SHA-256 of the external content; None asks the stage.
         anew: build it even if the store has it, and replace the old one.
@@ -175,7 +172,6 @@ class Build:
     def _building(
         self, writer: Writer, progress: Progress, part: str = "", parts: Mapping[str, Artifact] | None = None
     ) -> Building[Any, Any]:
-        """Returns what the stage builds from."""
         inputs = {**self.inputs, **self.reads, **(parts or {})}
         return Building(
             inputs=inputs, semantic=self.semantic, execution=self.execution, writer=writer, progress=progress, part=part
@@ -219,11 +215,7 @@ class Build:
         return made
 
     def _require_raw(self) -> None:
-        """Asks for the digests of external files once more: what was built from a file that changed meanwhile is of no version.
-
-        Raises:
-            InputError: they have changed.
-        """
+        """Asks for the digests of external files once more: what was built from a file that changed meanwhile is of no version."""
         if not isinstance(self.stage, OnePass) or not locations(self.semantic):
             return  # code that an artifact was made with is imported before, and may be edited meanwhile
         old, new = self.raw or {}, raw_digests(self.stage, self.semantic)
@@ -234,7 +226,6 @@ class Build:
             raise InputError(problem, "wait until they are complete, then run the same command again")
 
     def _aspects(self) -> dict[str, str]:
-        """Returns the version of each aspect of the artifact."""
         stage, raw = self.stage, self.raw or {}
         versions = input_versions(stage, self.inputs)
         return {

@@ -10,8 +10,6 @@ a terminal's Ctrl-C reaches the parent alone, which ends its children. So that n
 All words about the way in which a child ended are here, too.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import queue
@@ -52,11 +50,7 @@ _kills_before: list[int] = []
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns this process's environment, with `module_environment` and `runtime_environment`.
-
-    Args:
-        more: additional variables of the child.
-    """
+    """Returns this process's environment, with `module_environment` and `runtime_environment`."""
     return environment.all_variables() | module_environment() | runtime_environment() | dict(more or {})
 
 
@@ -95,7 +89,6 @@ def start_child(
     """Starts a process in a session of its own, with an empty standard input, unless `options` say otherwise.
 
     Args:
-        command: program and arguments.
         environment: all of its variables, None for `child_environment()`.
         options: arguments of `subprocess.Popen`.
     """
@@ -110,7 +103,6 @@ def run_child(
     """Runs a process to its end and returns its exit status and output; an exception in the meantime ends the process.
 
     Args:
-        command, environment: as in `start_child`.
         order: the text of its standard input.
     """
     options: dict[str, Any] = {"start_new_session": True, "capture_output": True, "text": True}
@@ -121,7 +113,6 @@ def await_child(child: subprocess.Popen[Any], check: Callable[[], None], seconds
     """Waits for the end of a process, and returns its exit status.
 
     Args:
-        child: the process.
         check: called again and again; its exception ends the wait, and not the process.
         seconds: time between two calls.
     """
@@ -138,9 +129,6 @@ class Child:
         command, environment, options: as in `start_child`.
         hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
         order: the text of its standard input.
-
-    Attributes:
-        process: the process.
     """
 
     def __init__(
@@ -207,7 +195,6 @@ def end_group(leader: subprocess.Popen[Any], grace: Sequence[float]) -> None:
     """Ends a child that leads a session, and the rest of its process group.
 
     Args:
-        leader: the child.
         grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
     """
 
@@ -226,9 +213,6 @@ class FunctionChild:
     Args:
         function: function of a module. It is called in the child with the connection, and should end when that does.
         events: queue that gets (child, value) of every value that it sends, and (child, ENDED).
-
-    Attributes:
-        process: the process.
     """
 
     def __init__(self, function: Callable[[Connection], None], events: queue.Queue[tuple[Any, Any]]):
@@ -285,7 +269,6 @@ def received(pipe: Connection, ended: Callable[[], None] | None = None) -> queue
     """Returns a queue of what the parent sends, which a thread receives.
 
     Args:
-        pipe: the connection of this process.
         ended: called when the parent is gone; None puts None into the queue.
     """
     values: queue.Queue[Any] = queue.Queue()

@@ -1,7 +1,5 @@
 """How stages run: the half of a configuration that is recorded and never hashed, since no byte of the result depends on it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from graphmill.assets.building.keys import Checked, within

@@ -8,8 +8,6 @@ the three, as in 10,5,5. The guard outlives the first two itself, so it is there
 command, 128 + n after signal n. It imports only the standard library, so it starts in tens of milliseconds.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os
@@ -32,7 +30,6 @@ def end_group(group_id: int, gone: Callable[[], bool], grace: Sequence[float] = 
     """Sends the signals to a process group one after the other, until the group is gone; waits `grace` after each.
 
     Args:
-        group_id: id of the process group.
         gone: tells whether the group is empty; it is called every few hundredths of a second.
         grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
     """

@@ -14,8 +14,6 @@ before it can begin is started inside `blocked`; its first signal waits for its 
 `held_interrupt` and `watched_interrupts` are for places where an exception would be lost or would come at the wrong place.
 """
 
-from __future__ import annotations
-
 import _thread
 import atexit
 import contextlib
@@ -63,7 +61,6 @@ class _Watch:
 
     Args:
         line: the line that is printed at the end; "" for none.
-        numbers: the signals.
     """
 
     def __init__(self, line: str, numbers: Sequence[int]):
@@ -90,7 +87,6 @@ class _Watch:
             self.first = self.first or number
 
     def say(self) -> None:
-        """Prints the line, once."""
         with self._lock:
             line, self.line = self.line, ""
         if line:
@@ -173,9 +169,6 @@ def leave(code: int) -> NoReturn:
     """Ends this program, which has done its work: what `atexit` knows is called, and the interpreter is not taken down.
 
     That would take as long as a small command, and no Python code could answer a signal in it.
-
-    Args:
-        code: exit code.
     """
     for watch in _watches:
         watch.code = code

@@ -1,7 +1,5 @@
 """Values that the keys of a configuration may have: ranges stand at the fields, and each problem names the keys that it is about."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -17,7 +15,6 @@ class KeyProblem(NamedTuple):
 
     Attributes:
         keys: the keys that it is about, separated by blanks; it is reported at the line of the first.
-        text: a sentence.
     """
 
     keys: str
@@ -25,11 +22,7 @@ class KeyProblem(NamedTuple):
 
 
 class ConfigError(InputError):
-    """Values of a configuration are out of their ranges, or contradict one another.
-
-    Attributes:
-        problems: all of them.
-    """
+    """Values of a configuration are out of their ranges, or contradict one another."""
 
     def __init__(self, problems: Iterable[KeyProblem], remedy: str = ""):
         self.problems = tuple(problems)
@@ -49,7 +42,6 @@ def within(
     Args:
         least, most: bounds that the value may have.
         above, below: bounds that it may not have.
-        more: further metadata.
     """
     return {"least": least, "most": most, "above": above, "below": below} | more
 
@@ -84,7 +76,6 @@ def size_problem(name: str, value: Any, remedy: str = "", whole: int | None = No
     """Yields the problem of a key that names a size.
 
     Args:
-        name, value: the key.
         remedy: what to write instead; "" for that of `parse_size`.
         whole: number of bytes that a share refers to; None if it has no meaning.
     """

@@ -3,8 +3,6 @@
 The manifest keeps names and exact values (`graphmill show`); a label stands beside a rounded value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -91,8 +89,7 @@ def join_checks(artifacts: Sequence[Artifact], declared: Sequence[str], *, reuse
     Args:
         artifacts: the artifacts of one step, one per seed if there are several.
         declared: names of the checks that the step declares.
-        reused: whether the artifacts were there before. A check that none of them holds is then newer than they are; it is returned as not
-            passed and not blocking, with a sentence that says so.
+        reused: whether the artifacts were there before; a check that none of them holds is then returned as not passed and not blocking.
     """
     named: dict[str, list[tuple[str, Check]]] = {}
     for artifact in artifacts:

@@ -53,7 +53,6 @@ def materialize(
 
     Args:
         store, stage, semantic, execution, inputs, reads, raw, anew, asked_by: as in `Build`; `anew` does not work for a fan-out stage.
-        progress: listener, None for silence.
         elsewhere: other machines that build the parts of a fan-out stage (assets/building/parts.py); None for this one.
 
     Inputs and the artifact are leased while it builds, so that no garbage collector removes them; the leases end with the call.
@@ -119,14 +118,11 @@ def materialize_together(
 
     Args:
         asked: stage and Semantic config of each artifact, of `OnePass` stages that read the same source. They are built in this order.
-        execution: the Execution config of the pass.
-        progress: listener, None for silence.
         raw: name -> SHA-256 of the external content of each artifact, None asks its stage.
         asked_by: PIPELINE/STEP that each is built for.
 
     Raises:
-        InputError: external content is missing or damaged, a blocking check failed, or the disk is full. Artifacts that were finished
-            before stay.
+        InputError: external content is missing or damaged, or a blocking check failed. Artifacts that were finished before stay.
     """
     digests = raw or [None] * len(asked)
     builds = [

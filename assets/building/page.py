@@ -3,8 +3,6 @@
 A stage brings a `Page` of its own, beside its class. Nothing here knows the UI; assets/definitions.py shows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +41,6 @@ def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, 
     Columns that the artifact lacks are left out. A column of several values per row has their number in its type: "float32[64]".
 
     Args:
-        page: page that names the columns.
         artifact: artifact with the arrays; if it has parts, the columns are those of the index.
     """
     files = {name: artifact.files[f"{name}.npy"] for name in page.columns if f"{name}.npy" in artifact.files}

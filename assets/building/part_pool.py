@@ -4,8 +4,6 @@ A process that builds a part sends an answer: ("done",), ("input error", problem
 of a failed blocking check, else None.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import traceback
@@ -77,12 +75,7 @@ class EventBuilder(ABC):
         self.events: queue.Queue[tuple[FunctionChild, Any]] = queue.Queue()
 
     def finished(self, wait_seconds: float) -> Sequence[str]:
-        """Passes progress on, and returns the parts that were published since the last call.
-
-        Raises:
-            InputError: a part failed by its input, or what built it was lost.
-            PartError: a part failed by a defect.
-        """
+        """Passes progress on, and returns the parts that were published since the last call."""
         done: list[str] = []
         try:
             event = self.events.get(timeout=wait_seconds)
@@ -105,7 +98,6 @@ class PartPool(EventBuilder):
     It ends them by SIGKILL: the store is safe against that, and finished parts stay.
 
     Args:
-        build, progress: as for `EventBuilder`.
         workers: number of processes; the Execution config sets the threads of each.
     """
 
@@ -172,5 +164,4 @@ class _Sent(Progress):
         self._pipe = pipe
 
     def advance(self, n: int) -> None:
-        """Sends the step."""
         self._pipe.send(("advance", n))

@@ -13,8 +13,6 @@ also have its parts built on other machines (`Elsewhere`); the claims are then s
 A lease on a parent covers its parts, even those that are not listed anywhere yet; see assets/storage/local/collect.py.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -65,11 +63,6 @@ class Elsewhere(Protocol):
     def open(self, build: Build, num_missing: int, progress: Progress) -> PartBuilder:
         """Returns their builder.
 
-        Args:
-            build: the parent artifact.
-            num_missing: number of parts that are to be built.
-            progress: listener.
-
         Raises:
             InputError: the machines cannot be reached, or cannot do the work.
         """
@@ -80,9 +73,7 @@ class Here:
     """Builds parts in this process when they are asked for, by one pass if the stage is a `TogetherFanOut`.
 
     Args:
-        build: the parent artifact.
         most: largest number of parts of one pass.
-        progress: listener.
     """
 
     def __init__(self, build: Build, most: int, progress: Progress):
@@ -119,7 +110,6 @@ def build_parts(
 
     Args:
         build: the parent artifact, whose stage is a `FanOut`.
-        names: names of the parts.
         progress: listener, which sees all parts as one phase.
         elsewhere: other machines that build them; None for this one.
 

@@ -89,9 +89,6 @@ class Building(Generic[SemanticT, ExecutionT]):
 
     Attributes:
         inputs: role -> artifact, of the inputs and of artifacts that are only read; for the artifact of a fan-out stage name -> part, too.
-        semantic, execution: the configs.
-        writer: takes the files.
-        progress: listener.
         part: name of the part; "" for the artifact.
     """
 
@@ -116,15 +113,13 @@ class Stage:
         code_version: number that is raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
         says: name of a check -> sentence about its test.
-        checks: names of the checks of every artifact of the stage, those of `says` unless it names others; the UI lists checks before they
-            have run.
+        checks: names of the checks of every artifact, those of `says` unless it names others; the UI lists them before they have run.
         warnings: names of the checks that do not block when they fail.
         aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so its
             readers stay valid while only the rest changes.
         reads_stages: names of the stages that it reads whatever its config is.
         reads_aspects: role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's.
         table: name of its table in the pipeline file; "" if it has none.
-        Table: dataclass of that table.
         config_of: (value of the table, seed of the pipeline) -> Semantic config; without it the table is the config.
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
         of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
@@ -167,12 +162,7 @@ class Stage:
         return None
 
     def aspect(self, name: str, semantic: Any, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
-        """Returns the config and raw digests that an aspect depends on.
-
-        Args:
-            name: one of `aspects`.
-            semantic, raw: the config and the raw digests of the artifact.
-        """
+        """Returns the config and raw digests that an aspect depends on."""
         raise NotImplementedError
 
     def raw(self, semantic: Any) -> Mapping[str, str]:
@@ -251,7 +241,6 @@ class OnePass(Stage):
 
         Args:
             asked: stage and Semantic config of every artifact that is built from it, including this stage's.
-            execution: the Execution config.
             folder: scratch folder, which exists until the last artifact is built.
         """
         raise NotImplementedError

@@ -7,8 +7,6 @@ characters out, whatever code writes to them. A letter that the terminal's encod
 Warnings of libraries are for their developers and are not printed, unless Python is told to (`-W`, PYTHONWARNINGS).
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import warnings

@@ -3,8 +3,6 @@
 assets/cache_plan/layout.py decides their layout; the files and the peak memory stand in assets/cache_plan/__init__.py.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import numpy as np
@@ -84,11 +82,7 @@ def plan_all(
     """Plans segment after segment and writes the arrays.
 
     Args:
-        batches: batches of all epochs.
-        placement: the static tiers.
-        choice: the segment size, and the numbers it was chosen by.
         order, seed: order of the disk caches' rows, and the seed that draws it, as the table gives them.
-        writer, progress: writer and listener of the stage.
 
     Raises:
         InputError: copies were asked for and the disk budget has no space for them.

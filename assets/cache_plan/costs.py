@@ -1,7 +1,5 @@
 """What a cache plan takes of the machine, and the rows that it stores."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from graphmill.assets.budgets.costs import budget_bytes
@@ -22,7 +20,6 @@ class PlannedRows(NamedTuple):
 
     Attributes:
         packed, cached: rows of all chunks, and of all segment caches.
-        segments: number of segments.
         exact: whether the plan exists.
     """
 

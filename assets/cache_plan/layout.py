@@ -10,8 +10,6 @@ Segments with copies should be as long as memory allows, since longer ones have 
 is its share of the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -52,9 +50,7 @@ class SegmentPlanner:
     """Plans segments of stored batches; remembers the segment that was last planned for the decision, since it is often taken.
 
     Args:
-        batches: batches of all epochs.
         slot: i32[N], slots of the static tiers.
-        choice: the segment size, and the numbers it was chosen by.
         seed: seed that draws the permutations of "minhash".
     """
 
@@ -118,13 +114,7 @@ class SegmentPlanner:
 
 
 def choose_layout(planner: SegmentPlanner, order: str, progress: Progress) -> Layout:
-    """Returns the layout of `order`; for "auto" the one whose first segment moves fewer bytes per byte needed.
-
-    Args:
-        planner: planner of the segments.
-        order: order of the cache's rows, as the table gives it.
-        progress: listener.
-    """
+    """Returns the layout of `order`; for "auto" the one whose first segment moves fewer bytes per byte needed."""
     choice = planner.choice
     if order == "copies" and choice.row_bytes:
         return with_copies(choice)

@@ -1,7 +1,5 @@
 """How a stored cache plan is opened."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphmill.assets.cache_plan.stage import CachePlanStage
@@ -12,11 +10,7 @@ from graphmill.kernels.rows.placement import Placement
 
 
 def open_placement(artifact: Artifact) -> Placement:
-    """Returns the static tiers of a cache_plan artifact, mapped.
-
-    Raises:
-        InputError: the artifact is of another stage, or lacks an array.
-    """
+    """Returns the static tiers of a cache_plan artifact, mapped."""
     _require(artifact)
     return Placement(**{name: artifact.array(name) for name in ("slot", "device_ids", "host_ids")})
 

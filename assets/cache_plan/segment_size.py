@@ -153,10 +153,7 @@ def choose_size(batches: SegmentBatches, slot: Array, limits: SizeLimits, progre
     """Returns the smallest segment size whose bytes fit, or the configured one.
 
     Args:
-        batches: all stored batches.
         slot: i32[N], slots of the static tiers.
-        limits: limits of the size.
-        progress: listener.
 
     Raises:
         InputError: no size fits, or the configured one does not; the text names one that would.

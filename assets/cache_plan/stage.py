@@ -1,7 +1,5 @@
 """The cache plan stage: tiers first, then the segments of the disk cache."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -85,12 +83,7 @@ class CachePlanStage(Stage):
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 
     def build(self, building: Building[CachePlanConfig, Threads]) -> Summary:
-        """Ranks, sizes, splits, orders and counts.
-
-        Raises:
-            InputError: the disk budget is smaller than one segment of all batches needs, or than configured copies need, or a batch is
-                damaged.
-        """
+        """Ranks, sizes, splits, orders and counts."""
         inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         table, budgets = open_features(inputs["features"], verified=True), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
@@ -121,8 +114,6 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
 
     Args:
         visits: u32[N], number of training batches that need each node.
-        budgets: budgets of the device and the host.
-        allocate: function that makes the arrays of N elements that the work needs.
     """
     order, needed = rank(visits, allocate), visits if table.row_of is None else visits[np.asarray(table.row_of) >= 0]
     left, rows = int(np.count_nonzero(needed)), []
@@ -133,7 +124,6 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
 
 
 def _draw(totals: PlanTotals, writer: Writer) -> dict[str, str]:
-    """Draws the figures and returns title -> file."""
     from graphmill.assets.figures.tiers import page_curves, tier_shares
 
     tier_shares(writer.path("tiers.png"), totals.tier_rows)

@@ -1,7 +1,5 @@
 """The summary of a cache plan: its numbers, and the checks that compare them with counts made another way."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Any
 
@@ -73,7 +71,6 @@ def plan_checks(
     Args:
         totals, placement, choice, budgets: the plan, and the budgets that it had to fit.
         num_inputs: i64[B], inputs of each batch.
-        num_rows: number of rows of the feature table.
     """
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     given, used, budget = [budgets.device_bytes, budgets.host_bytes], totals.disk_bytes, budgets.disk_bytes

@@ -3,8 +3,6 @@
 The files and the peak memory stand in assets/chunks/__init__.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import xxhash
 
@@ -31,12 +29,9 @@ def write_steps(
     """Writes `steps`, `bounds`, `digests` and `counts`; returns the counts.
 
     Args:
-        topology: topology of the graph.
         part_of: i32[N], part of each node.
         chunks, schedule: destinations of every chunk, and their order.
         self_term: whether destinations are read with their neighbours.
-        threads: number of native threads; no byte depends on it.
-        writer, progress: writer and listener of the stage.
     """
     progress.start("write steps", chunks.chunks_per_part, "steps")
     bounds, digests, counts = [DATA_OFFSET], [], []

@@ -1,7 +1,5 @@
 """The `[chunks]` table, and the configuration that the stage hashes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal

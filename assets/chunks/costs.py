@@ -1,7 +1,5 @@
 """What the chunks of a full-graph pass take of the machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term

@@ -1,7 +1,5 @@
 """Cuts parts into chunks, and computes the numbers of the result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +33,7 @@ def cut_in_order(
 
     Args:
         topology, part_of, num_parts: the graph, i32[N] part of each node, and the number m of parts.
-        config: configuration of the stage.
         folder: folder of the unnamed files that METIS reads.
-        progress, threads: listener and number of threads of the stage.
 
     Raises:
         InputError: METIS failed.

@@ -6,8 +6,6 @@ Chunks do not depend on what was measured: a schedule is chosen by the rows that
 so that equal recipes have equal chunks on every machine. `graphmill chunks` computes the seconds for the rows from the stored counts.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -31,11 +29,7 @@ def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[st
     """Returns (device, rates) from the home; measures them first if it holds none.
 
     Args:
-        home: the home folder, None for the default one.
         again: measure now and replace the rates in the home.
-
-    Raises:
-        InputError: the file is damaged, or the disk is full.
     """
     path = home_folder(home) / PLACE
     if again:

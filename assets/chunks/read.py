@@ -3,8 +3,6 @@
 It needs only NumPy and xxhash.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -22,24 +20,16 @@ from graphmill.kernels.types import Array, ChunkStep
 class StoredChunks:
     """The steps of a full-graph pass over m parts; several threads may read at once.
 
-    Args:
-        artifact: an artifact of the `chunks` stage.
-        verify: whether each step is compared with its digest when it is read.
-
     Attributes:
         num_parts, chunks_per_part: m devices and n steps.
-        num_nodes: N.
         self_term: whether destinations are read with their neighbours.
         counts: rows and edges of each step; `counts.v_ori`, `.v_p2p`, `.v_ru` are the totals.
         num_distinct: number of nodes that some chunk needs.
         schedule: i32[m, n], chunk of part i that comes in step j.
         asked_schedule: the key `schedule` of the table: "identity", "hongtu" or "best".
-
-    Raises:
-        InputError: the artifact is of another stage, or lacks an array.
     """
 
-    def __init__(self, artifact: Artifact, *, verify: bool = True):
+    def __init__(self, artifact: Artifact):
         arrays = {
             "steps": {"dtype": "uint8", "ndim": 1},
             "bounds": {"dtype": "int64", "ndim": 1},
@@ -48,7 +38,7 @@ class StoredChunks:
             "schedule": {"dtype": "int32", "ndim": 2},
         }
         require(artifact, {"stage": "chunks", "arrays": arrays})
-        self.artifact, self.verify = artifact, verify
+        self.artifact = artifact
         self.bounds, self.digests = np.array(artifact.array("bounds")), np.array(artifact.array("digests"))
         self.counts = StepCounts.of(np.array(artifact.array("counts")))
         self.schedule = np.array(artifact.array("schedule"))
@@ -73,7 +63,6 @@ class StoredChunks:
         """Returns the work of device `part` in a step.
 
         Args:
-            part, step: i and j.
             transpose: whether to make the block's transpose, over the rows of the buffer, too.
 
         Raises:
@@ -96,15 +85,10 @@ class StoredChunks:
         """
         place = self._place(part, step)
         low, high = (int(bound) for bound in self.bounds[place : place + 2])
-        digest = int(self.digests[place]) if self.verify else None
-        return read_record(self._path, low, high - low, digest, self._name(part, step))
+        return read_record(self._path, low, high - low, int(self.digests[place]), self._name(part, step))
 
     def record_bytes(self, part: int, step: int) -> int:
-        """Returns the number of bytes of a step's record.
-
-        Raises:
-            InputError: the step does not exist.
-        """
+        """Returns the number of bytes of a step's record."""
         place = self._place(part, step)
         return int(self.bounds[place + 1] - self.bounds[place])
 
@@ -122,6 +106,4 @@ class StoredChunks:
         return damaged_record(self._path, self._name(part, step), problem)
 
 
-def open_chunks(artifact: Artifact, *, verify: bool = True) -> StoredChunks:
-    """Opens a chunks artifact; see `StoredChunks`."""
-    return StoredChunks(artifact, verify=verify)
+open_chunks = StoredChunks

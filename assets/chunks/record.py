@@ -17,8 +17,6 @@ from the record.
 Bytes: 4 per edge, 4 per buffer row, 4 per row that is loaded, 8 per row that is fetched, 9 per destination (ids take 8 from 2^31 nodes on).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The chunks stage: cuts parts into chunks, orders them, and writes the work of every device in every step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

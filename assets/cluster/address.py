@@ -1,7 +1,5 @@
 """The texts that name a Ray cluster."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

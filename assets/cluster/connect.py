@@ -1,7 +1,5 @@
 """Connects this process to a Ray cluster, and checks that all of its nodes can do the work."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys
@@ -32,8 +30,6 @@ class ClusterNode:
 
     Attributes:
         id: Ray's id of it.
-        ip: its address.
-        host: name of its machine.
         cpus, gpus: cores and devices that Ray may give away on it.
         memory_bytes: memory that Ray may plan with on it.
     """
@@ -50,7 +46,6 @@ class Cluster:
     """A cluster that this process is connected to.
 
     Attributes:
-        ray: the module `ray`.
         lost: whether the head does not answer any more; this process then ends without a farewell to Ray, which would wait for the head.
     """
 
@@ -80,7 +75,6 @@ class Cluster:
         """Returns Ray's scheduling strategy for work on a node.
 
         Args:
-            node_id: the node.
             soft: whether another node may take the work if this one dies.
             spill: whether another node may take it if this one is busy.
         """
@@ -143,7 +137,6 @@ def connected(
     Ray prints no line of the nodes here, since it would mix its own among them; work that has lines for the user sends them itself.
 
     Args:
-        address: text of the address.
         variables, resources: as `local_nodes` takes them.
 
     Raises:

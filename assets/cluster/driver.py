@@ -8,8 +8,6 @@ A part asks for the cores of its threads and for the memory of its need. It runs
 if that node is free. Ray runs it again when its node dies.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import threading
@@ -98,10 +96,7 @@ class _Parts:
     """The parts of a build on a cluster.
 
     Args:
-        build: the parent artifact.
-        num_missing: number of parts that are to be built.
         mark: name by which nodes recognise the home.
-        pipe: connection to the parent.
         lines: stream that gets the lines that stages print.
     """
 

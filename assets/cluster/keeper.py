@@ -4,8 +4,6 @@ The connection of the process that keeps them brings the address `local:N`, and 
 the nodes.
 """
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

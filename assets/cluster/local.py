@@ -3,8 +3,6 @@
 A way to try a pipeline as a cluster runs it, and the cluster of the tests. The nodes end with the process that started them.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -32,7 +30,6 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
     """Yields a running cluster (`ray.cluster_utils.Cluster`) of nodes on this machine.
 
     Args:
-        count: number of nodes.
         variables: number of a node -> environment variables of its own.
         more: resources of each node in place of its share, as `Cluster.add_node` takes them.
     """

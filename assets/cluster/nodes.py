@@ -3,8 +3,6 @@
 These functions run on the nodes, in processes of Ray, and import nothing that a node without the whole project lacks.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import socket
@@ -26,11 +24,7 @@ MARKS = "cluster"
 
 
 def code_digest(root: Path = ROOT) -> str:
-    """Returns a digest of all sources that artifacts and models are made with, 32 hex digits.
-
-    Args:
-        root: the checkout.
-    """
+    """Returns a digest of all sources that artifacts and models are made with, 32 hex digits."""
     digest = xxhash.xxh3_128()
     for layer in LAYERS:
         for path in sorted((root / layer).rglob("*")):

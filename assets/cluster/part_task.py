@@ -1,7 +1,5 @@
 """The Ray task that builds one part on a node, and the actor through which it reports progress."""
 
-from __future__ import annotations
-
 import io
 import os
 import time
@@ -52,7 +50,6 @@ class PartOrder:
     Attributes:
         home, mark: the home, as `home_here` takes it.
         code: digest of the code that the node must have.
-        threads: threads of the part.
     """
 
     home: str
@@ -65,9 +62,6 @@ def build_part(build: Build, order: PartOrder, part: str, post: Any) -> Answer:
     """Builds and publishes a part in this process, a worker of Ray, and returns the answer.
 
     Args:
-        build: the parent artifact, as the driver has it.
-        order: what to know besides.
-        part: name of the part.
         post: the actor that gets reports.
     """
 

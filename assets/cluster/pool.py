@@ -37,13 +37,7 @@ class OnCluster:
 
 
 class ClusterPool(EventBuilder):
-    """Builds parts like `PartPool` (assets/building/part_pool.py), on the nodes of a cluster.
-
-    Args:
-        address: text of the cluster's address.
-        build, progress: as for `EventBuilder`.
-        num_missing: number of parts that are to be built.
-    """
+    """Builds parts like `PartPool` (assets/building/part_pool.py), on the nodes of a cluster."""
 
     def __init__(self, address: str, build: Build, num_missing: int, progress: Progress):
         super().__init__(build, progress)

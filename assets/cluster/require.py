@@ -1,7 +1,5 @@
 """Whether Ray is there, and how it is set in processes that connect."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

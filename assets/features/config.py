@@ -1,7 +1,5 @@
 """The `[features]` tables, and the configuration that the stage hashes of them and of `[graph]`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +50,6 @@ def features_config(graph: GraphConfig, table: TableConfig | None = None) -> Fea
     """Returns the configuration of a feature table, reduced to the keys that decide its rows.
 
     Args:
-        graph: the `[graph]` table.
         table: the feature table, None for the main one as the source has it.
 
     Raises:

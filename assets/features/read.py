@@ -1,7 +1,5 @@
 """How stored features are opened, by memory mapping; it needs only NumPy and xxhash."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -18,11 +16,7 @@ def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable
     """Opens a features artifact without reading a row.
 
     Args:
-        artifact: the artifact.
         verified: whether to read `row_of`, if there is one, into memory and compare it with its digest; else it is mapped.
-
-    Raises:
-        InputError: the artifact is of another stage, lacks an array of the features stage, or `row_of` is damaged.
     """
     require(artifact, {"stage": "features", "arrays": {"rows": {"ndim": 2}}})
     columns = artifact.summary["numbers"].get("type_columns")
@@ -67,7 +61,6 @@ def node_types(topology: Topology, rows: NodeRows) -> NodeTypes | None:
     """Returns the node types of a graph with the columns of their features; None if its nodes have no types.
 
     Args:
-        topology: the graph.
         rows: the features. If they do not say the columns of types, a type has all of them if its first node has a row.
     """
     if topology.node_type_ptr is None:
@@ -83,12 +76,8 @@ def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:
     """Refuses features of another graph.
 
     Args:
-        table: the features.
         num_nodes: number of nodes that the features should have.
         other: name of the thing with these nodes, for the error.
-
-    Raises:
-        InputError: the numbers of nodes differ.
     """
     if table.num_nodes != num_nodes:
         raise InputError(

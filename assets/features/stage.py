@@ -1,7 +1,5 @@
 """The features stage: the rows of a feature table, from a source or from a file beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -124,11 +122,7 @@ class FeaturesStage(SourceStage):
         return semantic.table
 
     def raw(self, semantic: FeaturesConfig) -> Mapping[str, str]:
-        """Returns the digests of the content that decides the rows.
-
-        Raises:
-            InputError: the content is missing or unreadable.
-        """
+        """Returns the digests of the content that decides the rows."""
         from graphmill.assets.sources.readers.part_files import refuse_managed
         from graphmill.assets.storage.files.digests import sha256_file
 
@@ -148,11 +142,7 @@ class FeaturesStage(SourceStage):
         return Sound(warnings=_warnings(blocks, [watch for _, watch in watched]))
 
     def build_from(self, opened: OpenSource, building: Building[FeaturesConfig, Threads]) -> Summary:
-        """Writes and describes the rows.
-
-        Raises:
-            InputError: the rows are not sound, or the source changed while it was read.
-        """
+        """Writes and describes the rows."""
         semantic, writer = building.semantic, building.writer
         normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
         beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, building.progress)
@@ -199,7 +189,6 @@ def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
 
 
 def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int) -> Iterator[Check]:
-    """Tests the properties that every reader relies on."""
     values = num_rows * width
     yield Check(
         name="values are finite",

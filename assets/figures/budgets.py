@@ -1,7 +1,5 @@
 """The picture of budgets: the bytes of each level of the memory, and their users."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +27,6 @@ class Level(NamedTuple):
     """One bar.
 
     Attributes:
-        name: name of the level.
         parts: (user of the bytes, a name of `COLOURS`; number of bytes), from the left.
     """
 
@@ -46,9 +43,7 @@ def budget_bars(path: Path, levels: Sequence[Level], title: str) -> None:
     """Draws a bar per level, all of the same length, since a disk has many times the bytes of a device.
 
     Args:
-        path: the PNG to write.
         levels: the bars, from above.
-        title: title of the picture.
     """
     figure = new_figure(1.5 + 0.7 * len(levels))
     axes = figure.subplots()

@@ -1,7 +1,5 @@
 """The pictures of chunks: rows that cross from the host by schedule and by step, and how often nodes are in chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,11 +29,8 @@ def traffic_figure(
     """Draws the rows of one layer that cross from the host, by schedule, and the rows that each step of the chosen one moves.
 
     Args:
-        path: the PNG to write.
         found: name of a schedule -> its volumes.
-        chosen: name of the chosen schedule.
         num_distinct: number of rows that every schedule has to load.
-        counts: counts of its steps.
     """
     figure = new_figure(3.4)
     bars, steps = figure.subplots(1, 2)
@@ -77,9 +72,7 @@ def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -
     """Draws the mean number of chunks that a node is in, by the number of chunks (HongTu, Table 3).
 
     Args:
-        path: the PNG to write.
         curve: chunks in all -> replication factor.
-        num_parts: number m of parts.
     """
     figure = new_figure(2.6)
     axes = figure.subplots()

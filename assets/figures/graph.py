@@ -1,7 +1,5 @@
 """The pictures of a graph: its degrees and its classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +17,6 @@ def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
     """Draws the number of nodes by degree, with logarithmic axes.
 
     Args:
-        path: the PNG to write.
         in_degree, out_degree: i32[N]. Drawn as one curve if they are equal. Nodes of degree 0 are named in the title.
     """
     figure = new_figure(3.6)
@@ -58,7 +55,6 @@ def class_balance(path: Path, class_names: Sequence[str], class_counts: Array, n
     """Draws how many nodes each class has, largest first; of very many classes the largest ones.
 
     Args:
-        path: the PNG to write.
         class_names: C names: the source's, or the numbers of the classes if it has none.
         class_counts: i64[C] number of nodes of each class.
         num_unknown: number of nodes without a label, named in the title.

@@ -1,7 +1,5 @@
 """The picture of a partition: the sizes of its parts, and the edges between them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,6 @@ def part_figure(path: Path, sizes: Array, cut: Array) -> None:
     """Draws nodes by part, and the share of each part's in-edges by the part that they come from.
 
     Args:
-        path: the PNG to write.
         sizes: i64[P], number of nodes of each part.
         cut: i64[P, P], number of edges from part j (column) to part i (row).
     """

@@ -108,8 +108,6 @@ def stacked_bar(axes: Any, place: float, parts: list[tuple[str, float, str]], **
     """Draws a bar of several lengths side by side; returns their sum.
 
     Args:
-        axes: axes to draw on.
-        place: place on the vertical axis.
         parts: (label, length, colour) of each length, from the left.
         more: options of `barh`.
     """

@@ -1,7 +1,5 @@
 """The pictures of rows on their way to a batch: their tiers, their pages and bytes on disk, and the disk space."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,6 @@ def tier_shares(path: Path, tier_rows: Array) -> None:
     """Draws the share of each batch's rows by tier; the legend has the shares of all rows.
 
     Args:
-        path: the PNG to write.
         tier_rows: i64[B, 4], number of rows of each batch on the device, on the host, in the disk cache and in its packed chunk.
     """
     rows, places = _thinned(tier_rows)
@@ -60,7 +57,6 @@ def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
     """Draws the pages that each batch reads of the disk cache, one curve per order.
 
     Args:
-        path: the PNG to write.
         curves: order -> i64[B] number of pages; the totals stand in the legend.
     """
     figure = new_figure(3.6)
@@ -86,7 +82,6 @@ def packing_figure(path: Path, space: Mapping[str, int], read_bytes: Mapping[str
     """Draws the space of packed chunks against other ways to store the same rows, and the bytes that each batch reads.
 
     Args:
-        path: the PNG to write.
         space: bytes of `packed rows`, of rows in `disk caches`, of `addresses and padding`, of `full packing`, of the `features`, and the
             `budget`, which bounds the rows alone.
         read_bytes: the same first three names -> i64[B], bytes that each batch reads of them.

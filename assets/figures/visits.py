@@ -1,7 +1,5 @@
 """The pictures of visits of nodes by batches: hit ratios of caches by policy, and the concentration of visits on few nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,7 +25,6 @@ def hit_ratio_curves(
     """Draws the share of input rows that a cache holds against the share of nodes in it.
 
     Args:
-        path: the PNG to write.
         ratios: n cache ratios, in [0, 1].
         curves: policy -> f64[n] hit ratios, in [0, 1].
         chosen: the policy that the stage ranks by; drawn thick, with its ratio of a cache of a tenth of the nodes.
@@ -58,7 +55,6 @@ def access_figure(path: Path, num_nodes: Array, num_accesses: Array) -> None:
     """Draws the share of all accesses that goes to the hottest nodes.
 
     Args:
-        path: the PNG to write.
         num_nodes, num_accesses: i64[points], numbers of hottest nodes, and of accesses to them; the last point is all of both.
     """
     figure = new_figure(3.6)

@@ -36,7 +36,6 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
     """Tests the compressed columns.
 
     Args:
-        topology: the graph.
         merged: whether duplicates were merged, so that each row must be strictly ascending.
     """
     indptr, num_edges = topology.indptr, len(topology.indices)
@@ -69,7 +68,6 @@ class _Rows:
 
     Attributes:
         outside, unsorted, overflowing: numbers of ids outside the graph, of entries out of order, and of weights that are not finite.
-        smallest, largest: smallest and largest id.
     """
 
     def __init__(self, topology: Topology, merged: bool):

@@ -1,7 +1,5 @@
 """What a graph takes of the machine while it is built: by what its source says of itself (assets/sources/survey.py)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term

@@ -14,8 +14,6 @@ Peak memory: the largest of `memory_bytes`, SORT_BYTES times the edges of the fu
 when it is made undirected, beside the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -53,10 +51,7 @@ def sort_edges(
 
     Args:
         spool: the edges, all appended.
-        policy: edges that are added, dropped and merged.
         memory_bytes: working memory; see the module's docstring.
-        threads: number of native threads; the bytes do not depend on it.
-        writer: writer of the artifact, which receives the arrays.
         progress: listener, which gets every edge once in each of the two passes.
 
     Returns:

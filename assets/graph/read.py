@@ -1,7 +1,5 @@
 """How a stored graph is opened, by memory mapping; it needs only NumPy and xxhash."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphmill.assets.storage.local.artifact import Artifact

@@ -50,7 +50,6 @@ def remarks(
 
     Args:
         raw: the source's graph; its edges are not read.
-        config: its configuration.
         parts: training, validation and test nodes.
         in_degree, out_degree: integers[N], of the edges that are stored.
     """
@@ -111,9 +110,8 @@ def _check(name: str, found: Sequence[str], otherwise: str) -> Check:
     )
 
 
-def _some(shown: Sequence[str], most: int = 5) -> str:
-    more = len(shown) - most
-    return ", ".join(shown[:most]) + (f" and {more:,} more" if more > 0 else "")
+def _some(shown: Sequence[str]) -> str:
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5:,} more" if len(shown) > 5 else "")
 
 
 def _marked_nodes(raw: RawGraph, degree: Array, num_edges: int) -> list[str]:

@@ -145,11 +145,7 @@ class GraphStage(SourceStage):
         return semantic.columns_from
 
     def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
-        """Returns the digests of the content that the source reads.
-
-        Raises:
-            InputError: the content is missing or unreadable.
-        """
+        """Returns the digests of the content that the source reads."""
         return self.source_digests(semantic)
 
     def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Sound:
@@ -164,11 +160,7 @@ class GraphStage(SourceStage):
         return Sound(counts, remarks(raw, semantic, parts, *degrees(raw, semantic)))
 
     def build_from(self, opened: OpenSource, building: Building[GraphConfig, Threads]) -> Summary:
-        """Reads the source, compresses the edges, splits, tests and describes the graph.
-
-        Raises:
-            InputError: the source is not sound, or it changed while it was read.
-        """
+        """Reads the source, compresses the edges, splits, tests and describes the graph."""
         semantic, writer, progress = building.semantic, building.writer, building.progress
         raw = opened.graph(progress)
         self.require_unchanged(semantic, writer)
@@ -253,7 +245,6 @@ def _node_frame(raw: RawGraph, low: int, high: int) -> polars.DataFrame:
 
 
 def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:
-    """Draws the figures and returns title -> file."""
     from graphmill.assets.figures.graph import class_balance, degree_histogram
 
     degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)

@@ -1,7 +1,5 @@
 """The `[hotness]` table, the configuration that the stage hashes, and the memory that counting takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -92,10 +90,6 @@ def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[i
     """Returns (peak memory beside mapped files, bytes in the store) of building this ranking, by the formulas above.
 
     The maps and batches of samplers are left out where the graph has so many nodes that a map is sized by the batch.
-
-    Args:
-        num_nodes: number of nodes N.
-        threads: number of threads that sample.
     """
     table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize
     layers = len(config.sampling.fanouts) if config.sampling else 0

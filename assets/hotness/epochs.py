@@ -4,8 +4,6 @@
 seeds nor any draw with a training epoch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +30,6 @@ class Counted:
     Attributes:
         counter: counts of the nodes, over all epochs.
         tally: numbers of batches, inputs and edges, counted apart.
-        num_epochs: number of epochs.
         similarities: similarity of each epoch to the one before it (FGNN, Table 2).
     """
 
@@ -100,11 +97,7 @@ class Epochs:
 
     Args:
         graph: the graph; its training nodes are the seeds.
-        config: configuration of the stage: policy, sampling and seed.
         drawing: the way neighbours are drawn, None if nothing is sampled.
-        threads: number of threads that sample.
-        progress: listener, which gets every batch.
-        allocate: function that makes arrays with an element per node, for work that goes through them in order.
 
     Raises:
         InputError: epochs are wanted, and the graph lacks training nodes or the sampling is not sound.

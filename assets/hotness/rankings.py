@@ -1,7 +1,5 @@
 """The rankings of every hotness policy, and their caches, measured on training epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -41,11 +39,8 @@ class Rankings:
     """Scores and orders by policy.
 
     Args:
-        graph, config: graph and configuration of the stage.
         drawing: the way neighbours are drawn, None if nothing is sampled.
         presampled, evaluated: the counted epochs, None if none were counted.
-        threads: number of native threads.
-        allocate: function that makes arrays with an element per node.
     """
 
     def __init__(
@@ -117,7 +112,6 @@ class Rankings:
         return how is not None and not is_reference(how.method) and not how.by_relation
 
     def _model(self) -> Reach:
-        """Returns the model of the sampler."""
         assert self.drawing is not None
         topology, how = self.graph.topology, self.drawing.neighbours
         back, means = reciprocity(topology, self.config.seed), {"threads": self.threads, "allocate": self.allocate}
@@ -138,9 +132,7 @@ def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[st
     """Returns (hit ratios by policy, figures): the hits of every policy's caches in the evaluated epochs.
 
     Args:
-        rankings: rankings of all policies.
         visits: u32[N], visits of the evaluated epochs.
-        writer: writer of the artifact, which gets the figure.
     """
     num_nodes, curves, numbers = len(visits), {}, {}
     for policy in get_args(Policy):
@@ -163,7 +155,6 @@ def expect(
     Args:
         rankings: rankings of policies that counted trial batches.
         order, score: ids[N] and score of the chosen policy.
-        writer: writer of the artifact, which gets the figure.
     """
     counted, table = rankings.presampled, rankings.config.hotness
     assert counted is not None and rankings.config.sampling is not None, "trial batches were counted"

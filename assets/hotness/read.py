@@ -1,7 +1,5 @@
 """How a stored hotness map is opened."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphmill.assets.storage.local.artifact import Artifact
@@ -21,11 +19,7 @@ class Hotness:
 
 
 def open_hotness(artifact: Artifact) -> Hotness:
-    """Opens a hotness artifact without copying an array.
-
-    Raises:
-        InputError: the artifact is of another stage, or lacks an array of the stage.
-    """
+    """Opens a hotness artifact without copying an array."""
     require(artifact, {"stage": "hotness", "arrays": {"order": {"dtype": ("int32", "int64"), "ndim": 1}}})
     names = ("visits", "score", "layer_visits", "layer_inputs")
     found = {name: artifact.array(name) if f"{name}.npy" in artifact.files else None for name in names}

@@ -1,7 +1,5 @@
 """The hotness stage: counts, ranks and tests the ranking."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -115,19 +113,11 @@ class HotnessStage(Stage):
         return {"graph": "graph", **{name: name for name in (semantic.sampling.inputs if semantic.sampling else ())}}
 
     def raw(self, semantic: HotnessConfig) -> Mapping[str, str]:
-        """Returns the digest of the user's own sampling function, if there is one.
-
-        Raises:
-            InputError: the module does not exist.
-        """
+        """Returns the digest of the user's own sampling function, if there is one."""
         return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
 
     def build(self, building: Building[HotnessConfig, Threads]) -> Summary:
-        """Counts, ranks, and evaluates if the configuration asks for it.
-
-        Raises:
-            InputError: the graph has no training nodes, or a batch cannot be sampled.
-        """
+        """Counts, ranks, and evaluates if the configuration asks for it."""
         from graphmill.assets.hotness.epochs import Epochs
         from graphmill.assets.hotness.rankings import Rankings, evaluate, expect
         from graphmill.assets.sampling.drawing import open_drawing

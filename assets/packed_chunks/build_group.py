@@ -7,8 +7,6 @@ those of caches and images are put in order at the end (assets/packed_chunks/reo
 files.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -71,7 +69,6 @@ def build_group(building: Building[PackedConfig, PackedExecution], stored: Seque
     """Builds the part of one group of segments; see assets/packed_chunks/__init__.py.
 
     Args:
-        building: the part.
         stored: names of the parts of the samples that have its batches, the only ones that are opened.
 
     Raises:

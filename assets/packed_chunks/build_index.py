@@ -3,8 +3,6 @@
 assets/packed_chunks/__init__.py describes the arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,11 +18,7 @@ from graphmill.kernels.types import Array
 
 
 def build_index(building: Building[PackedConfig, PackedExecution], names: Sequence[str]) -> Summary:
-    """Writes the parent over the parts, which are among the inputs under their names.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Writes the parent over the parts, which are among the inputs under their names."""
     inputs, writer = building.inputs, building.writer
     parts, plan, table = [inputs[name] for name in names], inputs["cache_plan"], open_features(inputs["features"])
     index = _index(parts)
@@ -66,7 +60,6 @@ def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifa
 
 
 def _draw(index: Mapping[str, Array], numbers: Mapping[str, Any], plan: Artifact, writer: Writer) -> dict[str, str]:
-    """Draws the figure and returns title -> file."""
     from graphmill.assets.figures.tiers import packing_figure
 
     row_bytes, planned = numbers["row_bytes"], plan.summary["numbers"]

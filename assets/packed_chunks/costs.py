@@ -1,7 +1,5 @@
 """What packed chunks take of the machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphmill.assets.budgets.costs import budget_rows

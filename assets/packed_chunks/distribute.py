@@ -103,8 +103,6 @@ class RowDistributor:
     """The lists of a group and their buffers.
 
     Args:
-        sinks: sinks that take the rows of each list.
-        row_bytes: bytes per row.
         buffer_bytes: bytes of all buffers together, without one page per list and the buffers of sinks that keep all.
     """
 
@@ -184,9 +182,7 @@ def distribute(
 
     Args:
         table: the feature table, with block digests; every byte of it is read and compared.
-        distributor: the lists and their buffers.
         range_bytes: bytes per range of the table; two ranges are held.
-        threads: number of native threads.
         progress: listener, which counts MiB of the table.
         prepare: functions that put the heads of lists; they are called while the first range is read, and end before it is distributed.
 

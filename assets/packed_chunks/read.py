@@ -37,10 +37,8 @@ class ChunkPlace(NamedTuple):
     Attributes:
         number: number of the batch, by epoch and step.
         extent: range of the whole chunk: slots, places, rows.
-        digest: `chunk_digest` of the chunk.
         page_digests: u64[pages], XXH64 of each of its pages; mapped.
-        num_inputs, num_cached, num_packed: number of inputs of the batch, and of those whose rows are in its segment's cache and in the
-            chunk.
+        num_inputs, num_cached, num_packed: numbers of inputs of the batch, and of those with rows in its segment's cache and in the chunk.
         cache: range of the segment's disk cache.
         cache_digests: u64[pages], XXH64 of each of its pages; mapped.
     """
@@ -56,11 +54,7 @@ class ChunkPlace(NamedTuple):
     cache_digests: Array
 
     def sections(self, row_bytes: int) -> tuple[slice, slice, slice]:
-        """Returns the bytes of the chunk that hold slots, places and rows, without their padding.
-
-        Args:
-            row_bytes: bytes per row.
-        """
+        """Returns the bytes of the chunk that hold slots, places and rows, without their padding."""
         places = int(padded_bytes(4 * self.num_inputs))
         rows = places + int(padded_bytes(4 * self.num_cached))
         return (
@@ -89,7 +83,6 @@ class PackedChunks:
     """The packed chunks of all stored batches.
 
     Args:
-        artifact: an artifact of the `packed_chunks` stage.
         plan: the `cache_plan` artifact that it was made from.
         samples: the `samples` artifact that it was made from.
         parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.

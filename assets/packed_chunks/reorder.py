@@ -9,8 +9,6 @@ which is at least as large, and read back: its bytes are written twice and read 
 This is a distribution sort in two passes, with the known target of every row as its key.
 """
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,10 +61,6 @@ class Span:
 
         Args:
             kept: u8[...], the ascending rows, each once; None reads them back.
-            row_bytes: bytes per row.
-
-        Raises:
-            InputError: the disk is full.
         """
         num_rows, size = len(self.place), len(self.ids) * row_bytes
         if kept is None:
@@ -92,9 +86,7 @@ class Reorderer:
     """Cuts regions into spans, and decides which of them stay in memory.
 
     Args:
-        row_bytes: bytes per row.
-        span_bytes: bytes of all spans that stay in memory. A span that is read back takes at most half of them, unless the fewest rows that
-            end on a page take more.
+        span_bytes: bytes of all spans that stay in memory; one that is read back takes at most half, unless its fewest rows take more.
     """
 
     def __init__(self, row_bytes: int, span_bytes: int):
@@ -107,7 +99,6 @@ class Reorderer:
         """Adds a region, which ends with its rows or with padding behind them.
 
         Args:
-            file: the file that holds it.
             start, end: its first byte, on a page, and the byte behind.
             rows: ids[n], rows of the table in the order of the region.
             page_words: u64[pages of the region], which gets the digests of its pages; None computes none.
@@ -128,10 +119,6 @@ class Reorderer:
 
         Args:
             distributor: the distributor, after its pass; spans are among its sinks.
-            threads: number of native threads.
-
-        Raises:
-            InputError: the disk is full.
         """
         row_bytes = self.row_bytes
 

@@ -1,7 +1,5 @@
 """The packed chunks stage: its parts, and their builds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -119,21 +117,13 @@ class PackedStage(FanOut):
         return {"samples": [names[number] for number in np.unique(stored).tolist()]}
 
     def build(self, building: Building[PackedConfig, PackedExecution]) -> Summary:
-        """Writes the index of the finished groups.
-
-        Raises:
-            InputError: a group is damaged.
-        """
+        """Writes the index of the finished groups."""
         from graphmill.assets.packed_chunks.build_index import build_index
 
         return build_index(building, self.parts(building.inputs, building.semantic))
 
     def build_part(self, building: Building[PackedConfig, PackedExecution]) -> Summary:
-        """Packs a group.
-
-        Raises:
-            InputError: the plan is of other samples, an input is damaged, or the disk is full.
-        """
+        """Packs a group."""
         from graphmill.assets.packed_chunks.build_group import build_group
 
         stored = self.parts_read(building.inputs, building.semantic, building.part)["samples"]

@@ -1,7 +1,5 @@
 """Assigns nodes to parts by each method."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +25,7 @@ def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progr
     """Returns i32[N], the part of each node.
 
     Args:
-        graph, config: the graph, and the method and number of parts.
         folder: folder of the unnamed files that METIS reads.
-        progress: listener.
-        threads: number of threads of the preparation.
 
     Raises:
         InputError: a library is missing, or METIS failed.

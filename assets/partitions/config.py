@@ -1,7 +1,5 @@
 """The `[partitions]` table, and the configuration that the stage hashes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

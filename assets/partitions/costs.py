@@ -1,7 +1,5 @@
 """What partitions take of the machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term

@@ -1,7 +1,5 @@
 """Parts without nodes: each is a batch without seeds, a file of no rows, and the place of a device or rank that has no work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ training that different machines share find the same artifact. A machine with le
 needs little.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from graphmill.assets.partitions.config import Method
@@ -22,7 +20,6 @@ class Choice(NamedTuple):
     """The outcome of a choice of method.
 
     Attributes:
-        method: the method that is carried out.
         why: the reason, "" if the table names the method.
     """
 
@@ -34,8 +31,6 @@ def choose_method(method: Method, num_nodes: int, num_edges: int, undirected: bo
     """Returns the method that a table means.
 
     Args:
-        method: value of the key in the table.
-        num_nodes, num_edges: N and E of the graph.
         undirected: whether the graph has the reverse of each edge; else METIS gets up to twice as many edges.
     """
     if method != "auto":

@@ -4,8 +4,6 @@ The graph goes to the process in unnamed files, and the parts come back in one: 
 child asks the system to be killed with its parent.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -37,13 +35,8 @@ def metis_parts(
     Args:
         topology: the graph, of any kind: reverses are added, duplicates and self-loops left out.
         trained: bool[N], training nodes.
-        config: number of parts, seed, and the variant of METIS.
         folder: folder of the files that the process reads.
         progress: listener, which is called several times per second and raises if the run was cancelled.
-        threads: number of threads of the preparation.
-
-    Raises:
-        InputError: the library is missing, or METIS failed.
     """
     dst = np.repeat(np.arange(topology.num_nodes, dtype=topology.indices.dtype), np.diff(topology.indptr))
     both = build_csc(
@@ -66,9 +59,7 @@ def run_metis(
     Args:
         indptr, indices: i64[N+1] and integers[E].
         more: `weights` i64[N] and `trained` i8[N].
-        config: number of parts, seed, and the variant of METIS.
         folder: folder of the files that the process reads.
-        progress: listener, which is called several times per second and raises if the run was cancelled.
 
     Raises:
         InputError: the library is missing, or METIS failed.

@@ -1,7 +1,5 @@
 """The process in which METIS runs: `python -m graphmill.assets.partitions.metis_child PARENT METHOD PARTS SEED NAME=FD ...`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

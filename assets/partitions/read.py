@@ -1,7 +1,5 @@
 """How stored parts are opened."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +17,6 @@ class Partitions:
 
     Attributes:
         part_of: i32[N], part of each node; mapped.
-        num_parts: number P of parts.
         num_nodes: i64[P], number of nodes of each part.
     """
 
@@ -29,11 +26,7 @@ class Partitions:
 
 
 def open_partitions(artifact: Artifact) -> Partitions:
-    """Opens and verifies the parts of a graph.
-
-    Raises:
-        InputError: the artifact is of another stage, lacks the array, or is damaged.
-    """
+    """Opens and verifies the parts of a graph."""
     require(artifact, {"stage": "partitions", "arrays": {"part_of": {"dtype": "int32", "ndim": 1}}})
     part_of, num_parts = map_vector(artifact, "part_of"), int(artifact.config["parts"])
     num_nodes = np.zeros(num_parts, np.int64)

@@ -1,7 +1,5 @@
 """The partitions stage: assigns nodes to parts and measures the quality of the parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -79,11 +77,7 @@ class PartitionsStage(Stage):
     }
 
     def build(self, building: Building[PartitionsConfig, Threads]) -> Summary:
-        """Assigns and measures.
-
-        Raises:
-            InputError: a library is missing, or METIS failed.
-        """
+        """Assigns and measures."""
         from graphmill.assets.figures.parts import part_figure
         from graphmill.assets.partitions.assign import assign, random_parts
 

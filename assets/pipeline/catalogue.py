@@ -1,7 +1,5 @@
 """The stages that a pipeline file can ask for, in the order in which they run. A new stage is one folder and one line here."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 
@@ -24,10 +22,6 @@ STAGES = (
 
 
 def stages(home: Path | None = None) -> list[Stage]:
-    """Returns all stages.
-
-    Args:
-        home: home with the measured numbers of this machine, None for the default home.
-    """
+    """Returns all stages."""
     named = [entry.partition(":") for entry in STAGES]
     return [getattr(importlib.import_module(module), name).at(home) for module, _, name in named]

@@ -16,12 +16,7 @@ from graphmill.assets.pipeline.toml_text import KeyPath
 
 
 def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:
-    """Returns the steps that build data, in the order in which they run; the recipe of each is its whole stage.
-
-    Args:
-        pipeline: the recipe, read with the schema of its train tables.
-        home: home with the measured numbers, None for the default home.
-    """
+    """Returns the steps that build data, in the order in which they run; the recipe of each is its whole stage."""
     each = [_steps_of(one, home, trial=bool(pipeline.settings)) for one in pipeline.by_split]
     return join_steps(each, pipeline.splits, (), lambda name: f"graphmill build {pipeline.reference}")
 

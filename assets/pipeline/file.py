@@ -80,7 +80,6 @@ class Pipeline:
         notes: its texts for readers, which enter no version.
         schedule: times at which it runs by itself, None for never; it enters no version.
         run: machines on which it runs, None for this one; they enter no version.
-        path, text: path and content of the file.
         tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table; empty if the file was read without a schema.
         settings: options of the command line that set keys in its text, "" if there are none.
@@ -131,11 +130,7 @@ class Pipeline:
         return tuple("" if each is None else str(each) for each in chosen)
 
     def require_one_split(self) -> None:
-        """Refuses a list of splits, for operations on one graph.
-
-        Raises:
-            InputError: `[graph]` lists several.
-        """
+        """Refuses a list of splits, for operations on one graph."""
         if len(self.by_split) > 1:
             problem = f"{self.path} lists the splits {', '.join(self.splits)}, and this is about the graph of one"
             raise InputError(problem, f"choose one: {self.by_split[0].settings}")

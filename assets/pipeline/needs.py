@@ -22,7 +22,6 @@ class StepNeed:
     """One step of a pipeline, of one split.
 
     Attributes:
-        step: the step.
         missing: number of its artifacts that are to be built; 0 if it is there.
         need: the need of one of them; None if it is there, or its stage has no formula.
         seconds: how long all missing ones take; None if no speed is known.

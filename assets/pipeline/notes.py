@@ -8,8 +8,6 @@ Dagster refuses a whole code location for one owner or tag that it cannot read, 
 lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +43,6 @@ class Origin:
 
     Attributes:
         path, line: the pipeline file, and the 1-based line of the table that asks for the step; None without a file.
-        notes: notes of the file.
     """
 
     path: Path | None = None
@@ -68,7 +65,6 @@ def origin_of(path: Path, text: str, notes: Notes, *places: KeyPath) -> Origin:
     """Returns the origin of a step.
 
     Args:
-        path, text, notes: the pipeline file, its content and its notes.
         places: tables that may ask for the step; the first one that the file has gives the line.
     """
     lines = key_lines(text)

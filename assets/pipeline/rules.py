@@ -4,8 +4,6 @@ A table's schema stands beside the stage that it configures. Nothing here stops 
 problems that it found, with their lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -107,9 +105,7 @@ def table_conflicts(raw: Mapping[str, Any], values: Mapping[str, Any], tables: T
     """Yields names that are taken, and the problems of [sampling] with other tables.
 
     Args:
-        raw: the content of the file.
         values: name -> checked value of each table, None for one with mistakes.
-        tables: tables with its lines.
     """
     yield from _impossible_names(raw, tables)
     yield from (tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values))

@@ -15,8 +15,6 @@ lacks Dagster, so the rules of cron are checked here. Dagster accepts every expr
 random expressions.
 """
 
-from __future__ import annotations
-
 import re
 import zoneinfo
 from collections.abc import Iterator, Mapping

@@ -54,7 +54,6 @@ class Problem:
     """One mistake in a file.
 
     Attributes:
-        line, message: its line, and the problem in words.
         unset: environment variable whose absence is the only mistake, "" for any other mistake.
     """
 
@@ -99,7 +98,6 @@ class Tables:
         """Builds `cls` from a table.
 
         Args:
-            cls: a dataclass.
             raw: the table as `tomllib` read it.
             where: path of the table in the file.
             fixed: values of the fields that are not keys.

@@ -4,8 +4,6 @@ The text of the file is edited, and the result is a pipeline file like any other
 that reads a pipeline does not know about settings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
 from copy import deepcopy

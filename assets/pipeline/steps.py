@@ -41,7 +41,6 @@ class Step:
         configs: Semantic configs, one per artifact.
         inputs: role -> the step that it reads; each has one artifact.
         reads: the same for artifacts that decide only how it runs: needed to build it, but not part of its version.
-        checks: names of the checks of its stage.
         external: name of the asset that stands for the content that it reads from outside the store; "" if it reads none.
         command: command that builds it, for error messages.
         origin: the table of the pipeline file that asks for it, and the file's notes.
@@ -198,12 +197,7 @@ class Versions:
 
 
 def split_steps(steps: Sequence[Step], place: int) -> list[Step]:
-    """Returns the steps of one split.
-
-    Args:
-        steps: joined steps of a pipeline.
-        place: place of the split in the list.
-    """
+    """Returns the steps of one split."""
     return [step.splits[place] if step.splits else step for step in steps]
 
 

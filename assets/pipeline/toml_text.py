@@ -3,8 +3,6 @@
 `tomllib` does not report lines. It has accepted the text before they are looked for, so the scanner follows the grammar unchecked.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib
@@ -42,9 +40,6 @@ LOOK_ALIKE = {
 
 def toml_text(path: Path, data: bytes) -> str:
     """Returns the text of a pipeline file, without a mark of UTF-8.
-
-    Args:
-        path: path of the file, for errors.
 
     Raises:
         InputError: it is not UTF-8, is not valid TOML, or has a number that Python cannot write; with the line.

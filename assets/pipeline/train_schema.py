@@ -1,7 +1,5 @@
 """The `[[train]]` tables of a pipeline file: what a file asks of their schema, which comes from the trainers, and what it may leave out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,7 +16,6 @@ class FileTables(NamedTuple):
         train: the checked ones, None for each with mistakes.
         tables: name -> checked value of every other table, None for one with mistakes.
         seed: seed of the pipeline, None if it is wrong.
-        lines: line of each key.
     """
 
     entries: list[Mapping[str, Any]]
@@ -72,7 +69,6 @@ def parse_train(
     """Returns the checked train tables, None for each with mistakes, and the problems.
 
     Args:
-        entries: the value of `train` in the file.
         schema: the dataclass of a train table; None leaves the trainings out.
     """
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):

@@ -1,7 +1,5 @@
 """Keys that other tools have and a pipeline file has not: each with the sentence about what to write instead."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from graphmill.assets.sources.classes import CLASSIFIES
@@ -64,7 +62,6 @@ def sentence(key: str, table: str) -> str:
     """Returns the sentence about an unknown key of a table, "" if there is none.
 
     Args:
-        key: the key.
         table: first name of the table, "" for the file itself.
     """
     word = key.lower().replace("-", "_")

@@ -3,8 +3,6 @@
 Parts carry their own sums (assets/samples/tally.py), so no batch is read; assets/samples/__init__.py describes the arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

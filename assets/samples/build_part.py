@@ -3,8 +3,6 @@
 assets/samples/__init__.py describes the arrays of a part and its memory.
 """
 
-from __future__ import annotations
-
 import queue
 from collections import deque
 from collections.abc import Iterator, Sequence

@@ -86,7 +86,6 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
 
     Args:
         table: the `[samples]` table, which was checked against `sampling`.
-        sampling: the `[sampling]` table.
     """
     return SamplesConfig(
         seed=sampling.seed_of(seed),
@@ -106,7 +105,6 @@ class SamplesExecution(Workers):
     workers: int = field(default=2, metadata=within(1, MOST_THREADS))
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
         super().__post_init__()
         object.__setattr__(self, "workers", min(self.workers, self.threads))
 
@@ -115,7 +113,6 @@ class BatchRange(NamedTuple):
     """Consecutive batches of one stored epoch: low to high - 1.
 
     Attributes:
-        epoch: number of the stored epoch.
         low, high: steps; of a part, rounds.
         part: the part of the graph whose batches these are; -1 for those of all seeds.
     """
@@ -158,7 +155,6 @@ def epoch_size(semantic: SamplesConfig, num_seeds: Sequence[int], epoch: int, la
     """Returns (number of batches, seeds of the largest) of a stored epoch, or of each part in it; (0, 0) without seeds.
 
     Args:
-        semantic, epoch: as in `stored_seeds`.
         num_seeds: numbers of training, validation and test nodes.
         largest_part: training nodes of the part that has most of them; 0 without parts.
     """
@@ -179,13 +175,7 @@ def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -
 def stored_batches(
     semantic: SamplesConfig, splits: Sequence[Array], batches: BatchRange, parts: Partitions | None = None
 ) -> list[PlannedBatch]:
-    """Returns some batches of a stored epoch, with the keys that draw them.
-
-    Args:
-        semantic, splits: as in `stored_seeds`.
-        batches: the batches.
-        parts: as in `epoch_plan`.
-    """
+    """Returns some batches of a stored epoch, with the keys that draw them."""
     seeds, found = np.asarray(stored_seeds(semantic, splits, batches.epoch)), []
     if batches.epoch < semantic.epochs:
         found = list(epoch_plan(semantic, seeds, parts).batches(batches.epoch))

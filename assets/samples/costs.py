@@ -1,7 +1,5 @@
 """What stored samples take of the machine, and the most that their batches can hold before they are drawn."""
 
-from __future__ import annotations
-
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -20,7 +18,6 @@ class StoredBatches(NamedTuple):
     """The batches of all stored epochs, or the most that they can be.
 
     Attributes:
-        count: number of batches.
         inputs, edges, num_bytes: inputs, edges and bytes of the records of all of them.
         most_inputs, most_bytes: inputs and bytes of the record of the largest one.
         exact: whether they are counted.
@@ -51,11 +48,7 @@ def batches_read(sizes: Sizes) -> StoredBatches | None:
 
 
 def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
-    """Returns the most that batches of a config hold.
-
-    Args:
-        config: the samples' config.
-    """
+    """Returns the most that batches of a config hold."""
     splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
     total, inputs, edges, num_bytes = 0, 0, 0, 0
     num_parts, largest = _likely_parts(sizes) if config.plan == "parts" else (1, 0)

@@ -48,7 +48,6 @@ class StoredOrder:
 
         Args:
             names: names of the parts of a samples artifact.
-            num_epochs: K.
             num_stored: number of stored epochs; an epoch without seeds has no artifact.
         """
         ranges = [BatchRange.of(name) for name in names]

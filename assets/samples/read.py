@@ -3,8 +3,6 @@
 It needs only NumPy and xxhash.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -27,20 +25,13 @@ class Samples:
     Epochs K and K + 1 are then the batches of the validation nodes and of the test nodes.
 
     Args:
-        artifact: an artifact of the `samples` stage.
         verify: whether each batch is compared with its digest when it is read.
         parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.
         stored: names of the artifact's parts whose batches are read, the only ones whose files are opened; None for all.
 
     Attributes:
-        order: the numbers of the batches.
-        num_epochs: K.
         num_batches: batches in each of the K epochs.
         starts: i64[E + 1], number of batches before each stored epoch, and of all.
-        num_stored: number of all batches.
-
-    Raises:
-        InputError: the artifact is of another stage, or a part is missing or damaged.
     """
 
     def __init__(
@@ -100,11 +91,7 @@ class Samples:
         return read_record(path, *span, digest, self._name(epoch, step))
 
     def will_read(self, epoch: int, step: int) -> None:
-        """Asks the system to read a batch into its page cache, without waiting; does nothing if the system cannot.
-
-        Raises:
-            InputError: the batch does not exist.
-        """
+        """Asks the system to read a batch into its page cache, without waiting; does nothing if the system cannot."""
         place = self._place(epoch, step)
         span = int(self.offsets[place]), int(self.num_bytes[place])
         if not hasattr(os, "posix_fadvise"):
@@ -117,11 +104,7 @@ class Samples:
                 os.close(descriptor)
 
     def record_bytes(self, epoch: int, step: int) -> int:
-        """Returns the number of bytes of a batch's record.
-
-        Raises:
-            InputError: the batch does not exist.
-        """
+        """Returns the number of bytes of a batch's record."""
         return int(self.num_bytes[self._place(epoch, step)])
 
     def records(self) -> Iterator[Record]:
@@ -173,12 +156,4 @@ class Samples:
         return damaged_record(self.files[int(self.part_of[self._place(epoch, step)])], self._name(epoch, step), problem)
 
 
-def open_samples(
-    artifact: Artifact,
-    *,
-    verify: bool = True,
-    parts: Collection[int] | None = None,
-    stored: Collection[str] | None = None,
-) -> Samples:
-    """Opens a samples artifact; see `Samples`."""
-    return Samples(artifact, verify=verify, parts=parts, stored=stored)
+open_samples = Samples

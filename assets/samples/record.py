@@ -14,8 +14,6 @@ Source: DiskGNN, section 4 (a graph sample is stored as its node ids and one adj
 Bytes: 4 per edge, 4 per input (8 in graphs of 2^31 nodes), 1 or 2 per destination of each layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

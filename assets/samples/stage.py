@@ -1,7 +1,5 @@
 """The samples stage: its parts, and their builds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -128,21 +126,13 @@ class SamplesStage(FanOut):
         return run.high - run.low
 
     def build(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
-        """Writes the index of the finished parts.
-
-        Raises:
-            InputError: a part is damaged.
-        """
+        """Writes the index of the finished parts."""
         from graphmill.assets.samples.build_index import build_index
 
         return build_index(building, self.parts(building.inputs, building.semantic))
 
     def build_part(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
-        """Samples the batches of a part.
-
-        Raises:
-            InputError: the topology is not sound, or a user's function failed.
-        """
+        """Samples the batches of a part."""
         from graphmill.assets.samples.build_part import build_part
 
         return build_part(building)

@@ -5,8 +5,6 @@ fetches nothing else. The sums follow from the batches and are not content of th
 of graphmill built without them is the same part, and its batches are read for them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -31,8 +29,6 @@ class PartTally:
     """Adds up the batches of one part; threads may add to it at the same time.
 
     Args:
-        num_nodes: N.
-        num_layers: L, blocks of a batch.
         counted: whether the batches are those of training, whose visits count.
     """
 
@@ -54,7 +50,6 @@ class PartTally:
 
         Args:
             samplers: the samplers that drew the batches, and counted their inputs if they can.
-            writer: writer of the part.
         """
         for sampler in samplers if self._counted else ():
             if counts_itself(sampler):
@@ -74,10 +69,6 @@ class PartTally:
 class VisitSum:
     """Adds up parts; threads may add to it at the same time.
 
-    Args:
-        num_nodes: N.
-        num_layers: L, blocks of a batch.
-
     Attributes:
         visits: u32[N], number of training batches with the node among their inputs.
     """
@@ -90,7 +81,6 @@ class VisitSum:
         """Adds the visits of a part, and returns ids[s], the seeds of all its batches.
 
         Args:
-            part: the part.
             counted: whether its batches are those of training, whose visits count.
 
         Raises:

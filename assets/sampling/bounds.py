@@ -1,7 +1,5 @@
 """The most that batches of a sampler can hold, from fan-outs and the sizes of the graph, before one is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
@@ -39,8 +37,6 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
     """Returns a likely bound: every draw is another edge, and another node while there are any.
 
     Args:
-        how: the keys of `[sampling]`.
-        seeds: number of seeds of the batch.
         sizes: sizes of the graph, with its artifact, which names its relations, if it is built.
         fanouts: fan-outs in the place of those of `how`.
     """

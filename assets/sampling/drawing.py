@@ -51,8 +51,7 @@ class Drawing:
         passes over the edges in order keep the mapping that reads ahead.
 
         Raises:
-            InputError: the function does not exist, fanouts names a relation that the graph lacks, or topology, tables or fanouts are not
-                sound.
+            InputError: the function does not exist, the graph lacks a relation of fanouts, or topology, tables or fanouts are not sound.
         """
         if (apart := _apart(topology)) is None:
             return self._sampler(topology, seed, threads)
@@ -127,7 +126,6 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
     """Returns the way neighbours are drawn; None if none are drawn.
 
     Args:
-        neighbours: the keys of `[sampling]`.
         inputs: role -> artifact; the tables of weighted sampling are among them.
 
     Raises:
@@ -144,10 +142,6 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
 
 def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:
     """Opens the alias tables of a graph; the table is mapped, `support` is read and compared with its digest.
-
-    Args:
-        artifact: artifact of the tables.
-        graph: artifact of their graph.
 
     Raises:
         InputError: the tables are of another graph, or lack an array of the stage.

@@ -5,8 +5,6 @@ middle part; the reverse of "author/writes/paper" has the middle part "reverse o
 the number of each relation that no name means: 0 if the table has no "*".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -81,7 +79,6 @@ def resolved(fanouts: Sequence[Entry], relations: Sequence[str]) -> tuple[Fanout
 
     Args:
         fanouts: an entry per layer.
-        relations: names of the relations of the graph.
 
     Raises:
         InputError: a table names a relation that the graph does not have, or the graph has no relations.
@@ -114,7 +111,6 @@ def most_drawn(entry: Entry, relations: Sequence[str] | None = None) -> int:
     """Returns the most neighbours that a node draws in a layer, -1 if only the graph bounds them.
 
     Args:
-        entry: fan-out of the layer.
         relations: names of the relations; None if they are not known, and any number of them may have each name.
     """
     if not isinstance(entry, Mapping):

@@ -1,7 +1,5 @@
 """The configuration that the sampling_tables stage hashes of `[sampling]`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphmill.assets.sampling.config import Neighbours, weight_table

@@ -1,7 +1,5 @@
 """What alias tables take of the machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Term
@@ -14,7 +12,6 @@ def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -
     """Returns the need of the sampling_tables stage.
 
     Args:
-        semantic, execution, sizes: as for `Stage.need`.
         range_edges: number of edges whose tables are made and checked together.
     """
     of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0

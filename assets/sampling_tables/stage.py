@@ -135,11 +135,7 @@ SAMPLING_TABLES = SamplingTablesStage()
 
 
 def _read_weights(topology: Topology, inputs: Mapping[str, Artifact], semantic: TablesConfig) -> tuple[Array, bool]:
-    """Returns the weights f32[E] or f64[N], and whether they are weights of nodes.
-
-    Raises:
-        InputError: the graph has no edge weights, or the column does not exist.
-    """
+    """Returns the weights f32[E] or f64[N], and whether they are weights of nodes."""
     if not semantic.column:
         if topology.weights is None:
             raise InputError(

@@ -1,7 +1,5 @@
 """The configurations of the shards stage, which hashes only features and parts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """How stored shards are opened; it needs only NumPy and xxhash."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +18,6 @@ class Shards:
     """The index of the rows of all parts; their files are not open yet.
 
     Attributes:
-        artifact: the index.
         row_of: i32[N], row of each node in the shard of its part, -1 for a node without features; mapped.
         num_rows: i64[P], number of rows of each shard.
         width, dtype, row_bytes: columns, stored NumPy type and bytes of a row.
@@ -45,11 +42,7 @@ class Shards:
 
 
 def open_shards(artifact: Artifact) -> Shards:
-    """Opens the index of shards and verifies it.
-
-    Raises:
-        InputError: the artifact is of another stage, lacks an array, or is damaged.
-    """
+    """Opens the index of shards and verifies it."""
     arrays = {"row_of": {"dtype": "int32", "ndim": 1}, "num_rows": {"dtype": "int64", "ndim": 1}}
     require(artifact, {"stage": "shards", "arrays": arrays})
     numbers = artifact.summary["numbers"]

@@ -1,7 +1,5 @@
 """The shards stage: one pass over the features writes the rows of every part."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -145,11 +143,7 @@ SHARDS = ShardsStage()
 
 
 def _node_lists(inputs: Mapping[str, Artifact]) -> list[Array]:
-    """Returns ids[n_p] per part, ascending: its nodes with features.
-
-    Raises:
-        InputError: features and parts have different nodes.
-    """
+    """Returns ids[n_p] per part, ascending: its nodes with features."""
     table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
     require_nodes(table, len(partitions.part_of), "the parts")
     lists: list[list[Array]] = [[] for _ in range(partitions.num_parts)]

@@ -17,9 +17,6 @@ def known_labels(values: Array, num_nodes: int, where: str, name: str = "y") -> 
     """Returns labels i32[N] from class numbers [N], [N, 1] or [1, N] of any type; NaN and -1 are unknown, booleans are the classes 0 and 1.
 
     Args:
-        values: the class numbers.
-        num_nodes: number of nodes N.
-        where: name of the values, for errors.
         name: name of the array in the remedies.
 
     Raises:

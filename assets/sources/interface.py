@@ -51,9 +51,6 @@ class GraphConfig(Checked):
         generated: whether everything comes from the keys, and nothing from outside.
         inspected: whether `graphmill inspect` looks for mistakes in the content.
         example: keys of `[graph]` in a pipeline file that `graphmill new` writes.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names the kind of source, see graphmill.assets.sources.registry
@@ -98,7 +95,6 @@ class GraphConfig(Checked):
         """Opens the external content, once for the graph and the wanted feature tables.
 
         Args:
-            tables: the feature tables that will be read.
             execution: number of threads, `execution.threads`; no byte depends on it.
 
         Raises:
@@ -172,11 +168,7 @@ class GraphConfig(Checked):
         return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[GraphConfig, Mapping[str, str]]:
-        """Returns the configuration and raw digests that decide edges and splits.
-
-        Args:
-            raw: digests of the content that the graph is made from.
-        """
+        """Returns the configuration and raw digests that decide edges and splits."""
         return self, raw
 
     def for_table(self, table: TableConfig) -> GraphConfig:
@@ -194,11 +186,7 @@ class GraphConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig(Checked):
-    """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes.
-
-    Raises:
-        InputError: keys contradict one another.
-    """
+    """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes."""
 
     # type of the stored values; "as stored" keeps that of the source if it is float16, float32, float64, int8 or uint8
     dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"
@@ -227,7 +215,6 @@ class OpenSource(Protocol):
     """A source whose files are open. Data that both the graph and its feature tables need are read once.
 
     Attributes:
-        num_nodes: number of nodes N.
         node_types: name -> number of nodes, in the order of their ids; empty if nodes have no types.
         node_of_row: i64[N] node ids of the rows of the node tables, None if they are in order.
     """
@@ -261,7 +248,6 @@ class RawGraph:
     """A source's graph before it is compressed, without its features.
 
     Attributes:
-        num_nodes: number of nodes N.
         src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty if `spool` holds them.
         spool: the edges of a source that may not fit in memory, with their attributes.
         memory_bytes: working memory for sorting the spool.

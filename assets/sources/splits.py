@@ -6,8 +6,6 @@ class keeps its share in every part, and renumbering other nodes changes nothing
 Peak memory: 28 bytes per labelled node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,8 +23,7 @@ def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float)
     Args:
         labels: i32[N], -1 for nodes that belong to no part.
         seed: any integer; the same seed draws the same split.
-        train_ratio, valid_ratio: shares of each class; the rest is for testing. Cuts are rounded to the nearest node, and a class has at
-            least one training node.
+        train_ratio, valid_ratio: shares of each class, rounded to the nearest node, at least one for training; the rest is for testing.
 
     Returns:
         (train, valid, test): ids[n], ascending.
@@ -49,7 +46,6 @@ def checked(parts: tuple[Array, Array, Array], labels: Array, where: str = "") -
     Args:
         parts: train, valid and test ids of any integer type, in any order.
         labels: i32[N].
-        where: name of the file that the split comes from, for the error.
 
     Raises:
         InputError: lists all problems: ids outside the graph, ids twice in a part or in two parts, nodes without a label.
@@ -90,9 +86,7 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
 
     Args:
         values: [N], or several masks [S, N] or [N, S].
-        num_nodes: number of nodes N.
         split: which of several masks; None is the first.
-        where: name of the mask, for errors.
         name: name of the array in the remedies.
 
     Raises:

@@ -12,8 +12,6 @@ numbers of edges without another pass.
 Peak memory: one batch, and 1 MiB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +53,6 @@ class EdgeColumns:
     reverse_types: str = "same"
 
     def __post_init__(self) -> None:
-        """Checks the number of types."""
         stored = self.num_types * (2 if self.reverse_types == "own" else 1)
         if stored > 256:
             own = ", reverse ones included" if self.reverse_types == "own" else ""
@@ -66,8 +63,6 @@ class EdgeSpool:
     """The file of records; sources append, the sort reads batches.
 
     Args:
-        folder: scratch folder of the writer.
-        num_nodes: number of nodes N.
         undirected: whether reverse edges will be added; the histogram counts them.
         watched: whether `directions` samples the edges.
     """

@@ -1,7 +1,5 @@
 """Common code of sources whose edges go through the spool: their keys, and checks that name the file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -96,7 +94,6 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
 
     Args:
         memory_limit: value of the key of `[graph]`.
-        num_nodes: number of nodes N.
         row_bytes: number of bytes F w of a feature row.
     """
     return parse_size(memory_limit) + BASE_BYTES + NODE_BYTES * num_nodes + 2 * BATCH_ROWS * (row_bytes + 64)
@@ -105,14 +102,7 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
 def spooled_survey(
     config: SpooledConfig, relations: Sequence[str], num_nodes: int, num_edges: int, width: int, dtype: str, **more: Any
 ) -> Survey:
-    """Returns the survey of a graph and of its artifacts.
-
-    Args:
-        relations: names of the edge types.
-        num_nodes, num_edges: number of nodes N, and of edges of the source.
-        width, dtype: number of feature columns, and type of the stored values.
-        more: other fields of the survey.
-    """
+    """Returns the survey of a graph and of its artifacts."""
     columns, stored = config.columns(relations), num_edges * (2 if config.undirected else 1)
     return Survey(
         num_nodes=num_nodes,

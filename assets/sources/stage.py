@@ -75,11 +75,7 @@ class SourceStage(OnePass):
         return self.survey(semantic).sizes
 
     def survey(self, semantic: Any) -> Survey:
-        """Returns the survey of the source with this feature table, whose file is not read but for its header.
-
-        Raises:
-            InputError: the external content is missing, or the source cannot read it.
-        """
+        """Returns the survey of the source with this feature table, whose file is not read but for its header."""
         source, table = self.source(semantic), self.feature_table(semantic)
         found = (source if table is None else source.for_table(table)).survey()
         if table is None:
@@ -95,14 +91,8 @@ class SourceStage(OnePass):
     def require_sound(self, opened: OpenSource, semantic: Any) -> Sound:
         """Makes the checks of a build of this stage, without a build.
 
-        Args:
-            opened: the open source.
-
         Returns:
             What the checks counted, and those that warn.
-
-        Raises:
-            InputError: what the build would refuse.
         """
         raise NotImplementedError
 
@@ -144,11 +134,7 @@ class SourceStage(OnePass):
         return "raw" if beside or not self.source(semantic).generated else ""
 
     def source_digests(self, semantic: Any) -> Mapping[str, str]:
-        """Returns the digests of the content that the source reads for this stage, and of the code of a package's source.
-
-        Raises:
-            InputError: the content is missing or unreadable.
-        """
+        """Returns the digests of the content that the source reads for this stage, and of the code of a package's source."""
         source = self.source(semantic)
         return {**source.raw(self.feature_table(semantic)), **code_digest(source.source)}
 

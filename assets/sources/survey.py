@@ -25,8 +25,6 @@ class TableSize:
 
     Attributes:
         name: name of its step, "features" for the main table.
-        num_nodes, num_rows: number of nodes N, and of those that have features.
-        width, dtype: number of columns, and type of the stored values.
     """
 
     name: str
@@ -54,16 +52,13 @@ class Survey:
     Attributes:
         title: name of the source, and its place.
         contents: one line per thing that the source holds.
-        num_nodes: number of nodes N.
         num_edges: number of stored edges, reverse ones included; fewer if duplicates merge and self-loops are dropped.
-        num_features, dtype: number of columns, and type of the stored values.
         num_without_features: number of nodes that have no features and take no space.
         attributes: attributes of the edges that are stored: of weights, edge_types, edge_ids.
         edge_bytes: bytes of the attributes of one stored edge, beside its source.
         memory_bytes: peak memory while building, by the formula of the source.
         scratch_bytes: bytes of disk that are used while building and free afterwards.
         tables: the feature tables of a pipeline; () for the one of `num_features`.
-        notes: further remarks, one line each.
         problems: what a build would refuse, as far as it was looked for.
         errors: the same as errors.
         not_checked: what was not looked at, in words; "" if no problems were looked for.
@@ -176,8 +171,6 @@ def in_memory_bytes(num_edges: int, num_nodes: int, num_stored: int) -> int:
     """Returns the peak memory of a source whose edges are compressed in memory.
 
     Args:
-        num_edges: number of edges of the source.
-        num_nodes: number of nodes N.
         num_stored: number of edges before duplicates merge, reverse ones included.
     """
     ids = id_dtype(num_nodes).itemsize

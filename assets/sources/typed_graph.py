@@ -45,7 +45,6 @@ class Relation:
 
     Attributes:
         kind: node type, relation, node type.
-        num_edges: number of edges.
         batches: function that yields the edges.
         place: function row -> place of that edge in words, for errors.
     """
@@ -61,13 +60,10 @@ class TypedGraph:
     """The result of a reader.
 
     Attributes:
-        where: the file or folder.
         node_types: name -> number of nodes, in the order of their ids.
         relations: relations in the order of their edge types.
         blocks: blocks of the source's own feature table, whose ids are global.
         labels: i32[N]; splits: global ids, or None.
-        numbers: numbers that the reader puts into the summary.
-        unread: phrases about the contents that are not read.
         class_names: names of the classes; None: they are the numbers up to the largest label.
         node_names, original_ids: as in `RawGraph`.
     """
@@ -106,7 +102,6 @@ class TypedSource:
     """A typed graph that was read except its features and edges; see `OpenSource`.
 
     Args:
-        found: result of the reader.
         folder: scratch folder for the edges.
         blocks_of: feature table -> blocks whose ids are global.
     """
@@ -198,8 +193,6 @@ def survey_typed(
     """Returns the survey of a reader's graph and of its artifacts.
 
     Args:
-        graph: the graph.
-        files: the files by name.
         contents: lines about the source, None for those about the graph and the files.
     """
     return spooled_survey(

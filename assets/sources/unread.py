@@ -14,7 +14,6 @@ def unread_words(one: str, several: str, names: Iterable[str], where: str = "") 
 
     Args:
         one, several: the word for one of them, and for several.
-        where: end of the phrase.
     """
     listed = list(names)
     if not listed:
@@ -30,11 +29,7 @@ def unread_notes(unread: Sequence[str]) -> list[str]:
 
 
 def named_columns(tables: Any) -> tuple[str, ...]:
-    """Returns the `columns` of the `[features]` tables of a pipeline file, whose form is not checked yet.
-
-    Args:
-        tables: the value of `features` in the file.
-    """
+    """Returns the `columns` of the `[features]` tables of a pipeline file, whose form is not checked yet."""
     if not isinstance(tables, Mapping):
         return ()
     found: list[str] = []

@@ -1,7 +1,5 @@
 """The store of a home as everything outside opens it: with `$GRAPHMILL_STORE`, the object store of that URL stands behind the home."""
 
-from __future__ import annotations
-
 import os
 
 from graphmill.assets.storage.local.local_store import LocalStore

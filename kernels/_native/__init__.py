@@ -4,8 +4,6 @@ A clone has one build, `native`, for the processor of the machine that made it. 
 architecture in `LEVELS`; all give the same bits. `GRAPHMILL_PROCESSOR=x86-64-v3` takes the build of that level in place of a higher one.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES

@@ -15,8 +15,6 @@ If a graph's own weights count, they multiply the factors of sums, and a mean is
 Source: Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native
@@ -44,15 +42,11 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
     """Computes the weights of a block's edges and of its destinations' own rows.
 
     Args:
-        block: the block.
         in_degree, out_degree: i32[N] of the whole graph, without the own terms.
         sampled: whether the neighbours of a sampled row are scaled by d_in(v) / k; False leaves the plain coefficients.
 
     Returns:
         weight f32[nnz] (0 for removed edges) and self_weight f32[num_dst].
-
-    Raises:
-        InputError: degrees are not int32[N], or the block's rows are out of range.
     """
     in_degree, out_degree = (as_int32(array, "degrees", len(in_degree)) for array in (in_degree, out_degree))
     start, end, indices = block_edges(block)
@@ -76,7 +70,6 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
     """Computes the factors that make a sampled sum estimate the whole one: d_in(v) / k on the k edges of destination v.
 
     Args:
-        block: the block.
         in_degree: i32[N] of the whole graph.
 
     Returns:

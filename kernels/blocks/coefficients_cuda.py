@@ -1,7 +1,5 @@
 """Edge weights of a block on a GPU; see kernels/blocks/coefficients.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,7 @@ from graphmill.kernels.types import Block
 def gcn_weights_cuda(
     block: Block, in_degree: Any, out_degree: Any, device: KernelDevice, sampled: bool = True
 ) -> tuple[Any, Any]:
-    """Returns (weight f32[nnz], self_weight f32[num_dst]) on the device; see `graphmill.kernels.blocks.coefficients.gcn_weights`.
-
-    Args:
-        block: block on the device.
-        in_degree, out_degree: i32[N] of the whole graph, on the device.
-        device: the device that holds them.
-        sampled: whether the neighbours of a row are scaled by d_in(v) / k.
-    """
+    """Returns (weight f32[nnz], self_weight f32[num_dst]) on the device; see `graphmill.kernels.blocks.coefficients.gcn_weights`."""
     weight, own = device.zeros((len(block.indices),), np.float32), device.empty((block.num_dst,), np.float32)
     _launch(block, in_degree, out_degree, (1, int(sampled)), weight, own, device)
     return weight, own

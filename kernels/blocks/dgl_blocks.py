@@ -1,7 +1,5 @@
 """Our blocks as DGL blocks, for models written over DGL. DGL is imported at the first call; nothing else of `kernels` needs it."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Our blocks as the bipartite edges that PyG's convolutions take. The arrays are plain tensors: PyG itself is not imported."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ Build it after pruning: edges outside start[i]..end[i] are left out, and `aggreg
 another number of edges than its block.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -30,11 +28,7 @@ def transpose_reference(block: Block) -> tuple[Array, Array, Array]:
 
 
 def transpose(block: Block) -> Block:
-    """Returns the block with its transpose filled: t_start i32[num_src+1], t_edge and t_dst i32[edges that are left].
-
-    Raises:
-        InputError: the block's rows or local ids are out of range.
-    """
+    """Returns the block with its transpose filled: t_start i32[num_src+1], t_edge and t_dst i32[edges that are left]."""
     t_start, t_edge, t_dst = _native.transpose(block.num_src, *block_edges(block))
     return replace(block, t_start=t_start, t_edge=t_edge, t_dst=t_dst, t_weight=None)
 

@@ -3,8 +3,6 @@
 The library's stable sort orders the edges by source; equal sources keep the order of their edges, as in the CPU's counting sort.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +18,6 @@ def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Bloc
 
     Args:
         block: block on the device, with all its edges.
-        device: the device that holds it.
         rows: i32[nnz] on the device, the destination of each edge; None if it is not known.
     """
     num_edges, num_src = len(block.indices), block.num_src

@@ -11,8 +11,6 @@ empty. Chunks are also empty if a part has fewer nodes than chunks.
 Time O(N), and O(N log N) to sort the nodes of each chunk if the order is not by id. Memory: 16 bytes per node beside the result.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +77,6 @@ def cut_chunks(indptr: Any, part_of: Any, num_parts: int, chunks_per_part: int, 
         part_of: i32[N], part of each node.
         num_parts, chunks_per_part: m and n, 1 or more. Parts and chunks may be empty.
         order: ids[N], every node once: the order in which the nodes of a part stand; None = by id.
-
-    Raises:
-        InputError: a part is out of range, the lengths differ, or the order is not a permutation.
     """
     part_of = check_parts(part_of, num_parts, chunks_per_part)
     num_nodes = len(part_of)
@@ -105,11 +100,7 @@ def cut_chunks(indptr: Any, part_of: Any, num_parts: int, chunks_per_part: int, 
 
 
 def check_parts(part_of: Any, num_parts: int, chunks_per_part: int) -> Array:
-    """Returns i32[N] parts after checking that they and the numbers of parts and chunks are in range.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Returns i32[N] parts after checking that they and the numbers of parts and chunks are in range."""
     if not (1 <= num_parts <= MOST and 1 <= chunks_per_part <= MOST and num_parts * chunks_per_part <= MOST_CHUNKS):
         problem = f"{num_parts} parts of {chunks_per_part} chunks"
         raise InputError(problem, f"give 1 to {MOST} of both, at most {MOST_CHUNKS} chunks in all")
@@ -131,11 +122,7 @@ def _cuts(costs: Array, count: int) -> Array:
 
 
 def check_order(order: Any, num_nodes: int) -> Array:
-    """Returns ids[N] after checking that every node stands in it once.
-
-    Raises:
-        InputError: it is not a permutation.
-    """
+    """Returns ids[N] after checking that every node stands in it once."""
     order = as_ids(order, "order")
     seen = np.zeros(num_nodes, bool)
     if len(order) == num_nodes and (num_nodes == 0 or 0 <= order.min() <= order.max() < num_nodes):

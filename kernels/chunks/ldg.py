@@ -22,8 +22,6 @@ Every decision follows from the one before, so one thread makes them and the res
 reading the neighbours' parts (4 N bytes) at random. Memory beside the mapped topology: 4 N bytes for the parts, 8 N per measure.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -86,16 +84,12 @@ def ldg(
         indptr, indices: i64[N+1] and ids[E], the in-neighbours; either may be mapped.
         weights: i64[N, C], weight of each node in each measure; capacities are (1 + slack) x sum / parts, at least the largest weight.
         num_parts: 1 to 4,096.
-        passes: number of passes over all nodes.
         slack: share by which a part may be fuller than the mean.
         part_of: i32[N], part of each node before; -1 or None for no part. Not changed.
         order: ids[N], the order of the stream; None for ascending ids.
 
     Returns:
         i32[N]. No part exceeds a capacity, unless a node fits nowhere.
-
-    Raises:
-        InputError: a number is out of range, the shapes do not fit, or the order is not a permutation.
     """
     if not 1 <= num_parts <= MOST_PARTS or passes < 0 or slack < 0:
         problem = f"num_parts = {num_parts}, passes = {passes}, slack = {slack}"

@@ -12,8 +12,6 @@ Time O(E log d) to sort the rows of the graph inside, O(E) per breadth-first sea
 8 e bytes for the graph, 24 v bytes, and 4 bytes for each node of the whole graph. Ties go to the lower id everywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,8 +69,6 @@ def part_graphs(
     Args:
         indptr, indices: in-neighbours; may be mapped.
         part_of: i32[N], part of each node.
-        num_parts: m.
-        threads: native threads; nothing depends on them.
     """
     sequence = np.argsort(part_of, kind="stable").astype(indices.dtype)
     ends = np.cumsum(np.bincount(part_of, minlength=num_parts))

@@ -8,8 +8,6 @@ Every rate is the median of `REPEATS` copies after one that is not counted. With
 its memory. Known limit: links are measured one at a time, and several that are busy at once may be slower.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -28,8 +28,6 @@ per part), n^2 per pass over a path, n^2 / 2 swaps of W words per pass over a pa
 The result does not depend on the threads.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,11 +109,9 @@ def choose_schedule(
 
     Args:
         sets: u64[m n, W] of `graphmill.kernels.chunks.sets.neighbour_sets`.
-        num_parts: m.
         schedule: "identity", "hongtu" or "best".
         rates: (T_hd, T_dd, T_ru) in rows per second, by which "best" counts seconds; None to count rows from the host.
         search_words: budget of the swap search of "best".
-        threads: native threads.
     """
     n = len(sets) // num_parts
     identity = identity_schedule(num_parts, n)
@@ -163,7 +159,6 @@ def _batch_chunks(sets: Array, num_parts: int, assign: object, threads: int) -> 
     """Phase 1: returns i32[m, n], the chunk of part i in batch j; parts join the batches one after the other.
 
     Args:
-        sets, num_parts, threads: those of `choose_schedule`.
         assign: i64[n, n] shared nodes of batch j and chunk k -> int[n], the chunk of each batch.
     """
     n = len(sets) // num_parts

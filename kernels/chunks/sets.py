@@ -10,8 +10,6 @@ Time: one random bit per edge for the sets; a multiplication of bit matrices, C^
 Results do not depend on the threads.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,9 +55,7 @@ def neighbour_sets(indptr: Any, indices: Any, chunks: Chunks, *, self_term: bool
 
     Args:
         indptr, indices: i64[N+1] and ids[E], in-neighbours; may be mapped.
-        chunks: destinations of every chunk.
         self_term: whether destinations belong to the sets.
-        threads: native threads.
 
     Raises:
         InputError: an in-neighbour is not a node of the graph.
@@ -104,7 +100,6 @@ def volumes(sets: Array, schedule: Array, *, threads: int = 1) -> Volumes:
     Args:
         sets: of `neighbour_sets`.
         schedule: i32[m, n]; part i computes its chunk schedule[i, j] in step j.
-        threads: native threads.
     """
     batches = unions(sets, set_numbers(schedule), threads=threads)
     v_p2p = int(set_sizes(batches, threads=threads).sum())

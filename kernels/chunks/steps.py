@@ -57,10 +57,6 @@ def chunk_steps(
         order: ids[N], the order in which the nodes of a part stand before ranges are cut; None = by id.
         schedule: rule that assigns the chunks of a part to steps; see `graphmill.kernels.chunks.schedule`.
         self_term: whether destinations are read with their neighbours.
-        threads: native threads; nothing depends on them.
-
-    Raises:
-        InputError: an argument is out of range, or an in-neighbour is not a node of the graph.
     """
     indptr, indices = check_topology(indptr, indices)
     part_of = check_parts(part_of, num_parts, chunks_per_part)
@@ -99,10 +95,8 @@ def iterate_steps(
     Args:
         indptr, indices: the topology, which may be mapped; see `chunk_steps`.
         part_of: i32[N], part of each node.
-        chunks: destinations of every chunk.
         schedule: i32[m, n]; device i computes chunk schedule[i, j] of its part in step j.
         self_term: whether destinations are read with their neighbours.
-        threads: native threads; nothing depends on them.
 
     Memory: the steps of all devices for one j, and for each device two bitmaps with running counts, 3 N / 8 bytes, and the rows of two
     steps, 4 bytes each.

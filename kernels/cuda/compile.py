@@ -4,8 +4,6 @@ CuPy's own compiler is not used. It adds -ftz=true, with which float32 values be
 on disk does not change with the files that a source includes.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os
@@ -30,7 +28,6 @@ def machine_code(cupy: Any, source: str, defines: Mapping[str, str], capability:
     """Returns the machine code of kernels/cuda/SOURCE.cu, of this machine's files if it was compiled before.
 
     Args:
-        cupy: the module.
         source: path of the source below this folder, without its suffix.
         defines: preprocessor names and their values.
         capability: of the GPU, as "90" for 9.0.

@@ -5,8 +5,6 @@ this file). Launching code is written against the few methods of `CudaDevice`, s
 of the CPU (tests/kernels/cuda/shim). CuPy is imported when a device is opened, not before.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable, Mapping
@@ -29,7 +27,6 @@ class CudaDevice:
     """One GPU through CuPy, and the stream that its kernels run on.
 
     Args:
-        index: CUDA's number of the device.
         stream: a cudaStream_t, or None for CuPy's current stream.
         follows_torch: whether to use torch's current stream of the launching thread instead.
 
@@ -98,7 +95,6 @@ class CudaDevice:
 
         Args:
             array: a CuPy array, a torch tensor, a NumPy array in pinned memory, or rows of a peer; [n, F], columns adjacent.
-            what: name of the array, for the message.
 
         Raises:
             InputError: the device cannot read the memory, or columns are apart.
@@ -126,10 +122,6 @@ class CudaDevice:
 
         Args:
             other: CUDA's number of it.
-            what: name of the memory, for the message.
-
-        Raises:
-            InputError: it cannot.
         """
         runtime = self.cupy.cuda.runtime
         if not runtime.deviceCanAccessPeer(self.index, other):
@@ -204,9 +196,6 @@ class CudaDevice:
 
         The driver refuses a page that is pinned already, so an array that shares its first or last page with another one cannot be pinned
         beside it: `graphmill.kernels.rows.aligned.aligned_empty` makes arrays that share none.
-
-        Raises:
-            InputError: the system does not allow it.
         """
         if not array.nbytes:
             return
@@ -222,11 +211,7 @@ class CudaDevice:
         weakref.finalize(owner_of(array), runtime.hostUnregister, address)
 
     def pointer(self, array: Any, what: str) -> int:
-        """Returns the address of a contiguous device array's first element.
-
-        Raises:
-            InputError: the array's elements are apart.
-        """
+        """Returns the address of a contiguous device array's first element."""
         ours = hasattr(array, "data_ptr")
         if not (array.is_contiguous() if ours else array.flags.c_contiguous):
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
@@ -261,7 +246,6 @@ def register_device(kind: str, device_of: Callable[[Any], KernelDevice]) -> None
 
     Args:
         kind: torch's name of the device.
-        device_of: returns the device of a tensor.
     """
     _OPENERS[kind] = device_of
 

@@ -1,7 +1,5 @@
 """Queries of the CUDA driver without a Python library: cheap enough for a program that only lists possible trainings."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Mapping
@@ -13,6 +11,8 @@ from graphmill.kernels.errors import InputError
 
 VISIBLE = environment.VISIBLE_GPUS
 """Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all if it is not set."""
+DRIVER, MANAGEMENT = "libcuda.so.1", "libnvidia-ml.so.1"
+"""The driver, and NVML, which describes its GPUs: total, free and used bytes are the three numbers of a memory."""
 KERNEL_GPUS = Path("/proc/driver/nvidia/gpus")
 """Has a folder per GPU that the kernel's driver serves."""
 
@@ -21,7 +21,6 @@ class Gpu(NamedTuple):
     """A GPU that the driver shows this process.
 
     Attributes:
-        name: name of the product.
         total_bytes: bytes of its memory.
     """
 
@@ -37,7 +36,6 @@ def gpu_of_rank(local_rank: int, environment: Mapping[str, str], count: int = 1)
 
     Args:
         local_rank: number of the process on its machine.
-        environment: environment of the process that starts it.
         count: number of GPUs for each process, at most all that there are.
 
     Returns:
@@ -57,15 +55,7 @@ def shown_gpus(environment: Mapping[str, str]) -> list[str]:
 
 
 def require_gpus(ranks: int, count: int, environment: Mapping[str, str]) -> None:
-    """Refuses processes that take several GPUs each if the machine has too few for all.
-
-    Args:
-        ranks, count: number of processes, and of GPUs for each.
-        environment: as in `gpu_of_rank`.
-
-    Raises:
-        InputError: there are GPUs, and fewer than that.
-    """
+    """Refuses processes that take several GPUs each if the machine has too few for all."""
     found = shown_gpus(environment)
     if count > 1 and 0 < len(found) < ranks * count:
         problem = f"{ranks} ranks with {count} GPUs each need {ranks * count}, and the machine shows {len(found)}"
@@ -80,7 +70,7 @@ def num_gpus() -> int:
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
     """Returns the GPUs that the driver shows this process; none without a driver."""
-    driver, count = _driver(), ctypes.c_int(0)
+    driver, count = _library(DRIVER), ctypes.c_int(0)
     if driver is None or driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return ()
     found = []
@@ -103,8 +93,8 @@ def free_gpu_bytes(index: int = 0) -> int | None:
     """
     if index >= num_gpus():
         return None
-    driver, total = _driver(), gpus()[index].total_bytes
-    management = _management()
+    driver, total = _library(DRIVER), gpus()[index].total_bytes
+    management = _library(MANAGEMENT)
     if driver is None or management is None or management.nvmlInit_v2() != 0:
         return total
     try:
@@ -126,19 +116,10 @@ def free_gpu_bytes(index: int = 0) -> int | None:
 
 def driver_cuda_version() -> tuple[int, int] | None:
     """Returns the newest version of CUDA that the driver supports, None without a driver."""
-    driver, version = _driver(), ctypes.c_int(0)
+    driver, version = _library(DRIVER), ctypes.c_int(0)
     if driver is None or driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
         return None
     return version.value // 1000, version.value % 1000 // 10
-
-
-def _driver() -> ctypes.CDLL | None:
-    return _library("libcuda.so.1")
-
-
-def _management() -> ctypes.CDLL | None:
-    """Returns NVML, the library of the driver that describes GPUs: total, free and used bytes are the three numbers of its memory."""
-    return _library("libnvidia-ml.so.1")
 
 
 def _library(name: str) -> ctypes.CDLL | None:

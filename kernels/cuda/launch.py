@@ -1,7 +1,5 @@
 """Code that launches of several kernels share: the shape of a launch, and arguments for arrays on the device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -25,11 +23,7 @@ def grid(num_threads: int, device: KernelDevice) -> tuple[int]:
 
 
 def address(array: Any, what: str, device: KernelDevice, length: int | None = None, dtype: str = "int32") -> np.uint64:
-    """Returns a kernel's argument for an array on the device, 0 for None.
-
-    Raises:
-        InputError: it has another type or length, or is not contiguous.
-    """
+    """Returns a kernel's argument for an array on the device, 0 for None."""
     if array is None:
         return np.uint64(0)
     if dtype_name(array.dtype) != dtype or (length is not None and len(array) != length):
@@ -41,11 +35,7 @@ def address(array: Any, what: str, device: KernelDevice, length: int | None = No
 def matrix(
     array: Any, what: str, device: KernelDevice, num_rows: int, width: int | None = None
 ) -> tuple[np.uint64, str]:
-    """Returns (a kernel's argument, dtype name) of rows on the device that lie side by side.
-
-    Raises:
-        InputError: it has another shape, a type that rows may not have, or rows that are apart.
-    """
+    """Returns (a kernel's argument, dtype name) of rows on the device that lie side by side."""
     dtype = dtype_name(array.dtype)
     shaped = len(array.shape) == 2 and array.shape[0] == num_rows and width in (None, array.shape[1])
     if dtype not in C_TYPES or not shaped:

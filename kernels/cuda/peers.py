@@ -37,7 +37,6 @@ class _Memory:
 
     Args:
         device: number of the device that has it, or maps it.
-        pointer: its address.
         end: frees or unmaps it.
     """
 
@@ -52,7 +51,6 @@ def export_rows(device: CudaDevice, rows: Array) -> tuple[PeerRows, dict[str, An
     """Copies rows to a device's memory, where other devices of the machine can read them.
 
     Args:
-        device: the device.
         rows: [n, F] of any type, in the host's memory.
 
     Returns:
@@ -84,15 +82,13 @@ def open_peer(device: CudaDevice, handle: Mapping[str, Any]) -> PeerRows:
     """Opens rows that a device of this machine has, of this process or of another.
 
     Args:
-        device: the device that reads them.
         handle: of `export_rows`.
 
     Returns:
         The rows as kernels of this device take them; they are unmapped when nothing refers to them any more.
 
     Raises:
-        InputError: the process that has them is gone or has dropped them, CUDA shows its memory to no other process, or the device cannot
-            read the other's memory.
+        InputError: the process is gone or has dropped them, CUDA shows its memory to no other process, or the device cannot read it.
     """
     shape, dtype = tuple(handle["shape"]), np.dtype(handle["dtype"])
     here = _EXPORTED.get(handle["name"])

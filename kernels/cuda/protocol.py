@@ -1,7 +1,5 @@
 """The interface for launching kernels, which a GPU (`CudaDevice`) and the stand-ins of the tests have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,7 +19,6 @@ class RowsView:
 
     Attributes:
         pointer: memory address of the first row, valid on the device.
-        count, width: number of rows and columns.
         row_bytes: bytes from one row to the next.
         dtype: the element's name; uint16 counts as bfloat16.
     """
@@ -40,7 +37,6 @@ class PeerRows:
     Attributes:
         pointer: memory address of the first row, valid on the device that exported or opened them.
         shape: numbers of rows and columns; rows follow each other without space between them.
-        dtype: NumPy type of an element.
         memory: the object that keeps the memory.
     """
 

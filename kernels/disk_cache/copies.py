@@ -26,8 +26,6 @@ Not checked: that a batch names a row once. The result is not an optimum: batche
 Source: the layout is ours. It replaces DiskGNN's, section 5.1.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -168,13 +166,9 @@ def place_copies(
         least_bytes: bytes of a page that a later batch must want in order to take the page, 0 to a page.
         least_range: pages one after the other that a later batch must take, 1 or more.
         window: number of rows that a page is filled from; 1 leaves the Gray order.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         rows i32[c], the row at each place of the file, and places i32[q], the place where each use reads its row or `NOT_CACHED`.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     member_ptr = check_ptr(member_ptr, len(members))
     if members.dtype != np.int32 or not members.flags.c_contiguous:

@@ -10,8 +10,6 @@ This is a search by regula falsi for the largest layout within a budget. It take
 Source: ours; see kernels/disk_cache/copies.py.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 
@@ -64,13 +62,9 @@ def plan_copies(
         row_bytes: bytes per row, 1 or more.
         disk_bytes: bytes that the cache and the chunks' rows may take.
         compare: whether pages are also counted for one copy of each row, ordered by id.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         The plan that reads the densest pages, or the longest ranges of full ones, of those tried; None if none of them fits.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     if disk_bytes < 0:
         raise InputError(f"disk_bytes = {disk_bytes} is negative", "give 0 or more")

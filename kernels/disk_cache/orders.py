@@ -22,8 +22,6 @@ costs are counted anew only when the page has taken a node with a new batch. Mem
 each id up to the largest. Nothing depends on the number of threads: filling works on pieces of 65,536 nodes, whole pages at any width.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -99,9 +97,6 @@ def minhash_order(ptr: Any, ids: Any, *, seed: int, num_hashes: int = 2) -> Arra
 
     Returns:
         ids[m], each node once; equal signatures stand by node id.
-
-    Raises:
-        InputError: ptr does not fit ids, an id is negative, or num_hashes is not in 1..64.
     """
     ptr, ids = _as_batches(ptr, ids)
     if not 1 <= num_hashes <= 64:
@@ -116,13 +111,9 @@ def gray_order(ptr: Any, ids: Any, *, row_bytes: int = 0, window: int = WINDOW, 
         ptr, ids: lists of `minhash_order`; batch 0 is the highest bit.
         row_bytes: bytes per row, so that pages are filled; 0, or a multiple of a page, leaves the plain Gray order.
         window: nodes that a page is filled from.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         ids[m], each node once; equal memberships stand by node id before filling.
-
-    Raises:
-        InputError: ptr does not fit ids, an id is negative, or window is smaller than the rows that begin on a page.
     """
     ptr, ids = _as_batches(ptr, ids)
     if row_bytes < 0 or not rows_of_page(row_bytes) <= window <= PIECE:

@@ -15,8 +15,6 @@ Not checked: that a list names a node once (a row named twice is stored twice), 
 Memory: the range and the buffers; 4 or 8 bytes per stored row for the ids.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -63,7 +61,6 @@ class PackLists:
         self.used, self.done = np.zeros((2, len(self.ptr) - 1), np.int64)
 
     def __len__(self) -> int:
-        """L."""
         return len(self.used)
 
     def buffer(self, number: int) -> Array:

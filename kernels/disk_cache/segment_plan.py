@@ -10,8 +10,6 @@ itself; "minhash", DiskGNN's Algorithm 1 with two hashes; or "id", ascending nod
 Source: DiskGNN, section 5.1, Algorithm 1 (order) and Algorithm 2 (segments).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -34,7 +32,6 @@ class CountedPlan(SegmentPlan):
     Attributes:
         pages, runs: i64[s], pages of the cache that each batch reads, and the ranges of adjacent ones.
         pages_by_id: i64[s], the pages if the cache held each row once, by node id; None if they were not counted.
-        row_bytes: bytes per row.
     """
 
     pages: Array
@@ -73,9 +70,7 @@ def stored_bytes(cached: int, packed_rows: Array, row_bytes: int) -> int:
     """Returns the bytes that a segment takes on disk.
 
     Args:
-        cached: number of rows of its cache.
         packed_rows: i64[s], rows of each batch's chunk.
-        row_bytes: bytes per row.
     """
     return padded_bytes(cached * row_bytes) + int(padded_bytes(packed_rows * row_bytes).sum())
 
@@ -96,14 +91,8 @@ def plan_segment(
 
     Args:
         ptr, node_ids, state, most_cached: arguments of `split_segment`.
-        row_bytes: bytes per row.
-        order: order of the cache's rows.
         seed: seed of the run, which draws the permutations of "minhash".
         compare: whether pages are also counted for the order by id.
-        threads: number of native threads; the result does not depend on it.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     if order not in get_args(Order):
         raise InputError(f"order = {order!r}", f"give one of {', '.join(get_args(Order))}")

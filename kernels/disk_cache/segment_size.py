@@ -22,8 +22,6 @@ Memory: 4 N bytes of last uses and 4 B min(B, EXACT_SIZES) bytes of gaps (8 whil
 Source: DiskGNN, section 5.1, Algorithm 2. Erratum: it starts at s = 1, which is pure packing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,9 +53,6 @@ class SegmentSizes:
         slot: i32[N] of the placement that holds the static tiers.
         num_batches: B, batches of all epochs.
         exact_sizes: size up to which every size is known.
-
-    Raises:
-        InputError: there are fewer batches than one, or too many.
     """
 
     def __init__(self, slot: Array, num_batches: int, exact_sizes: int = EXACT_SIZES):
@@ -78,7 +73,6 @@ class SegmentSizes:
         Args:
             ptr: i64[s+1], batch b needs node_ids[ptr[b]:ptr[b+1]], each node once.
             node_ids: ids[n], global.
-            threads: number of native threads; the result does not depend on it.
 
         Raises:
             InputError: more batches than announced, a node twice in a batch, or an id out of range.

@@ -153,10 +153,6 @@ def split_segment(ptr: Any, node_ids: Any, state: Array, most_cached: int = ALL,
         node_ids: ids[n], global.
         state: i32[N] of `disk_state`; used as working memory and left as it was.
         most_cached: largest number of nodes in the cache: those that most batches need, equal ones by smaller id; `ALL` for no bound.
-        threads: number of native threads; the result does not depend on it.
-
-    Raises:
-        InputError: an id is out of range, or an array is not of its type.
     """
     node_ids = as_ids(node_ids, "node_ids")
     ptr = check_ptr(ptr, len(node_ids))

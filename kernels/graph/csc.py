@@ -10,8 +10,6 @@ Peak memory beside the input, E' edges after adding reverses, ids of w bytes: 2 
 16 N for degrees and indptr. 100 million edges made undirected: 1.6 GB + 0.8 GB + 16 N. Time: O(E' log(degree)).
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -75,11 +73,9 @@ def build_csc(
 
     Args:
         src, dst: integers[E], global ids; edge e goes from src[e] to dst[e]; memory-mapped or not.
-        num_nodes: number of nodes N.
         undirected: whether the reverse of every edge is added; a self-loop is its own reverse and is not added twice.
         duplicates: whether to keep or merge edges with the same ends (an edge in both directions is one, if undirected).
         self_loops: whether to keep or drop self-loops.
-        threads: number of native threads; the bytes do not depend on it.
 
     Raises:
         InputError: an end is outside 0..N-1 (with examples), lengths differ, a policy is unknown, or a node has 2^31 edges.

@@ -8,8 +8,6 @@ A counting sort by destination, then a comparison sort inside every row: O(n log
 the result of 4 n bytes: 24 n + 16 num_rows bytes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -36,13 +34,8 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
     Args:
         rows: i32[n], destinations counted from the first of their range: 0 to num_rows - 1.
         src: ids[n], global ids below 2^56.
-        num_rows: number of destinations in the range.
         types: u8[n], or None if all edges are of one type.
         ties: i64[n] that order edges with equal ends and type (rows of their source table), or None to keep their order.
-        threads: number of native threads; the result does not depend on it.
-
-    Raises:
-        InputError: lengths or dtypes differ from these, a row or a source is out of range, or n is 2^31 or more.
     """
     rows, src = as_ids(rows, "rows"), as_ids(src, "src")
     types, ties = _as_keys(types, "types", np.uint8), _as_keys(ties, "ties", np.int64)

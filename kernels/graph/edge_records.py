@@ -8,8 +8,6 @@ Peak memory beside the input: `deal_records` the records it returns; `sort_ends`
 the end, and 16 bytes for each node of the range.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,6 @@ def deal_records(
         records: records[n] whose first fields are `dst` and `src`, both of one id type, and whose `type`, if there is one, comes last.
         range_of: u16[bins], the range of each bin of destinations; a destination's bin is its id >> shift.
         shift: see `range_of`.
-        num_ranges: number of ranges.
         reverse: whether the reverse of every edge that is not a self-loop is added.
         drop_loops: whether self-loops are left out.
         type_step: number that is added to the type of a reverse edge.
@@ -74,7 +71,6 @@ def sort_ends(records: Array, low: int, num_rows: int, *, merge: bool, threads: 
         records: records[n] of `dst` and `src` alone; destinations are low to low + num_rows - 1.
         low, num_rows: first node and number of nodes of the range.
         merge: whether equal edges become one.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (sources ids[kept] in order, edges of each destination i64[num_rows], number of edges that repeat one before).

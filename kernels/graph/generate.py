@@ -22,8 +22,6 @@ Features: a centroid of the class plus noise, both sums of bytes (`graphmill.ker
 2^-16. Deviation of a centroid's coordinate 0.816; of the noise 0.816 * noise.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native
@@ -65,19 +63,13 @@ def rmat_edges(
     """Generates edges lo..hi-1 of an R-MAT graph; a graph of any size is made range by range.
 
     Args:
-        num_nodes: number of nodes N, any number.
         num_edges: number of directed edges, self-loops and duplicates included.
-        seed: seed of the pipeline.
         abcd: probabilities of the quadrants (source half, destination half): (0,0), (0,1), (1,0), (1,1).
         scramble: whether to hide the ranks behind a bijection; False leaves hubs at low ids.
-        threads: number of native threads; the bytes do not depend on it.
         lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
         (src, dst), ids[hi - lo] each.
-
-    Raises:
-        InputError: a count or the range is out of bounds, there are edges but no nodes, or abcd are not probabilities that add up to 1.
     """
     src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     if len(abcd) != 4 or min(abcd) < 0 or abs(sum(abcd) - 1) > 1e-6:
@@ -91,11 +83,7 @@ def rmat_edges(
 
 
 def rmat_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
-    """Returns i32[N], the class of every node of the R-MAT graph with this seed: rank * classes // N.
-
-    Raises:
-        InputError: classes is not in 1..N.
-    """
+    """Returns i32[N], the class of every node of the R-MAT graph with this seed: rank * classes // N."""
     _check_classes(num_nodes, classes)
     out = np.empty(num_nodes, np.int32)
     _native.block_labels(_key(seed, SCRAMBLE), bool(scramble), classes, out, check_threads(threads))
@@ -118,15 +106,10 @@ def sbm_edges(
         num_nodes, num_edges: N and the number of directed edges, self-loops and duplicates included.
         classes: number of classes, nearly equal in size (see `sbm_labels`).
         p_in: probability that an edge stays in its class; with one class all edges do.
-        seed: seed of the pipeline.
-        threads: number of native threads; the bytes do not depend on it.
         lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
         (src, dst), ids[hi - lo] each.
-
-    Raises:
-        InputError: a count or the range is out of bounds, or p_in is not a probability.
     """
     src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     _check_classes(num_nodes, classes)
@@ -138,11 +121,7 @@ def sbm_edges(
 
 
 def sbm_labels(num_nodes: int, classes: int, seed: int, threads: int = 1) -> Array:
-    """Returns i32[N], the class of every node of the planted partition with this seed.
-
-    Raises:
-        InputError: classes is not in 1..N.
-    """
+    """Returns i32[N], the class of every node of the planted partition with this seed."""
     return rmat_labels(num_nodes, classes, seed, True, threads)
 
 
@@ -183,21 +162,15 @@ def citation_edges(
     """Generates citations lo..hi-1: every node cites earlier ones, most of its own class, those that are cited often more than others.
 
     Args:
-        num_nodes, num_edges: N and the number of directed edges, nearly equally many per node, duplicates included; the first node
-            cites itself.
+        num_nodes, num_edges: N and the number of directed edges, duplicates included, nearly equally many per node; the first cites itself.
         classes: number of classes, nearly equal in size (see `citation_labels`).
         p_in: probability that a node looks in its own class for a node to cite.
         p_copy: probability that it then copies a citation of the node that it found; 0 = no preference.
-        seed: seed of the pipeline.
         scramble: whether to hide the ages behind a bijection.
-        threads: number of native threads; the bytes do not depend on it.
         lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
         (src, dst), ids[hi - lo] each: src cites dst.
-
-    Raises:
-        InputError: a count or the range is out of bounds, or p_in or p_copy is not a probability.
     """
     src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     _check_classes(num_nodes, classes)
@@ -211,15 +184,11 @@ def citation_edges(
     return src, dst
 
 
-def citation_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, threads: int = 1) -> Array:
-    """Returns i32[N], the class of every node of the citation graph with this seed: rank modulo classes.
-
-    Raises:
-        InputError: classes is not in 1..N.
-    """
+def citation_labels(num_nodes: int, classes: int, seed: int, threads: int = 1) -> Array:
+    """Returns i32[N], the class of every node of the citation graph with this seed: rank modulo classes."""
     _check_classes(num_nodes, classes)
     out = np.empty(num_nodes, np.int32)
-    _native.cyclic_labels(_key(seed, SCRAMBLE), bool(scramble), classes, out, check_threads(threads))
+    _native.cyclic_labels(_key(seed, SCRAMBLE), True, classes, out, check_threads(threads))
     return out
 
 
@@ -245,18 +214,9 @@ def class_features(
 
     Args:
         labels: i32[N], -1 for a node without a class (noise only).
-        width: number of columns.
-        seed: seed of the pipeline.
         noise: deviation of the noise relative to that of the centroids, in [0, 60], rounded to 1/256.
         out: f32[hi - lo, width], C-contiguous, memory-mapped or not.
         lo, hi: the range of nodes; hi None = N.
-        threads: number of native threads; the bytes do not depend on it.
-
-    Returns:
-        out.
-
-    Raises:
-        InputError: noise or the range is out of bounds, or out does not fit.
     """
     labels = as_int32(labels, "labels", len(labels))
     hi = len(labels) if hi is None else hi

@@ -7,8 +7,6 @@ Peak memory: `IdSet` 64 MiB at most for the bits, of which only touched pages co
 id of the result. `rank_index` 6 to 12 bytes per id beside the ids, twice that from 2^31 ids on.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native

@@ -6,8 +6,6 @@ ASCII) makes it return None, and a reader that knows all of CSV takes over and s
 Cost: each byte is looked at twice, once to count lines. Peak memory: the columns, 8 or 4 bytes per line and column.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -95,11 +93,9 @@ def text_columns(
     Args:
         text: the bytes.
         first, size: place and number of the bytes of the lines, of which the last is an end of a line.
-        form: how the lines are written.
         columns: (number of the field, whether it is a decimal number) of each column; no field stands there twice. Whole numbers fit
             64 bits and are written without plus and leading zeros, and may have blanks around them; decimal numbers are rounded to the
             nearest float, and may not be larger or (but for 0) smaller than a normal one.
-        threads: number of native threads; the result does not depend on it.
     """
     assert form.separator in SEPARATORS and len(form.comment) <= 1, f"lines of the form {form}"
     assert 0 <= first <= first + size <= len(text), f"bytes {first} to {first + size} of {len(text)}"

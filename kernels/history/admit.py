@@ -18,8 +18,6 @@ Cost: O(entries), three to four random accesses to `slot_of` each. Other names: 
 nodes of one list are distinct, and that `slot_of` and `owner` point to each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -61,7 +59,6 @@ class Index:
         slot_of: i32[(L-1) N], slot of node v in layer l at place (l-1) N + v, or -1.
         owner: i64[slots], place in `slot_of` of each slot's node, or -1.
         born: i64[slots], optimiser step that wrote each slot.
-        num_nodes: N.
     """
 
     slot_of: Any
@@ -191,9 +188,6 @@ def admit(index: Index, entries: Entries, rule: Rule, threads: int = 1) -> Admit
 
     Args:
         index: index of the history, written in place.
-        entries: entries of one optimiser step.
-        rule: settings of the update.
-        threads: native threads; the result does not depend on their number.
 
     Raises:
         InputError: arrays differ in length, or an entry is not of a node; nothing is written then.
@@ -220,15 +214,9 @@ def look_up(index: Index, layer: int, ids: Array, now: int, t_stale: int, thread
     """Returns i32[n]: slots of nodes' embeddings, -1 if step `now` may not use one.
 
     Args:
-        index: index of the history.
         layer: l in 1..L-1.
         ids: i32[n] or i64[n], global.
-        now: the optimiser step of the lookup.
         t_stale: oldest age that is used.
-        threads: native threads; the result does not depend on their number.
-
-    Raises:
-        InputError: an id is not a node.
     """
     first, out = (layer - 1) * index.num_nodes, np.empty(len(ids), np.int32)
     _native.look_up(index.slot_of, first, index.num_nodes, index.born, ids, now, t_stale, out, check_threads(threads))

@@ -5,8 +5,6 @@ some have to stay outside, and at the end for the counts, 4 bytes per list and 8
 that ids are nodes of the graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -54,7 +52,6 @@ def look_up_features_cuda(place_of: Any, ids: Any, first: int, device: KernelDev
         place_of: i32[N] on the device.
         ids: ids[n] on the device.
         first: the first place that is left.
-        device: the device that holds them.
     """
     out, name = device.empty((len(ids),), np.int32), dtype_name(ids.dtype)
     known = _at(place_of, device), _at(ids, device, name), np.int32(len(ids)), np.int32(first)
@@ -70,9 +67,6 @@ def admit_cuda(
     Args:
         index: index of the history on the device, written in place.
         lists: entries on the device, layer after layer, batches in order within each.
-        num_layers: number of cached layers.
-        rule: settings of the update.
-        device: the device that holds them.
 
     Returns:
         The result, its entries and slots on the device; i32[a] there, the row of each entry in its list; and the places in those arrays at

@@ -17,8 +17,6 @@ Lookups cost one random read of 4 bytes per node, and one of 8 per hit. Other na
 holds the dtype of the model's rows. Not thread-safe: a lookup must not run beside an update.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -64,10 +62,8 @@ class History:
     """Embeddings of earlier steps, and the hottest features, in one arena.
 
     Args:
-        memory: u8[size], C-contiguous, aligned to the dtype; uninitialised. In host memory native code runs, on a device CUDA kernels; the
-            arrays of all calls are in the same place.
+        memory: u8[size], C-contiguous, aligned to the dtype, uninitialised; native code runs in host memory, CUDA kernels on a device.
         num_layers: cached layers, L-1; 0 is allowed.
-        num_nodes: N.
         width: columns of an embedding, equal in all cached layers.
         dtype: float32 or float64, of embeddings and features.
         t_stale: oldest age, in optimiser steps, at which a row is still used; 0 uses none, `FOREVER` any.
@@ -75,9 +71,7 @@ class History:
         features: the right half, or None.
         max_slots: most slots that embeddings may take; None for all that fit.
         least: least saved access of an admitted entry.
-        reuse: whether rows that enter take the lowest slots whose row is gone or too old for the next step, instead of successive slots of
-            a ring; a row that may still be used is never overwritten.
-        threads: native threads; nothing depends on their number.
+        reuse: whether rows take the lowest slots whose row is gone or too old, instead of a ring's next; no usable row is overwritten.
         device: the device that holds the memory; None derives it from the memory.
 
     Attributes:
@@ -85,9 +79,6 @@ class History:
         features: dtype[r, F], rows by place: a view of the arena; the owner fills it once, row j with the features of feature_ids[j].
         feature_ids: ids[r], hottest last.
         index: slot_of, owner, born.
-
-    Raises:
-        InputError: a number is out of its range.
     """
 
     def __init__(
@@ -178,9 +169,6 @@ class History:
 
         Args:
             ids: ids[n], global.
-
-        Raises:
-            InputError: an id is not a node (which a device does not check).
         """
         if self.device is None:
             ids = self._check_ids(ids)
@@ -195,7 +183,6 @@ class History:
         """Evicts and admits after optimiser step `now`, which grows from call to call.
 
         Args:
-            now: the optimiser step.
             rows: rows of all cached layers of all batches of the step, the batches in order.
 
         Returns:
@@ -351,7 +338,6 @@ def _contiguous(rows: Any) -> bool:
 
 
 def _numbers(flags: Any) -> Any:
-    """Returns flags as i32, on the same device."""
     if hasattr(flags, "astype"):
         return flags.astype(np.int32)
     return flags.int()  # a tensor

@@ -17,8 +17,6 @@ Cost: O(sources + edges that remain) per block, 8 bytes of scratch per source; n
 dead-node elimination. Not checked: that slots are the history's for the block's sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -83,7 +81,6 @@ def _compact(block: Block, kept: Array, own: Array, edges: Array, sources: Array
     """Returns the block of the rows that are left.
 
     Args:
-        block: block before pruning.
         kept: destinations that are left; own: their places among the sources.
         edges: edges that are left; sources: sources that are left.
         cached: i32[sources], slots of those that the history holds, else -1.
@@ -138,7 +135,6 @@ def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes =
             be stored and mapped; transposes are ignored.
         slots: one i32[num_src] for each of blocks[1:]: the history's slot of each source (`History.lookup`), negative if it has none.
         transpose: blocks that get a transpose: "none", "hidden" (all but blocks[0]) or "all".
-        threads: native threads; the result does not depend on their number.
 
     Returns:
         The blocks that are left, and the places of the inputs that are left. Seeds are never removed: nothing is cached above them.

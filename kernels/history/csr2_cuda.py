@@ -5,8 +5,6 @@ All blocks are marked from the seeds downwards without waiting for a size; then 
 row ends are in range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +55,6 @@ class _Pruning:
         """Marks the rows, edges and sources of a block that are left.
 
         Args:
-            block: the block.
             used: flags of the sources of the block above, None for the seeds' block; slots: history's slots of the same.
             sizes: i32[4] of zeros, receives the sizes.
         """
@@ -115,7 +112,6 @@ def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: KernelDevi
     Args:
         blocks: all arrays on the device; see `graphmill.kernels.history.csr2.prune`.
         slots: one i32[num_src] on the device for each of blocks[1:].
-        device: the device that holds them.
     """
     pruning = _Pruning(device, dtype_name(blocks[0].src_ids.dtype))
     num_blocks, of_block = len(blocks), [None, *slots]

@@ -8,8 +8,6 @@ bit, at any thread count. Nothing is contracted to a fused multiply-add.
 Cost: each row is read once; the bound is memory. Other names: row-wise L2 norm. A NaN in a row makes its norm NaN.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -45,13 +43,9 @@ def row_norms(rows: Any, out: Any = None, threads: int = 1) -> Any:
     Args:
         rows: f32 or f64 [n, F], C-contiguous.
         out: f32[n], or None for a new array.
-        threads: native threads; the result does not depend on their number.
 
     Returns:
         f32[n]; a norm above float32's range is infinite.
-
-    Raises:
-        InputError: a shape or dtype does not fit.
     """
     if on_device(rows):
         return row_norms_cuda(rows, out, device_of(rows))

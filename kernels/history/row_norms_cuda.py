@@ -1,7 +1,5 @@
 """Norms of rows on a GPU; see kernels/history/row_norms.py for the rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,16 +10,7 @@ from graphmill.kernels.errors import InputError
 
 
 def row_norms_cuda(rows: Any, out: Any, device: KernelDevice) -> Any:
-    """Writes f32[n], the norm of every row, to `out`.
-
-    Args:
-        rows: f32 or f64 [n, F] on the device.
-        out: f32[n] on the device, or None for a new array.
-        device: the device that holds them.
-
-    Raises:
-        InputError: a shape or dtype does not fit.
-    """
+    """Writes f32[n], the norm of every row, to `out`; see `graphmill.kernels.history.row_norms.row_norms`."""
     num_rows, width = (int(size) for size in rows.shape)
     source, dtype = matrix(rows, "rows", device, num_rows)
     if dtype not in ("float32", "float64"):

@@ -30,8 +30,6 @@ for rates and sorted reaches, and those of the model (16 of `ReachModel`), read 
 computed for ranges of nodes (kernels/ranges.py), twice if it is needed twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -143,22 +141,15 @@ def visit_rates(
     """Estimates how often batches ask for each node.
 
     Args:
-        topology: the in-neighbours.
         train_ids: ids[n], the seeds of an epoch.
         fanouts: fanouts of the sampler, from the seeds outwards.
-        num_batches: number of batches per epoch.
         rounds: number of presampled epochs.
         visits, layer_visits: u32[N] and u32[L, N], the counts of presampling.
         seed: seed that decides which edges are probed for a reverse.
-        threads: number of native threads; the result does not depend on it.
         model: the reach of a sampler that does not draw uniformly without replacement; None for one that does.
-        allocate: function that makes the arrays of N elements that the work needs, and the result.
 
     Returns:
         f64[N], the probability that a batch has the node among its inputs.
-
-    Raises:
-        InputError: the counts do not fit the graph or the fanouts.
     """
     if layer_visits.shape != (len(fanouts), topology.num_nodes) or visits.shape != (topology.num_nodes,):
         problem = f"visits {list(visits.shape)} and layer_visits {list(layer_visits.shape)} for {len(fanouts)} fanouts"

@@ -37,7 +37,6 @@ class Tally:
     num_edges: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Returns the sum of both."""
         return Tally(
             self.num_batches + other.num_batches, self.num_inputs + other.num_inputs, self.num_edges + other.num_edges
         )
@@ -59,9 +58,6 @@ def count_batches(
 
     Returns:
         The tally of all batches.
-
-    Raises:
-        InputError: a batch cannot be sampled.
     """
     tally = Tally()
     work = _sampled(samplers[0], planned, counter) if len(samplers) == 1 else _on_threads(samplers, planned, counter)

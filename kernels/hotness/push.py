@@ -15,8 +15,6 @@ Memory: 8 bytes per node for values and 8 for sums, of all nodes in `push` and o
 node, 16 bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -44,15 +42,10 @@ def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
     """Scatters the values of nodes to their in-neighbours.
 
     Args:
-        topology: the in-neighbours.
         values: u64[N], or u64[N, 2] for two sums in one pass.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         u64[N] or u64[N, 2]: for every node v the sum of values[u] over its out-edges (v, u), modulo 2^64.
-
-    Raises:
-        InputError: values do not fit the graph, or an edge begins outside it.
     """
     if values.dtype != np.uint64 or values.shape not in ((topology.num_nodes,), (topology.num_nodes, 2)):
         raise InputError(f"values are {values.dtype}{list(values.shape)}", f"give uint64[{topology.num_nodes}]")
@@ -74,12 +67,9 @@ def push_by_ranges(
     """Scatters values as `push` does, without an array of all values or sums: one pass over the edges per range of sums.
 
     Args:
-        topology: the in-neighbours.
-        values_of: function from (first, last) to the values of these nodes, u64[last - first] or u64[last - first, 2]; it is asked for
-            every range of nodes in every pass.
+        values_of: function from (first, last) to these nodes' values, u64[last - first] or u64[.., 2]; asked for every range in every pass.
         take: function that gets (low, high, sums), the finished sums of these nodes, of the same shape.
         pairs: whether there are two values per node.
-        threads: number of native threads; the result does not depend on it.
 
     Raises:
         InputError: an edge begins outside the graph.
@@ -98,25 +88,11 @@ def _add_values(topology: Topology, first: int, values: Array, sums: Array, low:
     _native.push(indptr, indices, values, sums, low, topology.num_nodes, threads)
 
 
-def reverse_pagerank(
-    topology: Topology,
-    train_ids: Any,
-    *,
-    iterations: int = ITERATIONS,
-    threads: int = 1,
-    allocate: Allocate = np.zeros,
-) -> Array:
+def reverse_pagerank(topology: Topology, train_ids: Any, *, threads: int = 1, allocate: Allocate = np.zeros) -> Array:
     """Returns f64[N]: the share of walkers at each node, multiples of 2^-55; the mass that reaches a node without in-neighbours is lost.
 
     Args:
-        topology: the in-neighbours.
         train_ids: ids[n], nodes that walkers start at and return to.
-        iterations: steps of the walk.
-        threads: number of native threads; the result does not depend on it.
-        allocate: function that makes the arrays of N elements that the work needs.
-
-    Raises:
-        InputError: `train_ids` is empty.
     """
     train_ids = as_ids(train_ids, "train_ids")
     if len(train_ids) == 0:
@@ -132,7 +108,7 @@ def reverse_pagerank(
     def take(low: int, high: int, sums: Array) -> None:
         after[low:high] = sums * numerator // denominator
 
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         push_by_ranges(topology, values_of, take, threads=threads)
         after[train_ids] += back
         mass, after = after, mass

@@ -10,8 +10,6 @@ Cost: one stable sort, out of core (kernels/hotness/sorted_runs.py): 12 bytes pe
 arrays of one range of nodes. Scores and visits are read at random in the order of a ranking.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -33,11 +31,7 @@ def rank(score: Array, allocate: Allocate = np.zeros, out: Array | None = None) 
 
     Args:
         score: [N] integers below 2^63 or floats.
-        allocate: function that makes the arrays of N elements that the work needs.
         out: ids[N] to write to; None makes one.
-
-    Raises:
-        InputError: the score is not a vector, or has NaN.
     """
     if score.ndim != 1 or any(_has_nan(score[low:high]) for low, high in node_ranges(len(score))):
         raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number per node")
@@ -134,15 +128,13 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
     return np.interp(sizes, nodes, found) / max(1.0, found[-1])
 
 
-def similarity(first: Array, second: Array, top: float = TOP, allocate: Allocate = np.zeros) -> float:
+def similarity(first: Array, second: Array, allocate: Allocate = np.zeros) -> float:
     """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 if the second is empty.
 
     Args:
         first, second: u32[N] visits of two epochs.
-        top: share of all nodes that counts as the footprint.
-        allocate: function that makes the arrays of N elements that the work needs.
     """
-    size = int(cache_sizes(top, len(first)))
+    size = int(cache_sizes(TOP, len(first)))
     hottest = [rank(visits, allocate)[:size] for visits in (first, second)]
     both = np.intersect1d(*hottest, assume_unique=True)
     total = int(second[hottest[1]].sum(dtype=np.uint64))

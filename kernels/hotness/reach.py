@@ -30,8 +30,6 @@ kernels/hotness/bayes.py. This is a mean-field approximation; the removal of the
 that rates are probabilities.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native
@@ -77,11 +75,7 @@ class ReachModel:
     """The reach of nodes through the layers of one sampler; call `step` for each layer, from the seeds downwards.
 
     Args:
-        topology: the in-neighbours.
         reciprocity: share of edges that have a reverse.
-        threads: number of native threads; the result does not depend on it.
-        replace: whether neighbours are drawn with replacement.
-        allocate: function that makes arrays of N elements.
     """
 
     def __init__(

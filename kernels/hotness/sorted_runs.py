@@ -8,8 +8,6 @@ This is an external merge sort with exact splitters. Cost: n log n comparisons; 
 block; `Allocate` gives the runs, 8 bytes per key, and 4 more per key for `order`, or 8 from 2^31 keys on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,10 +25,8 @@ def order(count: int, keys_of: Callable[[int, int], Array], out: Array, allocate
     """Writes the places of the keys in ascending order of the keys, ties by ascending place.
 
     Args:
-        count: number of keys n.
         keys_of: function from (low, high) to u64[high - low], the keys of these places.
         out: ids[n] to write to, `id_dtype(n)`.
-        allocate: function that makes the arrays of n elements that the work needs.
     """
     ranges = list(key_ranges(count))
     if len(ranges) < 2:

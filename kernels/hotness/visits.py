@@ -20,8 +20,6 @@ layers, 8 N L more for inputs-under, and 4 bytes per source of scratch in each r
 Not checked: that the sources of every block are a prefix of one list, which holds for sampled blocks and not for pruned ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, get_args
@@ -79,15 +77,10 @@ class VisitCounter:
     """Counts mini-batches; several threads may add to one counter at the same time.
 
     Args:
-        num_nodes: number of nodes N.
-        num_layers: L, blocks of a batch.
         layers: counts that are kept besides `visits`: "visits" adds `layer_visits`, "inputs" adds `layer_inputs` as well.
 
     Attributes:
         visits: u32[N], batches whose inputs contain the node.
-
-    Raises:
-        InputError: layers is not one of the three, or a number is out of range.
     """
 
     def __init__(self, num_nodes: int, num_layers: int, layers: Layers = "none"):
@@ -116,11 +109,7 @@ class VisitCounter:
         self.add_layers(blocks)
 
     def add_layers(self, blocks: Sequence[Block]) -> None:
-        """Counts the layers of one batch, and not its visits: for a sampler that counts those itself (`Sampler.take_visits`).
-
-        Raises:
-            InputError: as for `add`.
-        """
+        """Counts the layers of one batch, and not its visits: for a sampler that counts those itself (`Sampler.take_visits`)."""
         self._check(blocks)
         if self.layers == "none":
             return

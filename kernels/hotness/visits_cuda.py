@@ -1,7 +1,5 @@
 """Visits on a GPU; see kernels/hotness/visits.py for the rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,16 +11,7 @@ from graphmill.kernels.errors import InputError
 
 
 def count_visits_cuda(node_ids: Any, visits: Any, device: KernelDevice) -> None:
-    """Adds one visit to every node of a list.
-
-    Args:
-        node_ids: ids[n] on the device, each node once and below N, as a sampler of that device made them.
-        visits: i32[N] on the device.
-        device: the device that holds them.
-
-    Raises:
-        InputError: a dtype does not fit.
-    """
+    """Adds one visit to every node of a list, each once and below N; see `graphmill.kernels.hotness.visits.count_visits`."""
     id_type = dtype_name(node_ids.dtype)
     if id_type not in ID_TYPES:
         raise InputError(f"node_ids are {id_type}", "give int32 or int64")

@@ -17,8 +17,6 @@ Determinism: masses are fixed-point integers, so sums do not depend on their ord
 node, read and written in order, and 8 per sum of a range (kernels/ranges.py).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.kernels import _native
@@ -34,11 +32,7 @@ class WalkReach:
     """The reach of nodes through the layers of a walking sampler; call `step` for each layer, from the seeds downwards.
 
     Args:
-        topology: the in-neighbours.
-        walks: settings of the walks.
         reciprocity: share of edges that have a reverse.
-        threads: number of native threads; the result does not depend on it.
-        allocate: function that makes arrays of N elements.
     """
 
     def __init__(

@@ -19,8 +19,6 @@ Memory: 8 bytes per node and layer for rates, 8 for the reach and 8 for its stat
 (kernels/ranges.py), each range with all of the cost; and 32 per neighbour of the longest row and thread.
 """
 
-from __future__ import annotations
-
 from math import exp
 
 import numpy as np
@@ -53,11 +51,7 @@ class WeightedReach:
     """The reach of nodes through the layers of a weighted sampler; call `step` for each layer, from the seeds downwards.
 
     Args:
-        topology, tables: the in-neighbours and their alias tables.
         reciprocity: share of edges that have a reverse.
-        replace: whether neighbours are drawn with replacement.
-        threads: number of native threads; the result does not depend on it.
-        allocate: function that makes arrays of N elements.
     """
 
     def __init__(

@@ -20,8 +20,6 @@ Threads take pieces of 512 to 4,096 edges. A row with more than 8,192 edges is s
 than two such parts is not shared), which leaves the order of its sums alone.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np
@@ -87,16 +85,11 @@ def aggregate(block: Block, h: Array, reduce: Reduce, out: Array | None = None, 
     Args:
         block: the block; `weighted` needs block.weight.
         h: f32, f64, f16 or bfloat16 (as u16) [num_src, F], the sources' rows.
-        reduce: "sum"; "mean", which divides by end - start; or "weighted", by block.weight plus self_weight times the
-            destination's own row.
+        reduce: "sum"; "mean", by end - start; or "weighted", by block.weight, with self_weight times the destination's own row.
         out: [num_dst, F] of h's dtype, apart from h, or None.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         [num_dst, F]. A destination without edges gets zeros (its own term in a weighted sum with self_weight).
-
-    Raises:
-        InputError: a shape, dtype or reduction does not fit, or weights are missing.
     """
     if on_device(h):
         device = device_of(h)
@@ -121,9 +114,7 @@ def aggregate_backward(
     Args:
         block: a block with its transpose, built after its last edge was removed.
         grad_out: f32, f64, f16 or bfloat16 (as u16) [num_dst, F].
-        reduce: the reduction of the forward pass.
         out: [num_src, F] of grad_out's dtype, apart from it, or None; every row is written.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         [num_src, F], the self term included. A source without edges gets zeros.

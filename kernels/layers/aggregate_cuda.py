@@ -4,8 +4,6 @@ Bytes moved: each edge's row once, the list of edges once per tile of 32 lanes' 
 waits. Not checked, since that would wait for the device: that local ids are in range.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -20,18 +18,7 @@ NOTHING = np.uint64(0)
 
 
 def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDevice) -> Any:
-    """Sums the sources' rows of every destination; see `graphmill.kernels.layers.aggregate.aggregate`.
-
-    Args:
-        block: block whose arrays are on the device.
-        h: f32, f64, f16 or bfloat16 [num_src, F] on the device.
-        reduce: "sum", "mean" or "weighted".
-        out: [num_dst, F] of h's dtype on the device, apart from h.
-        device: the device that the kernel runs on.
-
-    Raises:
-        InputError: a shape or dtype does not fit, or weights are missing.
-    """
+    """Sums the sources' rows of every destination; see `graphmill.kernels.layers.aggregate.aggregate`."""
     weighted = is_weighted(block, reduce)
     begins, ends = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
     own = address(block.dst_pos, "dst_pos", device, block.num_dst)
@@ -42,18 +29,7 @@ def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDe
 
 
 def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, device: KernelDevice) -> Any:
-    """Sends the gradient of an aggregation back to the sources, over the block's transpose; see `aggregate_backward`.
-
-    Args:
-        block: block with its transpose, on the device.
-        grad_out: [num_dst, F] on the device.
-        reduce: reduction of the forward pass.
-        out: [num_src, F] of grad_out's dtype on the device.
-        device: the device that the kernel runs on.
-
-    Raises:
-        InputError: the transpose is missing, or a shape or dtype does not fit.
-    """
+    """Sends the gradient of an aggregation back to the sources, over the block's transpose; see `aggregate_backward`."""
     weighted = is_weighted(block, reduce)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         problem = "the block has no transpose, which the backward pass needs"

@@ -27,8 +27,6 @@ source its own z once more; alpha (nnz + num_dst) x H is kept for the backward p
 for the mask.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,10 +97,6 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
         num_heads: H; each head draws 16 bits of its own.
         key: key that names step and layer.
         p: probability in [0, 1), a multiple of 2^-16 as in `graphmill.kernels.layers.dropout`.
-        threads: number of native threads; the result does not depend on it.
-
-    Raises:
-        InputError: p is not in [0, 1), or the block is not sound.
     """
     threshold = drop_threshold(p)
     if on_device(block.indices):
@@ -159,7 +153,6 @@ def attend(
     """Attends from every destination to its sources and itself.
 
     Args:
-        block: the edges.
         z: f32, f64, f16 or bfloat16 (as u16) [num_src, H D], head after head.
         left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
         slope: slope of the leaky ReLU below 0.
@@ -167,13 +160,9 @@ def attend(
         weight: f32[nnz], factors of edges after the softmax, or None; the own term has none.
         out: [num_dst, H D], or None.
         alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (out, alpha): alpha before dropout, which the backward pass needs.
-
-    Raises:
-        InputError: a shape or dtype does not fit.
     """
     if on_device(z):
         kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
@@ -206,12 +195,8 @@ def attend_backward(
     """Sends the gradient of `attend` back.
 
     Args:
-        block: a block with its transpose.
-        z, left, right, slope, mask, weight: arguments of `attend`.
-        alpha: the weights that it returned.
         grad_out: [num_dst, H D].
         out: arrays for the three results, or None for new ones.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         (grad_z [num_src, H D], grad_left [num_src, H], grad_right [num_dst, H]).

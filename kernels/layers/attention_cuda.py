@@ -4,8 +4,6 @@ Memory besides results: with a mask or weights of edges one more array like alph
 another one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,19 +140,7 @@ def attend_cuda(
     alpha: Any,
     device: KernelDevice,
 ) -> None:
-    """Attends from every destination to its sources and itself; see `graphmill.kernels.layers.attention.attend`.
-
-    Args:
-        block, z, left, right: as there, on the device.
-        slope: slope of the leaky ReLU below 0.
-        kept, scale: mask u8[nnz + num_dst, H] on the device and factor of the kept weights; None and 1 without dropout.
-        weight: f32[nnz] on the device, factors of edges after the softmax, or None.
-        out: [num_dst, H D]; alpha: [nnz + num_dst, H]; both on the device.
-        device: the device that the kernels run on.
-
-    Raises:
-        InputError: a shape or dtype does not fit.
-    """
+    """Attends from every destination to its sources and itself; see `graphmill.kernels.layers.attention.attend`."""
     given = _Attention(block, z, left, right, slope, kept, scale, weight, device)
     matrix(out, "out", device, block.num_dst, given.width)
     factors = alpha if not given.weakened else device.empty((given.num_edge_rows, given.heads), given.number)
@@ -182,19 +168,7 @@ def attend_backward_cuda(
     out: tuple[Any, Any, Any],
     device: KernelDevice,
 ) -> None:
-    """Sends the gradient of `attend_cuda` back; see `graphmill.kernels.layers.attention.attend_backward`.
-
-    Args:
-        block: block with its transpose, on the device.
-        z, left, right, slope, kept, scale, weight: as forward.
-        alpha: the weights of the forward pass.
-        grad_out: [num_dst, H D] on the device.
-        out: gradients of z, left and right on the device.
-        device: the device that the kernels run on.
-
-    Raises:
-        InputError: the transpose is missing, or a shape or dtype does not fit.
-    """
+    """Sends the gradient of `attend_cuda` back; see `graphmill.kernels.layers.attention.attend_backward`."""
     given = _Attention(block, z, left, right, slope, kept, scale, weight, device)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         problem = "the block has no transpose of its present edges, which the backward pass needs"

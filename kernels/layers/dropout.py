@@ -10,8 +10,6 @@ elements (vectorised), one read and one write per element.
 Kept elements are scaled by 1 / (1 - p) (inverted dropout). Not checked: that ids are each given once; equal ids get equal masks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -28,11 +26,7 @@ LANES = 1 << 16  # values of the 16 bits that decide on one element
 
 
 def drop_threshold(p: float) -> int:
-    """Returns t in 0..65535: an element is dropped when its 16 bits are below t, the multiple of 2^-16 nearest to p.
-
-    Raises:
-        InputError: p is not in [0, 1).
-    """
+    """Returns t in 0..65535: an element is dropped when its 16 bits are below t, the multiple of 2^-16 nearest to p."""
     if not 0 <= p < 1:
         raise InputError(f"dropout p = {p}", "give a probability in [0, 1)")
     return min(round(p * LANES), LANES - 1)
@@ -62,13 +56,9 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
         key: key that names the mask: graphmill.kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
         p: the probability, in [0, 1).
         out: array for the result, or None for a new one; may be x itself.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         The same dtype and shape as x.
-
-    Raises:
-        InputError: p is not in [0, 1), or a shape or dtype does not fit.
     """
     threshold = drop_threshold(p)
     if on_device(x):
@@ -99,10 +89,6 @@ def relu_dropout(x: Array, bias: Array | None, node_ids: Any, key: int, p: float
         node_ids: ids[n] global, the names of the rows.
         key: key that names the mask, see `dropout`.
         p: the probability, in [0, 1).
-        threads: number of native threads; the result does not depend on it.
-
-    Raises:
-        InputError: p is not in [0, 1), or a shape or dtype does not fit.
     """
     threshold, node_ids = drop_threshold(p), as_ids(node_ids, "node_ids")
     x = as_out(x, (len(node_ids), x.shape[1]), x.dtype)
@@ -117,9 +103,7 @@ def relu_dropout_backward(result: Array, grad: Array, p: float, out: Array, thre
     Args:
         result: f32 or f64 [n, F], what `relu_dropout` left; the mask is read from it.
         grad: [n, F] of its type, the gradient of the result.
-        p: the probability.
         out: [n, F] of its type; may be grad.
-        threads: number of native threads; the result does not depend on it.
     """
     threshold = drop_threshold(p)
     result = as_rows(result, "result", len(result))

@@ -1,7 +1,5 @@
 """Counter-based dropout on a GPU; see kernels/layers/dropout.py. Each element is read and written once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -16,19 +14,7 @@ LANES = 1 << 16
 
 
 def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, device: KernelDevice) -> Any:
-    """Drops elements whose 16 bits are below the threshold; see `graphmill.kernels.layers.dropout.dropout`.
-
-    Args:
-        x: f32 or f64 [n, F] on the device.
-        node_ids: ids[n] on the device.
-        key: key that names the mask.
-        threshold: integer in 0..65535, from `drop_threshold`.
-        out: array of x's shape and type on the device; may be x.
-        device: the device that the kernel runs on.
-
-    Raises:
-        InputError: a shape or dtype does not fit.
-    """
+    """Drops elements whose 16 bits are below the threshold; see `graphmill.kernels.layers.dropout.dropout`."""
     num_rows, width, ids = len(node_ids), x.shape[1], dtype_name(node_ids.dtype)
     rows, dtype = matrix(x, "x", device, num_rows)
     target, out_dtype = matrix(out, "out", device, num_rows, width)

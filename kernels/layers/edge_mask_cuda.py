@@ -1,7 +1,5 @@
 """Masks of attention weights on a GPU; see `graphmill.kernels.layers.attention.edge_mask`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,15 +12,7 @@ from graphmill.kernels.types import Block
 
 
 def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, device: KernelDevice) -> Any:
-    """Returns u8[nnz + num_dst, H] on the device, 0 for a dropped weight.
-
-    Args:
-        block: block whose arrays are on the device; rows of edges ascend.
-        num_heads: H.
-        key: key that names step and layer.
-        threshold: integer in 0..65535, from `graphmill.kernels.layers.dropout.drop_threshold`.
-        device: the device that the kernel runs on.
-    """
+    """Returns u8[nnz + num_dst, H] on the device, 0 for a dropped weight; see `graphmill.kernels.layers.attention.edge_mask`."""
     num_edges, ids = len(block.indices), dtype_name(block.src_ids.dtype)
     kept = device.empty((num_edges + block.num_dst, num_heads), np.uint8)
     if num_edges + block.num_dst == 0:

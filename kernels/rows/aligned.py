@@ -30,7 +30,6 @@ def aligned_empty(num_bytes: int) -> Array:
     From `LARGE_BYTES` on, it lies in large pages of memory if the system has them.
 
     Raises:
-        InputError: num_bytes is negative.
         MemoryError: the memory does not suffice.
     """
     if num_bytes < 0:
@@ -100,8 +99,7 @@ class BufferPool:
     """Lends page-aligned buffers; safe to use from many threads.
 
     Args:
-        keep_bytes: bytes of returned buffers that are kept for the next borrower; buffers beyond them go back to the system, small ones
-            first.
+        keep_bytes: bytes of returned buffers that are kept for the next borrower; small ones beyond them go back to the system first.
         pin: function that gets the memory of every new buffer, so that a device reads it in place; None for none.
     """
 

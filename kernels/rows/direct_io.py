@@ -60,11 +60,7 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadExecution:
-    """Settings of reading files; no byte of any result depends on them.
-
-    Raises:
-        InputError: a value is out of its range.
-    """
+    """Settings of reading files; no byte of any result depends on them."""
 
     # io_uring and pread are direct; buffered goes through the page cache
     method: Method = "io_uring"
@@ -134,11 +130,7 @@ class DirectFile:
         self.close()
 
     def fileno(self) -> int:
-        """Returns the descriptor.
-
-        Raises:
-            InputError: the file was closed.
-        """
+        """Returns the descriptor."""
         if self._descriptor < 0:
             raise InputError(f"{self.path} was closed", "keep the file open while it is read")
         return self._descriptor
@@ -154,11 +146,9 @@ class PageReader:
     """Reads rows and chunks of any number of files. One thread uses it at a time; make one for each thread.
 
     Args:
-        execution: settings of the reads.
         faults: errors to provoke, for tests.
 
     Attributes:
-        method: the method in use.
         reason: reason why that is not the configured method, or None.
         registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
@@ -230,13 +220,11 @@ class PageReader:
         """Reads rows of a table by ranges of pages.
 
         Args:
-            file: a file from `open`.
             row_ids: ids[n], rows of the table; ascending ones are not sorted first; repeated ones are read once.
             row_bytes: bytes per row, 1 or more.
             offset: byte of the file at which row 0 starts.
             out: u8[n, row_bytes] to write to; its rows may be apart (staging with a stride). None makes one.
-            merge: whether rows are sorted and merged into ranges; False, the baseline of the papers, sends one request per row, in the
-                order asked.
+            merge: whether rows are sorted and merged into ranges; False, the papers' baseline, sends one request per row, as asked.
             digests: u64[p], `page_digests` of the pages from `offset` on, which then starts a page, to the table's last; every page
                 that arrives is compared, the one that the file ends in as if zeros followed. None compares nothing.
 
@@ -267,7 +255,6 @@ class PageReader:
         """Reads a range of bytes in pieces of `piece_bytes`, several in flight with io_uring.
 
         Args:
-            file: a file from `open`.
             offset, length: first byte and bytes of the range, aligned or not.
             out: u8[chunk_capacity(offset, length) or more], starting on a page (`BufferPool`), or None to make one.
             digests: u64[pages], receives `page_digests` of the range, which is whole pages then, each computed when its piece arrives,

@@ -1,7 +1,5 @@
 """Results and costs of direct reads, by plain reads and arithmetic: the reference for tests and benchmarks of kernels/rows/direct_io.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -13,8 +13,6 @@ need not be read first. All conversions are exact except float64 to float32, whi
 its bits. Other names of the operation are feature fetching, look-up and index_select. Not checked: that values are finite.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -62,15 +60,10 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1, row_of: Ar
     """Writes the rows of nodes from a table to `out`; the row of a node without features is zeros.
 
     Args:
-        table: [N, F] of float16, float32, float64, int8, uint8 or bfloat16 as uint16; rows may be apart, a row's columns must be
-            adjacent.
+        table: [N, F] of float16, float32, float64, int8, uint8, or bfloat16 as uint16; rows may be apart, their columns not.
         node_ids: ids[n]; repeated ids are allowed.
         out: [n, F] of float32, float64 or the table's dtype, C-contiguous.
-        threads: number of native threads; the result does not depend on it.
         row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows. It may be memory-mapped.
-
-    Returns:
-        out.
 
     Raises:
         InputError: a dtype or shape does not fit, an id is not a node, or a node's row is not in the table. Nothing is written then.
@@ -91,11 +84,9 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Traff
     The native version runs if `out` is a NumPy array, the CUDA kernel (kernels/rows/gather_cuda.py) if it is a CuPy array or a CUDA tensor.
 
     Args:
-        slots: i32[n] as `graphmill.kernels.rows.slots.make_slots` makes them; repeated slots are allowed. With `out` on a GPU
-            they may be there too.
+        slots: i32[n] of `graphmill.kernels.rows.slots.make_slots`, on the GPU too if `out` is there; they may repeat.
         tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 (in NumPy: uint16).
         out: [n, F] of float32, float64 or the stored dtype, C-contiguous.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         Slots that were sent to a device; the rows are those of the tiers, whose bytes their owner knows.

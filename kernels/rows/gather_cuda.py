@@ -5,8 +5,6 @@ likewise. Bytes moved are those of kernels/rows/gather.py. A lane moves PACK ele
 and as width and alignment of all tiers allow; 602 float32 columns are 8-byte steps, 101 are 4-byte steps.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -36,11 +34,7 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice,
         slots: i32[n], a NumPy array or contiguous on the device.
         tiers: device, staged and peer rows in device memory, host rows (and staged ones, if they are there) in pinned memory.
         out: [n, F] of float32, float64 or the stored dtype, on the device, C-contiguous.
-        device: the device that the kernel runs on.
         trusted: whether slots on the device are known to name rows; then the call returns without waiting, and a wrong one leaves zeros.
-
-    Raises:
-        InputError: as `gather_tiered`; memory that the device cannot read.
     """
     if len(slots) >= NO_FAULT:
         raise InputError(f"{len(slots):,} slots", f"gather at most {NO_FAULT - 1:,} rows at once")

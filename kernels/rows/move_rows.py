@@ -15,8 +15,6 @@ neighbouring lanes read neighbouring columns. Cost: each row is read once and wr
 for each list. Other names: gather and scatter, index_copy, index_add. Not checked: that the rows of a list that is written are distinct.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -57,10 +55,6 @@ def place_rows(source: Any, source_rows: Any | None, out: Any, out_rows: Any | N
         source_rows: i32[k] or i64[k], may repeat; None for all rows in order.
         out: [m, F] of the source's dtype, C-contiguous, apart from it.
         out_rows: i32[k] or i64[k], distinct; None for all rows in order.
-        threads: native threads; the result does not depend on their number.
-
-    Returns:
-        out.
 
     Raises:
         InputError: a shape or dtype does not fit, or a row is out of range (which a device does not check).
@@ -88,10 +82,6 @@ def take_rows(source: Any, rows: Any, out: Any, threads: int = 1) -> Any:
         source: f32 or f64 [n, F], C-contiguous; written.
         rows: i32[k] or i64[k], distinct.
         out: [k, F] of the source's dtype, C-contiguous, apart from it.
-        threads: native threads; the result does not depend on their number.
-
-    Returns:
-        out.
 
     Raises:
         InputError: a shape or dtype does not fit, or a row is out of range (which a device does not check).

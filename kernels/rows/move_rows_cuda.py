@@ -4,8 +4,6 @@ Rows that are read may lie in pinned host memory. Nothing is downloaded and noth
 device: that rows are in range, and distinct where they are written.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -15,8 +15,6 @@ digest over those of its pages (`chunk_digest`), which can be computed as the pa
 Source: DiskGNN, sections 2 (pages and amplification) and 4 (feature assembling).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -45,9 +43,6 @@ def page_digests(pages: Array) -> Array:
 
     Args:
         pages: u8[p * 4096], C-contiguous.
-
-    Raises:
-        InputError: the bytes are not whole pages.
     """
     if pages.dtype != np.uint8 or not pages.flags.c_contiguous or pages.nbytes % PAGE_BYTES:
         raise InputError(f"pages are {pages.dtype}{list(pages.shape)}", f"give uint8[p * {PAGE_BYTES}] in C order")
@@ -83,15 +78,10 @@ def touched_pages(ptr: Any, rows: Any, num_rows: int, row_bytes: int, threads: i
     Args:
         ptr: i64[B+1], batch b needs rows[ptr[b]:ptr[b+1]], in any order.
         rows: ids[n], rows of the file, 0 to num_rows - 1.
-        num_rows: number of rows in the file.
         row_bytes: bytes per row; 0 is a table without columns, which touches nothing.
-        threads: number of native threads; the result does not depend on it.
 
     Returns:
         pages i64[B], pages that each batch touches, and runs i64[B], ranges of adjacent ones.
-
-    Raises:
-        InputError: a row is out of range, or ptr does not cut the rows.
     """
     rows = as_ids(rows, "rows")
     ptr = check_ptr(ptr, len(rows))

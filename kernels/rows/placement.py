@@ -48,9 +48,6 @@ class Placement:
 
         Args:
             device_rows, host_rows: number of rows of each tier; more than there are means all.
-
-        Raises:
-            InputError: a number is negative.
         """
         _check_rows(device_rows, host_rows)
         slot = self.slot.copy()
@@ -66,9 +63,6 @@ def place_rows(order: Array, device_rows: int, host_rows: int, row_of: Array | N
         order: ids[N], all nodes, hottest first.
         device_rows, host_rows: number of rows that each tier has space for; more than N means all.
         row_of: ids[N], -1 for a node without features, which takes no space; None if all have some.
-
-    Raises:
-        InputError: the order is not a permutation of the nodes, row_of is about other nodes, or a number is out of range.
     """
     order = as_ids(order, "order")
     _check_rows(device_rows, host_rows)

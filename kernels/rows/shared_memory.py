@@ -4,8 +4,6 @@ The memory has no name in any folder: it is a file of the kernel's (memfd) that 
 through the process that made it. So nothing is left behind by a process that is killed, and those that have mapped its rows keep them.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import uuid

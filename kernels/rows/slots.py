@@ -7,8 +7,6 @@ input, a static placement is one int32[N], and the gather needs neither masks no
 Limit: a tier has fewer than 2^29 (536,870,912) rows; on the peer tier all peers together.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +29,6 @@ def make_slots(tier: int, rows: Any) -> Array:
     Args:
         tier: DEVICE, HOST, STAGED or PEER.
         rows: integers[n] in 0 .. 2^29 - 1.
-
-    Raises:
-        InputError: the tier does not exist, or a row is out of range.
     """
     if tier not in (DEVICE, HOST, STAGED, PEER):
         raise InputError(f"tier = {tier}", "use DEVICE (0), HOST (1), STAGED (2) or PEER (3)")

@@ -23,8 +23,6 @@ building: 16 bytes per neighbour of the longest row and thread.
 Not checked here: that a row names a neighbour once; a repeated one has the sum of its weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -111,14 +109,8 @@ def build_alias(
     """Builds the tables of all rows.
 
     Args:
-        topology: the in-neighbours.
         weights: float32[E] or float64[E], a weight per edge; or with `of_nodes` float64[N], the weight of an edge's source.
-        of_nodes: whether weights are those of sources.
         empty: treatment of a row whose weights are all 0.
-        threads: number of native threads; the result does not depend on it.
-
-    Raises:
-        InputError: as `check_weights`.
     """
     given = check_weights(topology, weights, of_nodes=of_nodes, empty=empty, threads=threads)
     table, support = np.empty((topology.num_edges, 2), np.uint32), np.empty(topology.num_nodes, np.int32)

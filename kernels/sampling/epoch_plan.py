@@ -6,8 +6,6 @@ it, and resuming at a position is exact. With `reuse = K` training epoch e takes
 order of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -46,7 +44,6 @@ class Plan:
     Attributes:
         train_ids: ids[n], global: the seeds of an epoch, each used once.
         batch_size: largest number of seeds per batch, at least 1.
-        seed: seed of the run.
         stream: random stream that shuffles.
         reuse: K: training epoch e uses sampling epoch e mod K; 0 = every epoch samples anew.
         accumulate: number of rounds per optimiser step.
@@ -95,11 +92,7 @@ class Plan:
         return train_epoch * self.steps_per_epoch + position // self.batches_per_step
 
     def batches(self, train_epoch: int, start: int = 0) -> Iterator[PlannedBatch]:
-        """Yields the batches of a training epoch, those of all parts if there are parts, from position `start` on.
-
-        Raises:
-            InputError: train_epoch is negative or start is outside 0..num_batches.
-        """
+        """Yields the batches of a training epoch, those of all parts if there are parts, from position `start` on."""
         if train_epoch < 0 or not 0 <= start <= self.num_batches:
             raise InputError(f"epoch {train_epoch}, position {start}", f"give positions in 0..{self.num_batches}")
         return self._batches(train_epoch, start)
@@ -124,11 +117,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class EpochPlan(Plan):
-    """The batches of every epoch over one set of seeds.
-
-    Raises:
-        InputError: `train_ids` is empty, or a number is out of its range.
-    """
+    """The batches of every epoch over one set of seeds."""
 
     train_ids: Array
     batch_size: int
@@ -164,6 +153,5 @@ def evaluation_plan(node_ids: Array, batch_size: int, seed: int) -> EpochPlan:
 
     Args:
         node_ids: ids[n], the nodes that are scored; or their places 0..n-1, which are cut likewise.
-        batch_size, seed: those of the run.
     """
     return EpochPlan(node_ids, batch_size, seed=seed, stream=Stream.EVAL)

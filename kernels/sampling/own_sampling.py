@@ -20,8 +20,6 @@ after a resume. Renaming costs a sort of the new sources in NumPy.
 Not checked: that the function depends on its arguments only, and that the sources it returns are neighbours of their destinations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -70,7 +68,6 @@ class OwnSampler:
         topology: the in-neighbours, which are handed to the function.
         fanouts: one number per layer, from the seeds outwards.
         function: the user's function, see the module's docstring.
-        seed: seed of the run.
         name: name of the function, for messages.
 
     Raises:
@@ -107,7 +104,6 @@ class OwnSampler:
         return tuple(blocks)
 
     def _call(self, nodes: Array, fanout: int, random: LayerDraws, layer: int) -> tuple[Array, Array, Array | None]:
-        """Calls the function and checks its result."""
         where = f"{self.name} for {len(nodes)} nodes of layer {layer}"
         try:
             result = self.function(self.topology, nodes, fanout, random)

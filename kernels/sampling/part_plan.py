@@ -13,8 +13,6 @@ Cost: the permutation of all seeds, once per epoch, at every rank; seeds are cou
 about equally many seeds; if they do not, batches of the smaller parts are small, and their ranks wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,10 +31,6 @@ class PartPlan(Plan):
 
     Attributes:
         seed_parts: i32[n], the part of each seed.
-        num_parts: number of parts P.
-
-    Raises:
-        InputError: `train_ids` is empty, a seed has no part, or a number is out of its range.
     """
 
     LEAST = (("num_parts", 1), *Plan.LEAST)

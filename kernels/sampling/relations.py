@@ -15,8 +15,6 @@ Not checked: that every row is sorted by relation, as `build_csc` sorts it.
 Cost beside one number: the relations of a row are read, a byte per edge, by binary search in long runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -37,9 +35,6 @@ def layer_fanouts(fanouts: Sequence[int | Sequence[int]]) -> tuple[Fanout, ...]:
 
     Args:
         fanouts: an entry per layer, from the seeds outwards: a number, or a number per relation.
-
-    Raises:
-        InputError: there are none, a number is out of range, or a layer has no relations or more than 256.
     """
     found = tuple(
         tuple(int(each) for each in fanout) if isinstance(fanout, Sequence | np.ndarray) else int(fanout)
@@ -69,7 +64,6 @@ def native_fanouts(fanouts: Sequence[Fanout], topology: Topology) -> tuple[list[
     """Returns the most neighbours per layer, and the arguments of the native sampler for numbers per relation.
 
     Args:
-        fanouts: fan-outs of the layers.
         topology: the in-neighbours, whose edges have relations if a layer has numbers per relation.
 
     Raises:

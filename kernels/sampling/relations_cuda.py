@@ -4,8 +4,6 @@ A thread goes through the runs of a destination's row, whose ends it finds by bi
 per layer (kernels/sampling/sample_cuda.py). A layer in which a relation has the number -1 waits for its number of edges, as one of -1 does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,13 +31,6 @@ class CudaRelationSampler(CudaSampler):
 
     Args:
         topology: as of `CudaSampler`; edge_types u8[E] on the device or in pinned host memory.
-        fanouts: as of `graphmill.kernels.sampling.sample.Sampler`.
-        seed: seed of the run.
-        device: the device that samples.
-        replace: whether to draw with replacement.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, the edges have no relations, or the device cannot read the topology.
     """
 
     SOURCE = "sampling/relations"

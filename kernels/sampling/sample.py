@@ -36,8 +36,6 @@ This is node-wise neighbour sampling (GraphSAGE). Not checked: that a row of the
 several edges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
@@ -100,9 +98,7 @@ def blocks_reference(
     """Returns the blocks of a batch, whose destinations get the sources that a rule picks for them (plain Python).
 
     Args:
-        fanouts, batch, seeds, seed: as of the sampler.
         pick: function from (key of the layer, node, fanout) to the sources of a destination, and their shares or None.
-        dtype: dtype of ids.
     """
     nodes = [int(v) for v in seeds]
     local = {v: i for i, v in enumerate(nodes)}
@@ -161,12 +157,7 @@ class Sampler:
             once, here; a neighbour id out of range is found when it is sampled.
         fanouts: number of neighbours per node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all. An entry may
             be a tuple of numbers per relation, as long as the topology has relations (kernels/sampling/relations.py).
-        seed: seed of the run.
         replace: whether to draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
-        threads: number of native threads of one call; the result does not depend on it.
-
-    Raises:
-        InputError: fanouts or the topology break these rules.
     """
 
     FUSED = True  # `TwoStepSampler` is the other way
@@ -226,7 +217,6 @@ class Sampler:
         """Samples the blocks under the seeds.
 
         Args:
-            batch: key that names the random decisions.
             seeds: ids[b] global, each once; may be empty.
             transpose: blocks that get a transpose: "hidden" all but blocks[0], whose input rows need no gradient.
             edge_ids: whether edge_id is filled, if the topology has edge ids.
@@ -258,9 +248,6 @@ class Sampler:
         Args:
             visits: u32[N] to add to.
 
-        Returns:
-            visits.
-
         Raises:
             InputError: visits does not fit, or the map counts none.
         """
@@ -273,11 +260,7 @@ class Sampler:
         return visits
 
     def check_seeds(self, seeds: Any) -> Array:
-        """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast.
-
-        Raises:
-            InputError: a seed is not a node of the graph.
-        """
+        """Returns the seeds in the topology's id type; ids beyond it are kept out by the range, not by a cast."""
         seeds = seeds_of(seeds, self.topology.num_nodes)
         return seeds.astype(self.topology.indices.dtype, copy=False)
 

@@ -12,8 +12,6 @@ twice its bytes.
 Memory that stays: 8 bytes per node for the map. Work: O(space of the layer), 40 bytes per edge of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +72,6 @@ class Batch:
     """State on the device that the launches of a batch share.
 
     Attributes:
-        stamp: stamp of the batch.
         nodes: ids[most], the nodes that have a local id so far come first; grows when a layer's number of edges is downloaded.
         state: i64[STATE]; kernels/cuda/sampling/layer.cuh lists its values.
     """
@@ -109,12 +106,6 @@ class CudaSampler:
     Args:
         topology: indptr i64[N+1] and indices ids[E] on the device or in pinned host memory; weights and edge types as well, if it has them.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all.
-        seed: seed of the run.
-        device: the device that samples.
-        replace: whether to draw with replacement.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
     """
 
     EDGES = True
@@ -138,9 +129,7 @@ class CudaSampler:
         """Samples the blocks under the seeds; see `graphmill.kernels.sampling.sample.Sampler.sample`.
 
         Args:
-            batch: key that names the random decisions.
             seeds: ids[b] global, in NumPy, each once.
-            transpose: blocks that get a transpose.
 
         Returns:
             One Block per fanout, all arrays on the device.

@@ -8,8 +8,6 @@ receiver builds of the replies have its bytes. Layers are sampled in two steps h
 with 8 bytes per node of scratch. Do not train with it: the fused sampler does both steps at once.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ class LayerSampler:
         topology: all nodes, with the in-edges of some; without edge weights and types.
         fanout: number of neighbours per node, -1 takes all.
         layer: index of the block that they are for, 0 for the one that consumes features.
-        seed: seed of the run.
         replace: whether to draw with replacement: a node with neighbours draws exactly `fanout`, repeats included.
 
     Raises:
@@ -44,7 +41,6 @@ class LayerSampler:
         """Draws the neighbours of nodes.
 
         Args:
-            batch: key that names the random decisions.
             node_ids: ids[n] global, distinct.
 
         Returns:
@@ -58,11 +54,7 @@ class LayerSampler:
 
 
 class Renamer:
-    """Turns edge lists of the layers of a batch into blocks, from the seeds downwards.
-
-    Args:
-        num_nodes: N.
-    """
+    """Turns edge lists of the layers of a batch into blocks, from the seeds downwards."""
 
     def __init__(self, num_nodes: int):
         self._local, self._first = np.full(num_nodes, -1, np.int32), np.empty(num_nodes, np.int32)

@@ -5,8 +5,6 @@ the key, and a batch can be drawn anywhere at any time, as with constant ones. M
 takes the place of the one before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -22,8 +22,6 @@ Known limits: an edge of a block is not an edge of the graph, so it has no weigh
 hardly repeat a node on a graph with large rows, and then the sources are simply those that were visited first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,11 +38,7 @@ MOST_VISITS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Walks:
-    """Settings of walks.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Settings of walks."""
 
     # number of paths from every destination
     paths: int = 4
@@ -54,7 +48,6 @@ class Walks:
     restart: float = 0.5
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
         problems = walk_problems(self.paths, self.length, self.restart)
         if problems:
             raise InputError("; ".join(problems), "for example: paths = 4, length = 3, restart = 0.5")
@@ -112,14 +105,7 @@ class WalkSampler(Sampler):
     """Samples the blocks of mini-batches, whose sources are the nodes that random walks visit most; see `Sampler` for the rest.
 
     Args:
-        topology: the in-neighbours.
-        walks: settings of the walks.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
-        seed: seed of the run.
-        threads: number of native threads of one call; the result does not depend on it.
-
-    Raises:
-        InputError: fanouts or the topology break these rules.
     """
 
     EDGES, BY_RELATION = False, False

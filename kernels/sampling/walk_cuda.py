@@ -7,8 +7,6 @@ Work beside the walks: paths * length comparisons per visit, `fanout` looks at t
 destination, not for tens of thousands. Scratch: `fanout` numbers and 4 bytes and an id per visit, per destination.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,14 +23,7 @@ class CudaWalkSampler(CudaSampler):
     """Samples blocks on a device whose sources are the nodes that walks visit most; see `CudaSampler` for the rest.
 
     Args:
-        topology: as of `CudaSampler`.
-        walks: settings of the walks.
         fanouts: largest number of sources per node, from the seeds outwards; -1 takes all that were visited.
-        seed: seed of the run.
-        device: the device that samples.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, or the device cannot read the topology.
     """
 
     EDGES = False
@@ -79,7 +70,6 @@ class CudaWalkSampler(CudaSampler):
         return share
 
     def _keep(self, fanout: int) -> int:
-        """Returns the largest number of sources of a node."""
         visited = self.walks.paths * self.walks.length
         return visited if fanout < 0 else min(fanout, visited)
 

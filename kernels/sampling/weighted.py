@@ -24,8 +24,6 @@ per edge of the table, mapped or not, and 8 bytes per neighbour of the longest r
 Known limit: threads share rows, and a row is one thread's, even if it is taken whole and has a million neighbours (docs/log.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -106,12 +104,8 @@ class WeightedSampler(Sampler):
     """Samples the blocks of mini-batches, neighbours in proportion to weights; see `Sampler` for the rest.
 
     Args:
-        topology: the in-neighbours.
-        tables: their alias tables.
         fanouts: number of neighbours per node, from the seeds outwards; -1 takes all that have weight.
-        seed: seed of the run.
         replace: whether to draw with replacement: a row with weights gives exactly `fanout`, repeats included.
-        threads: number of native threads of one call; the result does not depend on it.
 
     Raises:
         InputError: fanouts, the topology or the tables break these rules. A table that does not fit its row is found when that is sampled.

@@ -9,8 +9,6 @@ The tables lie where the topology lies, on the device or in pinned host memory. 
 masses of rows, more if eight of the longest row need more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,16 +29,9 @@ class CudaWeightedSampler(CudaSampler):
     """Samples blocks on a device, neighbours in proportion to weights; see `CudaSampler` for the rest.
 
     Args:
-        topology: as of `CudaSampler`.
         tables: alias tables of the topology: `table` on the device or in pinned host memory, `support` on the device.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all that have weight.
-        seed: seed of the run.
-        device: the device that samples.
         longest: length of the topology's longest row.
-        replace: whether to draw with replacement.
-
-    Raises:
-        InputError: fanouts are not numbers of neighbours, the tables are of another graph, or the device cannot read them.
     """
 
     SOURCE = "sampling/weighted"

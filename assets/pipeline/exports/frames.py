@@ -19,12 +19,6 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
 
     Columns: node_id (int64, from 0), original_id (id of the node in the source), name and class (texts, null if unknown),
     label (int32, -1 unknown), split ("train", "valid", "test", or null), in_degree and out_degree (int32).
-
-    Args:
-        graph: an artifact of the stage `graph`.
-
-    Raises:
-        InputError: the artifact is of another stage, or damaged.
     """
     import polars
 

@@ -5,8 +5,6 @@ memory, features included, and use ids of 64 bits. Memory: 8 bytes per edge for 
 more while a heterograph is made.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -76,8 +74,7 @@ def to_dgl(graph: Artifact, features: Artifact | None = None, *, homogeneous: bo
     types with labels; and weight of each edge type. DGL sorts node types by name.
 
     Args:
-        homogeneous: whether a graph with types has one type, too, and its types in ndata["node_type"] int64[N] and edata["edge_type"]
-            int64[E], which number them.
+        homogeneous: whether types become ndata["node_type"] int64[N] and edata["edge_type"] int64[E] of a graph of one type.
 
     Raises:
         InputError: DGL is not installed, or an artifact is of another stage.

@@ -7,8 +7,6 @@ types of their ends, so that relations with other names have an edge type for ea
 Memory: 40 bytes per edge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,8 +33,6 @@ class TypedNodes:
     """The nodes low to high - 1 of a graph.
 
     Attributes:
-        name: name of the type.
-        low, high: its range of ids.
         labels: i64[n], -1 unknown; None if the type has no labels.
         masks: name -> bool[n]; empty if the type has no labels.
         features: f32[n, F] with the type's own columns, zeros for nodes without; None without features.
@@ -85,11 +81,7 @@ def masks_of(graph: Graph) -> dict[str, Array]:
 
 
 def typed_nodes(graph: Graph, table: FeatureTable | None) -> Iterator[TypedNodes]:
-    """Yields the nodes of each type with their labels, masks and features.
-
-    Args:
-        table: features of its nodes, or None.
-    """
+    """Yields the nodes of each type with their labels, masks and features."""
     starts, masks = type_starts(graph), masks_of(graph)
     columns = [0] * len(starts) if table is None else [table.width] * len(starts)
     known = None if table is None else node_types(graph.topology, table)

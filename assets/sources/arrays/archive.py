@@ -51,7 +51,8 @@ class Archive:
     """An open `.npz` file. Use it as a context manager.
 
     Raises:
-        InputError: the file is missing, unreadable, or not a zip archive.
+        InputError: the file is missing, unreadable, or not a zip archive; reads raise it for a member that is missing or damaged, or holds
+            pickled objects.
     """
 
     def __init__(self, path: Path):
@@ -86,11 +87,7 @@ class Archive:
         return name in self._members
 
     def header(self, name: str) -> Header:
-        """Reads a member's header.
-
-        Raises:
-            InputError: the member is damaged, or holds pickled objects.
-        """
+        """Reads a member's header."""
         with self._stream(name) as stream:
             return self._header(name, stream)
 
@@ -100,11 +97,7 @@ class Archive:
             return self._bare_header(stream).dtype
 
     def read(self, name: str) -> Array:
-        """Reads a member whole; a Fortran-ordered one is returned C-contiguous, so its bytes are held twice for a moment.
-
-        Raises:
-            InputError: the member is missing, damaged, or holds pickled objects.
-        """
+        """Reads a member whole; a Fortran-ordered one is returned C-contiguous, so its bytes are held twice for a moment."""
         with self._stream(name) as stream:
             header = self._header(name, stream)
             flat = _fill(stream, np.empty(math.prod(header.shape), header.dtype))
@@ -116,9 +109,6 @@ class Archive:
     def rows(self, name: str) -> Iterator[tuple[int, Array]]:
         """Yields (first row, rows[n, F]) of a matrix in slices of about 8 MiB; a Fortran-ordered one is read whole
         first.
-
-        Raises:
-            InputError: the member is missing, damaged, or holds pickled objects.
         """
         header = self.header(name)
         num_rows, width = header.shape
@@ -136,11 +126,7 @@ class Archive:
             _check_end(stream)
 
     def elements(self, name: str, first: int, end: int, step: int) -> Iterator[Array]:
-        """Yields the elements first to end - 1 of a member, counted as they lie in the file, `step` at a time.
-
-        Raises:
-            InputError: the member is missing, damaged, or holds pickled objects.
-        """
+        """Yields the elements first to end - 1 of a member, counted as they lie in the file, `step` at a time."""
         header = self.header(name)
         with self._stream(name) as stream:
             self._header(name, stream)
@@ -159,7 +145,6 @@ class Archive:
         """Reads an array of integers; those of uint64 become int64, since NumPy counts the former with int64 as floats.
 
         Args:
-            name: name of the array.
             dims: 0 for a number (or an array of one element), else the number of dimensions.
 
         Raises:
@@ -223,11 +208,7 @@ class Archive:
 
     @staticmethod
     def _bare_header(stream: IO[bytes]) -> Header:
-        """Reads the header at the start of a member.
-
-        Raises:
-            ValueError: the bytes are not a header.
-        """
+        """Reads the header at the start of a member."""
         try:
             first = np.lib.format.read_magic(stream) == (1, 0)
             with READING:

@@ -4,8 +4,6 @@ Arrays of features come from many programs, and most of what lies in their place
 writes them, lists of Python, archives, tensors, tables. Their first bytes tell more than their names.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -65,11 +63,7 @@ def other_rows(path: Path) -> InputError | None:
 
 
 def no_array(path: Path, error: Exception) -> InputError:
-    """Returns the error of a file that cannot be mapped as an array.
-
-    Args:
-        error: NumPy's error.
-    """
+    """Returns the error of a file that cannot be mapped as an array."""
     start, where = first_of(path), f"{path}: is no array of plain numbers"
     if not start:
         return InputError(f"{where}: the file is empty", COPY)

@@ -7,8 +7,6 @@ Every record of the archive is compared with its CRC-32 first, which reads the f
 which are mapped; a file in the format of torch 1.5 and before is read whole.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ It writes arrays of one graph into FOLDER as `.npy` files and prints one line of
 problem and its remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -67,8 +65,6 @@ def describe(graph: Any, path: Path, folder: Path, names: list[str], weight: str
     """Writes arrays of a graph and returns the names of all its data, and which of them stand in which files.
 
     Args:
-        graph: the graph.
-        path: its file, for errors.
         folder: receives the arrays.
         names: names of data of nodes that are wanted.
         weight: name of the weights of edges; None for none.

@@ -14,8 +14,6 @@ memory: the child's, which holds the whole graph, then as assets/sources/edges/s
 once more.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -66,11 +64,7 @@ class DglConfig(NamedSource):
         return {"dgl": self.path}
 
     def load(self, folder: Path, features: Sequence[str | None]) -> NamedArrays:
-        """Reads the file in a child process, which passes the arrays on as files.
-
-        Raises:
-            InputError: DGL is not installed, or cannot read the file.
-        """
+        """Reads the file in a child process, which passes the arrays on as files."""
         names = [*(name or WORDS.feature for name in features), self.label or WORDS.label, *MASKS]
         request = {"index": self.index, "names": names, "weight": self.weight}
         found = _run_reader(self.path, folder, request)

@@ -1,7 +1,5 @@
 """The keys of a `[graph]` table with `source = "edges"`; assets/sources/edges/source.py reads the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -144,18 +144,7 @@ def spool_edges(
     spool: EdgeSpool,
     progress: Progress,
 ) -> None:
-    """Appends every edge to the spool.
-
-    Args:
-        edges, relations, staged: as for `checked_edges`.
-        config: configuration of the source, which names the columns.
-        numbering: map from ids of the tables to node ids.
-        spool: spool that receives the edges.
-        progress: listener, which gets every row.
-
-    Raises:
-        InputError: as for `checked_edges`.
-    """
+    """Appends every edge to the spool."""
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
     end = End(numbering=numbering, nodes=nodes, section=config.id_section)
@@ -173,14 +162,11 @@ def checked_edges(
 
     Args:
         edges: files of the edge tables, whose connection holds `staged` and the ids that are not integers.
-        keys: keys that name the columns.
-        relations: names of the edge types.
         ends: the nodes of sources and of targets.
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
 
     Raises:
-        InputError: an end, a weight or a type is missing or does not fit, with the first such row; or edges name nodes that
-            do not exist, with their number and examples.
+        InputError: an end, weight or type is missing or does not fit, with the first row; or edges name unknown nodes, with examples.
     """
     checks = _Checks(edges, keys, ends)
     batches = _from_files(edges, keys, relations) if staged is None else _joined(edges.duck, keys, ends, staged)

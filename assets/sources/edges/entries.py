@@ -54,8 +54,7 @@ def has_names(table: TableFiles, config: EdgeTableKeys) -> bool:
     """Tells whether features are names instead of numbers of columns.
 
     Raises:
-        InputError: the features are numbers of a type that is not read as BIGINT. As names they would get other columns, in the order of
-            text.
+        InputError: the features are numbers that are not read as BIGINT; as names they would get other columns, in the order of text.
     """
     column = entry_columns(table, config)[1]
     kind = id_kind(table, "entry_columns", column, "auto")
@@ -72,8 +71,6 @@ class FeatureEntries:
 
     Args:
         table: files of the entries, whose connection holds `ids` if ids are not integers.
-        config: configuration of the source, which names their columns.
-        numbering: map from ids of the tables to node ids.
         kind: "integer" or the SQL type of the ids of the graph.
 
     Raises:

@@ -39,11 +39,7 @@ Opener = Callable[["EdgeTableKeys", Duck], OpenSource]
 
 @contextmanager
 def told_at_once(find: Callable[[], Sequence[InputError]]) -> Iterator[None]:
-    """Adds to an `InputError` of the block all other mistakes of the tables.
-
-    Args:
-        find: looks for all mistakes of the tables.
-    """
+    """Adds to an `InputError` of the block all other mistakes of the tables."""
     try:
         yield
     except InputError as error:

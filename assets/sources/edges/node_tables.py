@@ -1,7 +1,5 @@
 """The rows of node tables without features: labels, splits, names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, Protocol

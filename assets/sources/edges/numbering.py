@@ -34,12 +34,10 @@ class Numbering:
     """The map from original ids to node ids.
 
     Attributes:
-        num_nodes: number of nodes N.
         ids: i64[N] integer ids in ascending order; None if they are 0 to N-1 or not integers.
         staged: DuckDB's table with rows (id, node_id) of the ids; "" if they are integers.
         node_of_row: i64[N] node ids of the rows of the node tables; None if they are in order.
         num_shared: number of ids that stand at both ends of edges, if edges alone name the nodes; else None.
-        threads: number of threads that look up ids.
     """
 
     num_nodes: int
@@ -82,7 +80,6 @@ def number_by_nodes(nodes: TableFiles, column: str, kind: str, id_type: str, sta
     """Numbers the rows of the node tables.
 
     Args:
-        column: name of the column of ids.
         kind: "integer", or the SQL type of the ids.
         id_type: the key of the configuration; with "auto", text that looks like a number is refused.
         staged: name of the table that DuckDB gets for ids that are not integers.
@@ -155,7 +152,6 @@ def no_id(table: TableFiles, file: int, row: int, column: str, section: str) -> 
     """Returns the error of a row whose id is missing or not a whole number.
 
     Args:
-        file, row, column: place of the id.
         section: the table of the pipeline file whose `id_type` decides the ids, "" without one.
     """
     value = table.value(file, row, column)
@@ -277,7 +273,6 @@ def refuse_lost_rows(table: TableFiles, columns: Sequence[str], staged: str) -> 
     """Refuses a first line of text that was taken for names of columns, but names nodes: it would be lost.
 
     Args:
-        columns: names of the columns of ids.
         staged: DuckDB's table of the ids.
 
     Raises:

@@ -67,9 +67,6 @@ class EdgesConfig(EdgeTableKeys):
         """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
 
         A feature table reads its columns and the ids of the nodes.
-
-        Raises:
-            InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
         """
         with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
             if table is not None:
@@ -80,11 +77,7 @@ class EdgesConfig(EdgeTableKeys):
     def opened(
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[TablesSource]:
-        """Opens the tables; their rows are read when they are first needed.
-
-        Raises:
-            InputError: a pattern names no file, or a file has no readable header. One of the block gets all mistakes of the tables.
-        """
+        """Opens the tables; their rows are read when they are first needed."""
         with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
             yield TablesSource(self, duck)
 
@@ -115,7 +108,6 @@ def _raw_features(config: EdgeTableKeys, table: TableConfig, duck: Duck) -> dict
 
 
 def _tables(config: EdgeTableKeys, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
-    """Opens edge tables, and node tables if there are any."""
     return open_table(config, duck, "edges"), None if config.nodes is None else open_table(config, duck, "nodes")
 
 
@@ -160,11 +152,7 @@ class TablesSource:
         return self.numbering.node_of_row
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the feature columns of the node tables, or the entries.
-
-        Raises:
-            InputError: a column is missing or does not hold numbers, or an entry is not valid.
-        """
+        """Returns the feature columns of the node tables, or the entries."""
         config = self.config.for_table(table)
         if config.feature_entries is not None:
             return (self._entries,)
@@ -175,11 +163,7 @@ class TablesSource:
         return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row),)
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Numbers the nodes, reads the node tables except features, and spools the edges.
-
-        Raises:
-            InputError: a value in the tables is wrong, with file, row or column.
-        """
+        """Numbers the nodes, reads the node tables except features, and spools the edges."""
         config, numbering = self.config, self.numbering
         staged = None if self._kind == "integer" else self._staged
         if numbering.staged:

@@ -165,7 +165,6 @@ def looks_like_triples(table: TableFiles, source: str, target: str, names: Seque
     """Returns a sentence about triples (head, relation, tail) of which the relation is read as the target; "" if it does not look so.
 
     Args:
-        source, target: names of the columns of the ends.
         names: names of all columns, as the sentence is to call them; () for those of the table.
     """
     shown = dict(zip(table.columns, names or table.columns, strict=True))

@@ -55,7 +55,6 @@ class FeatureBlock:
         num_rows: number of rows, of the nodes first to first + num_rows - 1.
         width, dtype: number of columns and type of the source; "bfloat16" if it has that type.
         slices: function that yields (first row, rows[n, F]) that cover all rows once, in order; bfloat16 as float32.
-        first: id of the first node.
         place: function (row, column) -> place of that value in words, for errors; None for "WHERE row ROW column COLUMN".
         node_of_row: i64[num_rows] node ids of the rows; None if they are in order.
         named_twice: phrases about columns or data that another key names, too, such as the labels.
@@ -80,9 +79,6 @@ def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> s
     """Returns the name of the type in which blocks are stored, see `stored_type`; without blocks `asked`, or "uint8" for "as stored".
 
     Blocks whose stored types differ are stored in one that has the values of all, or in float32 if that is neither kept nor wider.
-
-    Raises:
-        InputError: a type is not that of real numbers.
     """
     if not blocks:
         return "uint8" if asked == "as stored" else asked
@@ -98,7 +94,6 @@ def columns_of_types(blocks: Sequence[FeatureBlock], node_types: Mapping[str, in
     """Returns the number of columns of each node type's own features, 0 for a type without features.
 
     Args:
-        blocks: the features.
         node_types: name -> number of nodes, in the order of their ids; without types the result is empty.
     """
     found, first = [], 0
@@ -122,12 +117,9 @@ def write_blocks(
     """Writes `rows` [R, F], their `page_digests`, and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
 
     Args:
-        writer: writer of the artifact.
-        num_nodes: number of nodes N.
         blocks: the features, by the ids of their nodes.
         asked: value of `dtype` in [features].
         normalize: "none", or "row": divide each row by the sum of its absolute values; a row of zeros stays.
-        progress: listener, which gets every row.
 
     Returns:
         The place of the first value that is infinite as float32, in words ("" without one), and what is known of rounded numbers.
@@ -216,7 +208,6 @@ def checked_slices(
     """Yields (first row, rows[n, F] in the stored type) that cover the rows of a block, each value checked.
 
     Args:
-        block, stored, normalize: as for `write_blocks`.
         watch: gets the rows as they are in the source, unless they are divided.
 
     Raises:

@@ -5,8 +5,6 @@ minutes, counted since 1970, are one float32. Measured values are rounded by any
 whose differences vanish.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,9 +27,7 @@ class Rounded:
     """The values of one column beyond the bound of a type.
 
     Attributes:
-        column: the column in words.
         whole, broken: numbers of whole values and of others that are rounded.
-        low, high: smallest and largest value beyond the bound.
         example: one of the rounded values; None without.
     """
 

@@ -6,8 +6,6 @@ bfloat16; uint16 holds its bits.
 Peak memory: a slice of the source and its copies in float32 and in the stored type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +27,6 @@ def stored_type(given: np.dtype[Any] | str, asked: str, normalize: str, where: s
         given: type of the source; "bfloat16" if it has that type.
         asked: value of `dtype` in [features].
         normalize: "none" or "row".
-        where: name of the features, for errors.
 
     Raises:
         InputError: the given type is not a real number.

@@ -110,11 +110,7 @@ class GeneratedConfig(GraphConfig):
     def opened(
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[OpenSource]:
-        """Generates with `execution.threads` threads; reads nothing.
-
-        Raises:
-            InputError: the disk has no space for the edges while they are sorted.
-        """
+        """Generates with `execution.threads` threads; reads nothing."""
         scratch = self.survey().scratch_bytes
         if scratch > shutil.disk_usage(folder).free:
             raise full_disk(errno.ENOSPC, folder / "edges.spool", scratch)
@@ -236,8 +232,6 @@ class GeneratedSource:
     """A graph that is generated; see `OpenSource`.
 
     Args:
-        config: configuration of the source: sizes, noise, normalisation and seed.
-        threads: number of native threads; no byte depends on it.
         folder: scratch folder, for the edges of a large graph.
     """
 
@@ -289,9 +283,7 @@ def class_block(config: GeneratedConfig, classes: Array, threads: int) -> Featur
     """Returns the rows f32[n, F] of the nodes 0 to n - 1: the centroid of each one's class plus noise, made in ranges of 8 MiB.
 
     Args:
-        config: width, noise and seed.
         classes: i32[n].
-        threads: number of native threads.
     """
 
     def slices() -> Iterator[tuple[int, Array]]:
@@ -324,7 +316,6 @@ def split_sizes(config: GeneratedConfig, num_nodes: int) -> tuple[int, int, int]
     """Returns the most nodes that each part of a drawn split has.
 
     Args:
-        config: shares of the parts and of labelled nodes, and the classes.
         num_nodes: number of nodes that have a class.
     """
     shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio

@@ -11,8 +11,6 @@ Peak memory: 4 bytes per node for the labels, 4 per paper for the classes, a bat
 (assets/graph/edge_sort.py) in half of `memory_limit`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -116,11 +114,7 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
 
 
 class Drawn:
-    """The parts of the graph, drawn when they are asked for.
-
-    Args:
-        threads: number of native threads; no byte depends on it.
-    """
+    """The parts of the graph, drawn when they are asked for."""
 
     def __init__(self, config: TypedCitationConfig, threads: int):
         self.config, self.threads = config, threads
@@ -190,7 +184,6 @@ class Drawn:
 
         Args:
             classes: i[n].
-            count: number of nodes of the type.
             inside, pick: u64[n], draws that decide the class and the node.
         """
         of_class = (count - 1 - classes) // self.config.classes + 1

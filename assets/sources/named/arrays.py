@@ -4,8 +4,6 @@ Of a node type the features, labels, masks and number of nodes; of an edge type 
 arrays, or paths of `.npy` files, which are mapped when they are needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,14 +72,12 @@ class NamedArrays:
     """The data of one graph, by name.
 
     Attributes:
-        where: the file, for errors.
         nodes: node type -> its data; None stands for data that are not read.
         edges: edge type -> its data.
         counts: node type -> number of nodes; {} if the data tell it.
         node_names: names of all nodes, in the order of their types; None without.
         whole: phrases about data of the whole graph, which are not read.
         typed: whether there may be several types; else names of types stay out of messages.
-        words: the library's words.
     """
 
     where: str
@@ -104,8 +100,6 @@ class NamedArrays:
         """Returns data as an array over the same memory, and its type.
 
         Args:
-            kind: node type or edge type.
-            name: name of the data.
             wide: whether bfloat16 becomes float32; else it is u16 with its bits, of the type "bfloat16".
 
         Raises:

@@ -3,8 +3,6 @@
 Peak memory: 1 byte per edge of a graph without types that has `edge_type`, and a slice of 262,144 edges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The keys of sources whose graphs are given as arrays by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
@@ -44,7 +42,6 @@ class NamedKeys(SpooledConfig):
         """Returns a phrase if data that are read as features are also the labels or a part of the split.
 
         Args:
-            feature: name of the data.
             label: the library's own name of labels.
         """
         role = "label" if feature == (self.label or label) else "split" if feature in MASKS else ""

@@ -1,7 +1,5 @@
 """Names of data: those that are missing, that probably mean missing ones, and that are not read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from graphmill.assets.sources.named.arrays import MASKS, MEANT, NamedArrays

@@ -91,7 +91,6 @@ def feature_rows(archive: Archive, form: str | None) -> tuple[str, int] | None:
     """Returns the array that gives the number of feature rows, and the number; None without features.
 
     Args:
-        archive: the open archive.
         form: name of a dense matrix, or prefix of CSR arrays, or None.
 
     Raises:
@@ -174,11 +173,7 @@ def num_labels(archive: Archive, name: str) -> int:
 
 
 def to_labels(archive: Archive, name: str, num_nodes: int) -> Array:
-    """Returns the labels i32[N] in an array, all -1 if the archive lacks it.
-
-    Raises:
-        InputError: see `known_labels`.
-    """
+    """Returns the labels i32[N] in an array, all -1 if the archive lacks it."""
     if name not in archive:
         return np.full(num_nodes, -1, np.int32)
     return known_labels(archive.read(name), num_nodes, f"{archive.path}: {name}", name)
@@ -221,8 +216,6 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
 
     Args:
         split: row of the masks, or None: the id lists, else row 0 of the masks.
-        archive: the open archive.
-        num_nodes: number of nodes N.
 
     Raises:
         InputError: a part is missing, a mask has another shape or type, or the row does not exist.

@@ -1,7 +1,5 @@
 """Lines of `graphmill inspect` about an archive's labels, split and arrays that nothing reads."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive
@@ -35,9 +33,7 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
     """Returns a line about the split that would be used; none if the archive has none that can be read, or one is drawn.
 
     Args:
-        archive: the open archive.
         split: the configured row of the masks.
-        num_nodes: number of nodes N.
     """
     try:
         parts = splits(split, archive, num_nodes)
@@ -57,7 +53,6 @@ def unread_arrays(archive: Archive, split: int | None) -> list[str]:
     """Returns a phrase about the arrays that nothing reads; none if all are read.
 
     Args:
-        archive: the open archive.
         split: the configured row of the masks.
     """
     adjacency = "adj_indptr" in archive and "edge_index" not in archive

@@ -82,11 +82,7 @@ class NpzConfig(GraphConfig):
             return False
 
     def files(self) -> Mapping[str, Path]:
-        """Returns the archive, which both the graph and its features need.
-
-        Raises:
-            InputError: the file is missing or unreadable, or is not an archive.
-        """
+        """Returns the archive, which both the graph and its features need."""
         with Archive(self.path):
             return {"npz": self.path}
 
@@ -100,11 +96,7 @@ class NpzConfig(GraphConfig):
             yield AdjacencySource(self, archive) if adjacency else EdgeListSource(self, archive)
 
     def survey(self) -> Survey:
-        """Describes the archive from the headers of its arrays.
-
-        Raises:
-            InputError: the archive is unreadable, or has no edges.
-        """
+        """Describes the archive from the headers of its arrays."""
         split = one_split(self.split)
         with Archive(self.path) as archive:
             headers = {name: archive.header(name) for name in archive.names if not archive.dtype(name).hasobject}
@@ -136,7 +128,6 @@ class ArchiveSource:
     """An open archive of either form; see `OpenSource`.
 
     Args:
-        archive: the open archive.
         form: name of dense features, prefix of the arrays of CSR ones, or None without features.
     """
 
@@ -184,11 +175,7 @@ class EdgeListSource(ArchiveSource):
         return said if said or self._form else {"edge_index": int(self._edges().max()) + 1}
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Reads edges, labels, split and names.
-
-        Raises:
-            InputError: shapes, types, ids or values of the arrays are wrong; all arrays that are, at once.
-        """
+        """Reads edges, labels, split and names."""
         archive, num_nodes, attempts = self.archive, self.num_nodes, Attempts()
         ends = attempts(self._ends)
         labels = attempts(to_labels, archive, "y", num_nodes)
@@ -243,11 +230,7 @@ class AdjacencySource(ArchiveSource):
         return said
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Reads edges and labels.
-
-        Raises:
-            InputError: shapes, types, ids or values of the arrays are wrong.
-        """
+        """Reads edges and labels."""
         archive, num_nodes = self.archive, self.num_nodes
         indptr, targets = archive.integers("adj_indptr", 1), archive.integers("adj_indices", 1)
         check_indptr(archive, "adj_indptr", indptr, len(targets))

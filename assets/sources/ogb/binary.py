@@ -1,7 +1,5 @@
 """The binary forms of an OGB folder: NumPy archives (ogbn-papers100M), and NumPy files by type (MAG240M)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -78,9 +78,6 @@ class OgbConfig(SpooledConfig):
         Those of the graph are all that may be read except those of features alone. Of a matrix of features only the number of its rows
         enters: it may give the number of nodes of a type. Those of a feature table are the files with features and those that give the
         number of nodes, edges included if only they give the number of a type.
-
-        Raises:
-            InputError: the folder is missing, or a file cannot be read.
         """
         found = self.files()
         if table is not None:

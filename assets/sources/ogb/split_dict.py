@@ -4,8 +4,6 @@ OGB's DatasetSaver writes split/SCHEME/split_dict.pt, and MAG240M has one beside
 code.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

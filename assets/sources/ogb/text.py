@@ -1,7 +1,5 @@
 """The text forms of an OGB folder: gzipped CSV files without headers."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections.abc import Iterator
@@ -61,11 +59,7 @@ def read_typed_text(path: Path, duck: Duck) -> Parts:
 
 
 def required(path: Path) -> Path:
-    """Returns the path, after finding the file.
-
-    Raises:
-        InputError: the file is missing.
-    """
+    """Returns the path, after finding the file."""
     if not path.is_file():
         raise InputError(f"{path} is missing", "unzip the dataset again, or restore the file")
     return path

@@ -16,8 +16,6 @@ Reading runs no code from the file and does not need torch_geometric (assets/sou
 assets/sources/edges/source.py states; pages of the file that were read count as the process's until the system needs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Classes of `torch_geometric.data` become stand-ins that keep their state and do 
 of its versions is read alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,6 @@ class StandIn:
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
-        """Keeps the state."""
         self.state = state
 
 

@@ -1,7 +1,5 @@
 """Finds the class that a base in a class statement means, as an import would bind the name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ of the module is left out, as a module, as an imported name and as its alias: fe
 information.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -36,10 +34,7 @@ def describe(path: str, name: str, is_package: bool, width: int, class_width: in
     """Reads one module.
 
     Args:
-        path: file of the module.
-        name: dotted name of the module.
         is_package: whether the file is an `__init__.py`.
-        width: number of feature columns.
         class_width: number of feature columns of a class; 0 leaves the classes out.
 
     Returns:

@@ -37,7 +37,6 @@ def parse_modules(tasks: Sequence[tuple[Any, ...]], workers: int, progress: Prog
     Args:
         tasks: arguments of `describe`.
         workers: number of processes, at least 1; the result does not depend on it. Few tasks use fewer.
-        progress: listener, which gets every module.
 
     Raises:
         InputError: a process ended early (killed, or out of memory).
@@ -98,7 +97,6 @@ def _ask(child: subprocess.Popen[str], tasks: Sequence[tuple[Any, ...]]) -> list
 
 
 def _stop(children: Sequence[subprocess.Popen[str]]) -> None:
-    """Kills the children and waits for their ends."""
     for child in children:
         child.kill()
     for child in children:

@@ -68,9 +68,6 @@ class PythonEnvironmentConfig(GraphConfig):
     def raw(self, table: TableConfig | None) -> Mapping[str, str]:
         """Returns one digest over the grammar's version and (distribution, version, relative path, file digest) of every module, whose
         text decides both its imports and its features.
-
-        Raises:
-            InputError: the folder is missing or holds no modules.
         """
         digest = hashlib.sha256(f"python {sys.version_info[0]}.{sys.version_info[1]}\n".encode())
         for module in find_modules(self.path):
@@ -86,11 +83,7 @@ class PythonEnvironmentConfig(GraphConfig):
     def opened(
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[OpenSource]:
-        """Lists all modules; they are parsed in `execution.threads` processes when they are first needed.
-
-        Raises:
-            InputError: the folder holds no modules.
-        """
+        """Lists all modules; they are parsed in `execution.threads` processes when they are first needed."""
         yield ModulesSource(self, execution.threads, progress)
 
     def survey(self) -> Survey:
@@ -160,11 +153,7 @@ class ModulesSource:
         return [block]
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Returns the import graph.
-
-        Raises:
-            InputError: no module imports another one, or no distribution is large enough for a class.
-        """
+        """Returns the import graph."""
         config, modules = self.config, self.modules
         ids = {module.name: node for node, module in enumerate(modules)}
         (src, dst), outside = import_edges([row["imports"] for row in self.parsed], ids)

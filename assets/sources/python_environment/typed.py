@@ -79,11 +79,7 @@ class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
     def opened(
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[TypedSource]:
-        """Parses all modules in `execution.threads` processes.
-
-        Raises:
-            InputError: the folder holds no modules, or no distribution is large enough for a class of labels.
-        """
+        """Parses all modules in `execution.threads` processes."""
         modules = find_modules(self.path)
         widths = self.features, self.class_features
         tasks = [(str(self.path / m.relative_path), m.name, m.is_package, *widths) for m in modules]
@@ -116,7 +112,6 @@ class Environment:
 
     Args:
         parsed: `modules.describe` of each module, with classes.
-        modules: the modules, in order.
     """
 
     def __init__(self, config: TypedEnvironmentConfig, modules: Sequence[Module], parsed: Sequence[Mapping[str, Any]]):

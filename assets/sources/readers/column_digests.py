@@ -6,8 +6,6 @@ another compression, another size of row groups or by another program have anoth
 again.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from io import BufferedReader
@@ -32,7 +30,6 @@ def column_digests(duck: Duck, path: Path, columns: Sequence[str]) -> Mapping[st
 
     Args:
         duck: connection that reads the footer.
-        columns: names of the columns, which the file has.
 
     Raises:
         InputError: the file is missing, damaged, or changes while it is read.

@@ -43,7 +43,6 @@ class FirstRows:
     """The first rows of a file.
 
     Attributes:
-        path, layout: the file.
         lines: numbers of the lines, from 1.
         rows: their fields; the first row may be names.
         complete: whether these are all rows.
@@ -77,9 +76,6 @@ def refuse_other_shapes(table: TextTable) -> None:
 
     Args:
         table: the files of a table of edges, of which no key says whether they begin with names.
-
-    Raises:
-        InputError: they look like something else.
     """
     head = _head(table, 0)
     _refuse_neighbours(head)

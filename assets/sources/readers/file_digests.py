@@ -1,7 +1,5 @@
 """Digests of the files of a table: of the columns that are read if they are Parquet, else of the whole files."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +28,6 @@ def table_digests(
     Args:
         patterns, key, form: the files, as for `TableFiles`.
         roles: key of the configuration -> the column that it names.
-        names: names of more columns.
         apart: whether each column of a Parquet file gets a digest of its own.
 
     Raises:

@@ -95,11 +95,7 @@ TR = "tr -d '\\000'"
 
 
 def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
-    """Returns (format, remedy) of a file of a format that is not read, None for others.
-
-    Args:
-        start: its first bytes.
-    """
+    """Returns (format, remedy) of a file of a format that is not read, None for others."""
     name = path.name.lower()
     ending = next((ending for magic, ending in FOREIGN_MAGIC.items() if start.startswith(magic)), None)
     if start.startswith(b"ORC") and _last_bytes(path, 4)[:3] == b"ORC":  # a table of text may begin with ORCID

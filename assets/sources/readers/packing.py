@@ -5,8 +5,6 @@ gzip with zeros behind its end and text whose lines end in two ways are written 
 CRC-32 before DuckDB reads it.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib
@@ -40,8 +38,8 @@ LINES = (
 """Options of DuckDB's reader that take a line as it is."""
 
 
-def first_bytes(path: Path, count: int = 16) -> bytes:
-    """Returns the first bytes of a file.
+def first_bytes(path: Path) -> bytes:
+    """Returns the first 16 bytes of a file.
 
     Raises:
         InputError: it cannot be read, or is a pipe or device.
@@ -49,7 +47,7 @@ def first_bytes(path: Path, count: int = 16) -> bytes:
     require_plain_file(path, "give a file")
     try:
         with open(path, "rb") as file:
-            return file.read(count)
+            return file.read(16)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}", "give a readable file") from error
 
@@ -160,11 +158,7 @@ def _mixed_ends(path: Path, _unchanged: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _require_whole_gzip(path: Path, _unchanged: tuple[int, ...]) -> None:
-    """Unpacks a gzip file once and compares it with its CRC-32, which DuckDB does not: a flipped bit would be other text.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Unpacks a gzip file once and compares it with its CRC-32, which DuckDB does not: a flipped bit would be other text."""
     with reading(path) as file:
         while file.read(PIECE_BYTES):
             pass

@@ -54,11 +54,7 @@ def expand(patterns: Sequence[Path], key: str) -> list[Path]:
 
 
 def refuse_managed(paths: Iterable[Path]) -> None:
-    """Refuses folders, and files below folders, of formats that keep old rows.
-
-    Raises:
-        InputError: a path is part of such a table.
-    """
+    """Refuses folders, and files below folders, of formats that keep old rows."""
     for folder in dict.fromkeys(folder for path in paths for folder in (path, *path.parents)):
         for what, marks in MANAGED.items():
             if any(any(folder.glob(mark)) for mark in marks):

@@ -8,8 +8,6 @@ values and errors are the same either way.
 Peak memory: BLOCK_BYTES, and the columns of as many bytes of text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
@@ -29,7 +27,6 @@ class Numbers:
     """A column that is wanted.
 
     Attributes:
-        name: name of the column.
         expression: SQL expression of its values.
         decimal: whether they are float32 rather than whole numbers; None if they are not numbers, which only DuckDB reads.
     """

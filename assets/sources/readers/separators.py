@@ -5,8 +5,6 @@ Separators of several letters (`::`, `||`, `->`) and those of control characters
 usual ones do not separate the same lines as well. Anything else is a letter of a field, until `delimiter` says otherwise.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -81,7 +81,6 @@ class TableFiles:
     Attributes:
         paths: the files, sorted within each pattern. Empty text files beside a `_SUCCESS` are left out.
         columns: name -> SQL type, of the first file; all columns of a text file are VARCHAR.
-        layouts: the layout of each text file.
         is_csv: whether the files are text.
 
     Raises:
@@ -218,8 +217,6 @@ class TableFiles:
         """Yields the batches of one file.
 
         Args:
-            file: number of the file.
-            expressions: SQL expressions of the columns.
             start: row of the whole table at which the file begins.
             known: number of its first rows that are left out; only columns without lists can be cut.
         """
@@ -348,11 +345,7 @@ def _parquet(path: Path) -> str:
 
 
 def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
-    """Refuses columns that DuckDB renames because they differ only in case.
-
-    Raises:
-        InputError: the table has such columns.
-    """
+    """Refuses columns that DuckDB renames because they differ only in case."""
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
         return
     refuse_equal_names(path, top_columns(duck, path))

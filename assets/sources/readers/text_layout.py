@@ -52,7 +52,6 @@ class TextForm:
     """What a user says about the text files of a table; None is found out.
 
     Attributes:
-        delimiter: separator of fields.
         header: whether a file begins with names of columns.
         comment: beginning of the lines above the table that are left out, "" if there are none.
         names: names of the first columns of a file without a line of names; the others are c0, c1, ... by their place.
@@ -78,7 +77,6 @@ class TextLayout:
     """The layout of one file.
 
     Attributes:
-        names: names of the columns.
         delimiter: separator of fields; `BLANKS` stands for any number of blanks.
         header: whether the first line behind the comments has the names.
         comment: what comments begin with, "" if there are none.
@@ -229,9 +227,7 @@ def refuse_counted(path: Path, layouts: Sequence[TextLayout], section: str) -> N
     """Refuses a first line 0,1,2,... of a table: pandas writes it as names of columns that have none, but it can be an edge.
 
     Args:
-        path: the first file of the table.
         layouts: layouts of all its files, found without a word about headers.
-        section: the table of the pipeline file, for the remedy.
 
     Raises:
         InputError: the files all begin with the same line, and it counts from 0.
@@ -253,9 +249,7 @@ def refuse_some_headers(paths: Sequence[Path], layouts: Sequence[TextLayout], se
     """Refuses a table of which some files begin with names and others with a row, unless the names are those that the others would get.
 
     Args:
-        paths: the files of the table.
         layouts: their layouts, found without a word about headers.
-        section: the table of the pipeline file, for the remedy.
 
     Raises:
         InputError: the columns of the files without names might be others.

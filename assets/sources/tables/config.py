@@ -64,11 +64,7 @@ class TableKeys(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTable(TableKeys):
-    """`[graph.nodes.NAME]`: the nodes of one type.
-
-    Raises:
-        InputError: keys contradict one another.
-    """
+    """`[graph.nodes.NAME]`: the nodes of one type."""
 
     # Tables with a row per node.
     path: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})

@@ -1,7 +1,5 @@
 """One node type: its table, the map of its ids, and what its table says about the nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -127,12 +125,7 @@ class NodeType:
         """Returns the feature columns as a block; none without features.
 
         Args:
-            first: first id of the type.
-            num_nodes: number of nodes.
             node_of_row: i64[num_nodes] ids of the rows, None if they are in order.
-
-        Raises:
-            InputError: a column does not hold numbers.
         """
         if self.table is None or self.keys.features is None:
             return []

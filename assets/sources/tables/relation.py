@@ -65,7 +65,6 @@ class RelationFiles:
         """Returns the edges, which are read when they are asked for.
 
         Args:
-            source, target: the node types of the ends.
             weighted: whether edges get weights, which are 1 without a column.
         """
         files = self.table.counts()

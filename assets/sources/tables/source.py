@@ -52,9 +52,6 @@ class TypedTablesConfig(TypedTableKeys):
         """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
 
         A feature table reads its columns and the ids of all nodes.
-
-        Raises:
-            InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
         """
         found: dict[str, str] = {}
         with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
@@ -73,12 +70,7 @@ class TypedTablesConfig(TypedTableKeys):
     def opened(
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[TypedTablesSource]:
-        """Opens the tables; their rows are read when they are first needed.
-
-        Raises:
-            InputError: a pattern names no file, a file has no readable header, or lacks a column. One of the block gets all mistakes of
-                the tables.
-        """
+        """Opens the tables; their rows are read when they are first needed."""
         with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
             yield TypedTablesSource(self, duck)
 
@@ -151,11 +143,7 @@ class TypedTablesSource:
         return np.concatenate(parts)
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns a block for each node type with feature columns.
-
-        Raises:
-            InputError: a column does not hold numbers.
-        """
+        """Returns a block for each node type with feature columns."""
         found: list[FeatureBlock] = []
         for name, first in first_ids(self.node_types).items():
             rows = self.types[name].numbering.node_of_row
@@ -163,11 +151,7 @@ class TypedTablesSource:
         return found
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Numbers the nodes, reads the node tables except features, and spools the edges.
-
-        Raises:
-            InputError: a value in the tables is wrong, with file, row or column.
-        """
+        """Numbers the nodes, reads the node tables except features, and spools the edges."""
         config, facts = self.config, [each.facts() for each in self.types.values()]
         names = [each.class_names for each in facts if each.class_names]
         found = TypedGraph(

@@ -115,11 +115,7 @@ class ArrayAppender:
         self._file.write(bytes(DATA_OFFSET))
 
     def append(self, values: Array) -> None:
-        """Adds dtype[n] at the end.
-
-        Raises:
-            InputError: the disk has no space for it.
-        """
+        """Adds dtype[n] at the end."""
         values = np.ascontiguousarray(values, self.dtype)
         write_whole(self._file, self.path, values)
         self.length += len(values)
@@ -134,11 +130,7 @@ class ArrayAppender:
 
 
 def write_whole(file: io.FileIO, path: Path, values: Array) -> None:
-    """Writes all bytes of an array to an open unbuffered file.
-
-    Raises:
-        InputError: the disk has no space for them.
-    """
+    """Writes all bytes of an array to an open unbuffered file."""
     left = values.view(np.uint8).data if len(values) else memoryview(b"")
     with reporting_full_disk(path, len(left)):
         while len(left):

@@ -3,8 +3,6 @@
 One pass over both mappings in slices of a few MiB: neither is held whole. Complexity O(elements).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

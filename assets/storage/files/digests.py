@@ -7,8 +7,6 @@ everything else a reused build does, so its SHA-256, and those of its columns if
 times of modification and change, inode, and a sample of its bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -44,9 +42,6 @@ SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again
 def block_digests(path: Path, threads: int = 1) -> Array:
     """Returns u64[ceil(bytes / 1 MiB)]: the xxh3-64 of each 1 MiB block of a file, counted from byte 0. Reads every
     byte once.
-
-    Args:
-        threads: number of reading threads; the result does not depend on it.
     """
     num_blocks = -(-path.stat().st_size // BLOCK_BYTES)
     words = np.zeros(num_blocks, dtype="<u8")
@@ -95,9 +90,6 @@ def words_digest(words: Array) -> str:
 
 def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
     """Returns the SHA-256 of a raw file, 64 hex digits; from the home's records if the file did not change since.
-
-    Args:
-        home: home folder that keeps the records, None for the default one. Records that cannot be read or written are done without.
 
     Raises:
         InputError: the file is missing, cannot be read, or changes while it is read.

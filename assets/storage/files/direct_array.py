@@ -10,8 +10,6 @@ Space is reserved first, so a full disk is an error before anything is written. 
 through the page cache, and one warning says so.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +34,6 @@ class DirectArray:
 
     Args:
         path: the file; it must not exist.
-        shape: any shape.
         dtype: bool, integer or float; stored little-endian.
 
     Attributes:
@@ -73,9 +70,6 @@ class DirectArray:
         Args:
             start: byte of the file, a multiple of 4,096.
             data: u8[n], n a multiple of 4,096, starting on a page of memory.
-
-        Raises:
-            InputError: the disk is full.
         """
         assert start % PAGE_BYTES == 0 and len(data) % PAGE_BYTES == 0, f"{len(data)} bytes at {start} are no pages"
         written = 0
@@ -105,9 +99,6 @@ class DirectArray:
     def finish(self, threads: int = 1) -> Array:
         """Ends the writing: the file gets its true length and is closed. A second call only returns the digests.
 
-        Args:
-            threads: number of threads that read the blocks that have no digest yet.
-
         Returns:
             u64[blocks], as `block_digests` of the file.
         """
@@ -133,7 +124,6 @@ class RegionWriter:
     """Writes a region of a file from front to back.
 
     Args:
-        file: the file that the region is part of.
         start, end: first byte and the byte behind the last; both are multiples of 4,096, except `end` at the end of the file.
         keep_digest: whether to compute the `chunk_digest` of the region as well.
         page_words: u64[pages of the region or more], which receives the `page_digests` of its pages; None computes none.
@@ -157,11 +147,7 @@ class RegionWriter:
         return self._region.intdigest()
 
     def write(self, data: Array) -> None:
-        """Writes u8[n] behind the bytes written before: whole pages that start on a page of memory.
-
-        Raises:
-            InputError: the disk is full.
-        """
+        """Writes u8[n] behind the bytes written before: whole pages that start on a page of memory."""
         assert self.position + len(data) <= padded_bytes(self.end), "more than the region has space for"
         self._digest(data[: self.end - self.position])
         if self._page_words is not None or self._region is not None:

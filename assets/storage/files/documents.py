@@ -69,14 +69,7 @@ def read_if_sound(path: Path, kind: Check) -> dict[str, Any]:
 
 
 def parse_document(data: bytes, called: str, kind: Check) -> dict[str, Any]:
-    """Returns the document that bytes are.
-
-    Args:
-        kind: as for `read_document`.
-
-    Raises:
-        ValueError: as `read_document`.
-    """
+    """Returns the document that bytes are."""
     document = unseal_bytes(data, called)
     if problem := _problem(data, called, kind):
         raise ValueError(f"{called} says nothing sound: {problem}")

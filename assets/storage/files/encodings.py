@@ -4,8 +4,6 @@ Spreadsheets, editors and shells of Windows write UTF-8 with a mark in front, UT
 out; any other encoding is told by its first bytes.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from shlex import quote

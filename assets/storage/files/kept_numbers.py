@@ -1,7 +1,5 @@
 """Numbers that are measured once and kept in a file of the home, sealed: a flipped bit in it is damage, and not another number."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,9 +34,5 @@ def kept_numbers(path: Path, kind: Fields, measure: Callable[[], Mapping[str, An
 
 
 def keep_numbers(path: Path, values: Mapping[str, Any]) -> None:
-    """Replaces the values of a file.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Replaces the values of a file."""
     replace_atomically(path, seal(dict(values)))

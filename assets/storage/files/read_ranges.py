@@ -4,8 +4,6 @@ The file is read directly, past the page cache, in ranges of whole blocks of 1 M
 that straddles two ranges belongs to the second. Peak memory: two ranges and two rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Records: ranges of a file that are read alone, each compared with its own digest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """JSON files that carry their own digest, so that one flipped bit anywhere in them shows."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path
@@ -49,11 +47,7 @@ def sealed_bytes(path: Path) -> bytes:
 
 
 def unseal_bytes(data: bytes, name: str) -> dict[str, Any]:
-    """Returns the sealed document that a file's bytes are.
-
-    Raises:
-        ValueError: as `unseal`.
-    """
+    """Returns the sealed document that a file's bytes are."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

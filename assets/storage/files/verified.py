@@ -9,8 +9,6 @@ Not seen: bytes that change on the disk after they were compared, while neither 
 nothing and sees them.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator
@@ -56,11 +54,7 @@ def verify_once(path: Path, words: Array, num_bytes: int) -> None:
 
 
 def verify_again(path: Path, words: Array, num_bytes: int) -> None:
-    """Compares a file once more if this process read it and it has changed since; any other is left alone.
-
-    Raises:
-        InputError: as `verify_once`.
-    """
+    """Compares a file once more if this process read it and it has changed since; any other is left alone."""
     if str(path) in _READ:
         verify_once(path, words, num_bytes)
 
@@ -103,9 +97,6 @@ def require_block(path: Path, block: int, content: Array, words: Array) -> None:
     Args:
         content: u8[n], the block; fewer bytes than 1 MiB at the end of the file.
         words: u64[blocks] expected block digests.
-
-    Raises:
-        InputError: the block does not match.
     """
     if xxhash.xxh3_64_intdigest(content.data) != int(words[block]):
         raise damaged_file(path, damaged_block(block, block * BLOCK_BYTES + len(content)))
@@ -127,9 +118,6 @@ class VerifiedRows:
 
     A block is compared through the page cache, from which the mapping then serves its rows. Two threads may compare the same block at
     once; that costs time and nothing else. Memory: one byte per MiB of the file, and 1 MiB per thread that compares.
-
-    Args:
-        table: a table with block digests.
     """
 
     def __init__(self, table: FeatureTable):
@@ -177,9 +165,6 @@ class VerifiedRows:
         Args:
             block: number of the first block.
             content: u8[n], whole blocks; the last one of the file may be shorter.
-
-        Raises:
-            InputError: a block does not match its digest.
         """
         for number in range(-(-len(content) // BLOCK_BYTES)):
             if self._pending[block + number]:

@@ -101,11 +101,7 @@ class Artifact(Described):
         return array
 
     def small_array(self, name: str) -> Array:
-        """Returns a copy of an array; of an artifact that only the object store has, without its other files.
-
-        Raises:
-            InputError: as `array`.
-        """
+        """Returns a copy of an array; of an artifact that only the object store has, without its other files."""
         if self.is_remote:
             return np.load(io.BytesIO(self.content_of(f"{name}.npy")))
         return np.array(self.array(name))
@@ -152,11 +148,7 @@ class Artifact(Described):
         return self.path / name
 
     def content_of(self, name: str) -> bytes:
-        """Returns the content of one small file, such as a figure; of an artifact that only the object store has, without its other files.
-
-        Raises:
-            InputError: as `file`.
-        """
+        """Returns the content of one small file, such as a figure; of an artifact that only the object store has without its others."""
         self._entry(name)
         content = self.backend.file(self.address, name) if self.is_remote else None
         return self.file(name).read_bytes() if content is None else content
@@ -193,9 +185,6 @@ class Artifact(Described):
 
         Returns:
             The artifact, or the one that another machine stored first, which the home has now.
-
-        Raises:
-            InputError: the object store cannot be used.
         """
         if self.is_remote or not self.backend.share(self.manifest, replaces=replaces):
             return self
@@ -291,7 +280,6 @@ class Artifact(Described):
         verify_once(self.path / name, self._words(self.files[name]), self.files[name]["bytes"])
 
     def _words(self, entry: Mapping[str, Any]) -> Array:
-        """Returns the block digests of a file."""
         return np.fromfile(self.path / WORDS, "<u8", entry["num_blocks"], offset=8 * entry["first_block"])
 
     def _damaged_blocks(self, threads: int, unread: list[OSError]) -> Iterator[str]:

@@ -3,8 +3,6 @@
 Artifacts, writers and stores ask it by a few verbs about addresses and manifests. `Store` chooses it when a home is opened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

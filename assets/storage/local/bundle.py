@@ -14,8 +14,6 @@ A bundle is written whole or not at all: its list comes last. The reader compare
 byte with the digests, and only then publishes an artifact. A copy that was cut short fails the first comparison.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing

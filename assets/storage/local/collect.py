@@ -18,8 +18,6 @@ parts were built counts as one more version of its stage, for the next build goe
 A job that finds an artifact and leases it too late sees that it is entirely gone, and its error says how to rebuild it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -55,10 +53,8 @@ class Item:
     Attributes:
         address: stage and version that it is or, for anything else, belongs to.
         num_bytes: bytes of all its files.
-        why: the reason, for people.
         about: the PIPELINE/STEP that it was built for, and its scores; "" if that is not known.
-        checkpoint, written: file of a checkpoint in the home, and the time at which it was written (nanoseconds since 1970); None for
-            any other.
+        checkpoint, written: a checkpoint's file in the home, and when it was written (nanoseconds since 1970); None for any other.
         keys: keys of objects in an object store that belong to no artifact.
     """
 
@@ -78,7 +74,6 @@ class Garbage:
     Attributes:
         left: what belongs to no artifact: checkpoints of models that were published, objects of uploads that were killed.
         artifacts: artifacts to remove, readers before their inputs.
-        kept: artifacts that stay.
         unfinished: checkpoints of the home that stay, since a run could go on from them.
         nodes: everything that was there when this was listed.
         damaged_leases: keys of leases in an object store that cannot be read: nothing goes as long as they count.
@@ -112,8 +107,7 @@ def find_garbage(store: LocalStore, keep: int) -> Garbage:
     """Returns the items that `collect` would remove; changes nothing but the files of dead leases.
 
     Args:
-        keep: number of the newest versions that stay, 0 or more: of each train table, seed and split, of each pipeline's data of a stage
-            and split.
+        keep: number of the newest versions that stay, 0 or more, of each train table, seed and split, and of a pipeline's data.
 
     Raises:
         InputError: `keep` is negative.

@@ -1,7 +1,5 @@
 """The artifacts that must stay, in a home or in an object store: a pure function of build times, inputs and leases."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -61,11 +59,7 @@ class Verdict:
 
 
 def judge(nodes: Collection[Node], keep: int, leased: Collection[Address]) -> Verdict:
-    """Returns which artifacts go; arguments are those of `reasons_to_keep`.
-
-    Raises:
-        InputError: `keep` is negative.
-    """
+    """Returns which artifacts go; arguments are those of `reasons_to_keep`."""
     if keep < 0:
         raise InputError(f"keep = {keep} is negative", "give the number of versions to keep, 0 or more")
     reasons, splits = reasons_to_keep(nodes, keep, leased), splits_read(nodes)
@@ -87,8 +81,7 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
 
     Args:
         nodes: everything that the store has.
-        keep: number of the newest sound versions of each group that stay: of each train table, seed and split, of each pipeline's data of a
-            stage and split.
+        keep: number of the newest sound versions of each group that stay, as in `find_garbage`.
         leased: addresses that living jobs hold.
     """
     unfinished = _unfinished(nodes)

@@ -9,8 +9,6 @@ The order that makes this safe: a job first takes its leases and then looks whet
 looks first may find an artifact that is gone a moment later.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -48,9 +46,6 @@ class Leases:
 
         A home that may be read but not written is read without leases: the collector of a user who may write to it can remove an artifact
         that is being read, and the reader then raises an error.
-
-        Raises:
-            InputError: the disk is full.
         """
         with ExitStack() as stack:
             for address in sorted(set(addresses)):

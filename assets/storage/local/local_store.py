@@ -6,8 +6,6 @@ Files are the only state, without an index or a database that two processes coul
 artifacts are published and `assets/storage/local/artifact.py` for their contents. Reading needs NumPy and xxhash only.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -32,7 +30,6 @@ class LocalStore:
         home: the home folder, None for `$GRAPHMILL_HOME` (default `./.graphmill`).
 
     Attributes:
-        root: the folder of the artifacts in the home.
         backend: what stands behind the home: nothing, unless a `Store` was opened.
     """
 

@@ -3,8 +3,6 @@
 Random reads through a mapping cannot do this: a row is far smaller than a block. Code that reads a whole table anyway should read it here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,7 +29,6 @@ def read_table(table: FeatureTable, threads: int = 1) -> Array:
 
     Args:
         table: a table with block digests; its rows in their stored order (`row_of` is not applied).
-        threads: number of reading threads; the result does not depend on it.
 
     Returns:
         dtype[num_rows, width], stored type. Peak memory: the bytes of the file.
@@ -90,9 +87,6 @@ def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> Non
         table: a table with block digests; `row_of` is not applied.
         wanted: pairs of ids[n], rows of the table without repetition, and dtype[n, width] of the stored type, C-contiguous: row i of the
             second becomes row ids[i] of the table.
-
-    Raises:
-        InputError: as `read_table`.
     """
     words = table.block_digest
     assert words is not None, f"{table.path} has no block digests"

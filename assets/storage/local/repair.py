@@ -9,8 +9,6 @@ artifact that was built from a damaged one before or after the damage is sound, 
 A damaged part of a fan-out artifact goes alone; the whole counts as absent then, and a run rebuilds the part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +25,6 @@ class Damage:
     """An artifact that cannot be trusted.
 
     Attributes:
-        path: its folder.
         problems: one text per problem.
         part_of: address of the whole if it is a part; None for any other.
         stood: `identity` of the folder, which differs from that of a folder that takes its place.
@@ -50,10 +47,7 @@ class Damage:
 
 
 def find_damage(
-    store: LocalStore,
-    folders: Sequence[Path] | None = None,
-    not_read: dict[Path, str] | None = None,
-    threads: int = 2,
+    store: LocalStore, folders: Sequence[Path] | None = None, not_read: dict[Path, str] | None = None
 ) -> list[Damage]:
     """Reads every byte of artifacts and returns those that cannot be trusted, inputs before the artifacts built from them.
 
@@ -67,7 +61,7 @@ def find_damage(
     for path in store.folders() if folders is None else folders:
         stood = identity(path)  # before it is read: a folder that takes its place meanwhile is another one
         try:
-            problems = _problems(path, threads)
+            problems = _problems(path)
         except OSError as error:
             if not_read is not None:
                 not_read[path] = unread(error)
@@ -94,9 +88,9 @@ def lineage_problems(store: LocalStore, artifact: Artifact) -> list[str]:
     return problems
 
 
-def _problems(path: Path, threads: int) -> list[str]:
+def _problems(path: Path) -> list[str]:
     try:
-        return read_artifact(path).verify(threads)
+        return read_artifact(path).verify(threads=2)
     except FileNotFoundError:
         return []
     except ValueError as error:

@@ -1,7 +1,5 @@
 """Checks of an artifact against its reader's needs, before the reader starts: one error reports all mismatches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ An owner holds a `flock` on `.staging/<id>.lock` for as long as it works in `.st
 folder, and the next owner sweeps it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -55,7 +55,6 @@ class Writer:
 
     Args:
         backend: the object store behind the home, which gets the artifact as well, or none.
-        address: stage and version to publish at.
         replaces: whether to replace a sound artifact of this version, too. A reader that has one of its files open keeps that file.
     """
 
@@ -88,11 +87,7 @@ class Writer:
             raise full_disk(code, Path(getattr(error, "filename", None) or self._staging.folder)) from error
 
     def create(self, name: str, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
-        """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`.
-
-        Raises:
-            InputError: the disk has no space for it.
-        """
+        """Makes the array `name` and maps it for filling, dtype[shape] of zeros; it becomes read-only at `publish`."""
         mapped = create_array(self.path(f"{name}.npy"), shape, dtype)
         self._mapped.append(mapped)
         return mapped
@@ -141,11 +136,10 @@ class Writer:
         """Makes the artifact durable and visible in one step.
 
         Args:
-            config: Semantic config, a dataclass or plain values.
-            inputs: role -> artifact that it was built from.
+            config, inputs: Semantic config, and role -> artifact that it was built from.
             summary: a `Summary` or plain values; part of the content, so it holds no times and no hosts.
             run: times, host, Execution config; they are recorded, not content.
-            code_version, raw: the other inputs of the version's hash; raw is name -> SHA-256 of external input.
+            code_version, raw: the other inputs of the version's hash.
             read: role -> aspect, of the inputs of which only an aspect was read.
             more: further fields of the manifest: the parts of a fan-out artifact, or the artifact that it is a part of.
 
@@ -200,7 +194,6 @@ def complete_folder(folder: Path, manifest: Mapping[str, Any], words: Array, run
 
     Args:
         folder: the folder with the content files, each of which is synced.
-        manifest, run: its documents.
         words: u64[blocks], the block digests of all files.
     """
     write_durably(folder / WORDS, words.tobytes())
@@ -253,7 +246,6 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:
-    """Returns the entry of a manifest about an input."""
     named = {"stage": artifact.stage, "version": artifact.version, "content": artifact.content}
     if aspect is not None and aspect in artifact.aspects:
         named |= {"aspect": aspect, "aspect_version": artifact.aspects[aspect]}

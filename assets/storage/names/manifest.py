@@ -1,7 +1,5 @@
 """Addresses of artifacts, the names of their own files, and facts that follow from a manifest alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

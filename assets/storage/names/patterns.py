@@ -7,8 +7,6 @@ Files stand in the order of their names in which numbers count as numbers: part.
 a table without zeros in front, and what is matched by position, such as an array of features, has the order of the numbers.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

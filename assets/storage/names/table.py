@@ -1,7 +1,5 @@
 """A file of fixed-size rows, as all readers of feature rows see it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +14,11 @@ class FeatureTable:
 
     Attributes:
         path, offset: the file and the byte at which row 0 starts (a multiple of 4,096).
-        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype name and bytes per row; a row may straddle pages. "uint16" holds the
-            bits of bfloat16, which NumPy does not have.
+        num_rows, width, dtype, row_bytes: rows, columns, NumPy dtype (uint16 for bfloat16) and bytes per row; a row may straddle pages.
         row_of: ids[N] node -> row, None for the identity, -1 for a node without features. Rows stand in the order of their nodes.
         block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
-        page_digest: u64[ceil(num_bytes / 4,096)], XXH64 of each page from `offset` on (`page_digests_of`), for readers of single pages;
-            None if the artifact was written without.
-        type_columns: number of columns of each node type's own features, 0 for one without; the rest of a row is zeros. None if nodes have
-            no types, or the artifact was written without.
+        page_digest: u64[ceil(num_bytes / 4,096)], `page_digests_of` the file from `offset` on; None if it was written without.
+        type_columns: columns of each node type's own features, 0 without; the rest of a row is zeros. None without types, or if not stored.
     """
 
     path: Path

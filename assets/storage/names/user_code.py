@@ -75,8 +75,7 @@ def load_reference(reference: str) -> Any:
     """Imports the module of a reference and returns the object that it names.
 
     Raises:
-        InputError: the module or the name in it does not exist, the module fails while it is imported, or another module of that name is
-            loaded.
+        InputError: the module or the name in it does not exist, its import fails, or another module of that name is loaded.
     """
     source, (module_name, _, name) = find_source(reference), reference.partition(":")
     # At the end: a file beside the pipeline never hides an installed package, and the module finds its neighbours.

@@ -8,8 +8,6 @@ field with `metadata={"hashed": "unless default"}` was added to a config that ha
 that artifacts that were built before the field existed keep their versions. Changing such a default takes a new `code_version`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import hashlib

@@ -11,5 +11,6 @@ arrive, and published there by a rename as a build is. An artifact is in the obj
 only if there is none yet: of two writers of one version one wins, and the other takes the stored artifact. The files of each writer have
 names of their own, so none overwrites those of another; what a killed one leaves has no entry, and `graphmill gc` removes it.
 
-Neither obstore is imported nor a request made unless the variable is set.
+Neither obstore is imported nor a request made unless the variable is set. Every request raises `InputError` if the object store cannot be
+used.
 """

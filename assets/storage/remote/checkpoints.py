@@ -5,8 +5,6 @@ opened stays whole, and if several saves come meanwhile, only the newest is sent
 the next one is tried, and the end of the training says what is missing.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading

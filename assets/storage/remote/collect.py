@@ -15,8 +15,6 @@ parts of an upload that S3 keeps until it is complete are not seen here: a lifec
 ends them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 

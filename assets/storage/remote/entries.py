@@ -1,8 +1,6 @@
 """Entries: the object that makes an artifact one of the object store. It holds the manifest, the record of the run and the name of the
 upload, sealed, so that all facts about an artifact are known by one small request."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor

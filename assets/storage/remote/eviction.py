@@ -5,8 +5,6 @@ well, and that no process of this home leases; they are fetched again when they 
 which is not content. Artifacts that are built here are not held back by the bound; the next fetch counts them.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -5,8 +5,6 @@ Of several processes of one home that want an artifact at the same time one fetc
 a few threads, so memory is bounded by theirs, whatever its size.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

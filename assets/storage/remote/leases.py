@@ -13,8 +13,6 @@ collector looks for leases, takes the entry away, looks again, and puts the entr
 (assets/storage/remote/collect.py).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading
@@ -47,7 +45,6 @@ class _Holder:
         self._owner = os.getpid()
 
     def take(self, addresses: Collection[Address]) -> None:
-        """Adds addresses."""
         with self._lock:
             begins = not self._held
             self._held.update(addresses)
@@ -95,11 +92,7 @@ _MAKING = threading.Lock()
 
 @contextmanager
 def hold_remote(objects: Objects, addresses: Collection[Address]) -> Iterator[None]:
-    """Keeps artifacts of an object store, present or not, from being collected while the block runs and this process lives.
-
-    Raises:
-        InputError: the object store cannot be used.
-    """
+    """Keeps artifacts of an object store, present or not, from being collected while the block runs and this process lives."""
     with _MAKING:
         holder = _HOLDERS.setdefault((os.getpid(), objects), _Holder(objects))
     holder.take(addresses)
@@ -114,7 +107,6 @@ class HeldArtifacts:
     """What living processes hold.
 
     Attributes:
-        addresses: addresses of artifacts.
         damaged: keys of leases that cannot be read: each may hold any artifact, until it has expired or its process writes it again.
     """
 

@@ -1,7 +1,5 @@
 """The object store behind one home: the verbs of assets/storage/local/backend.py, answered by its entries and objects."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -25,7 +23,6 @@ class ObjectStore(StoreBackend):
 
     Attributes:
         root: the store's folder of the home, into which files are fetched.
-        url: the URL of the object store.
     """
 
     root: Path

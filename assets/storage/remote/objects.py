@@ -5,8 +5,6 @@ number of times. A store is known by what obstore reads from the URL and from it
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import uuid
@@ -189,11 +187,7 @@ def _files_below(root: Path, prefix: str) -> Iterator[Stored]:
 
 
 def creates_once(objects: Objects) -> bool:
-    """Returns whether a store refuses to create an object that exists, by which of two writers one wins.
-
-    Raises:
-        InputError: the store cannot be used.
-    """
+    """Returns whether a store refuses to create an object that exists, by which of two writers one wins."""
     key = f"{CLOCK}/{uuid.uuid4().hex}"
     first = objects.create(key, b"")
     try:
@@ -255,11 +249,7 @@ _OPENED: dict[tuple[Any, ...], Objects] = {}
 
 
 def open_objects(url: str) -> Objects:
-    """Returns the objects below a URL, opened once per process.
-
-    Raises:
-        InputError: as `Objects`.
-    """
+    """Returns the objects below a URL, opened once per process."""
     settings = environment.with_prefixes(environment.CREDENTIALS)
     key = (os.getpid(), url, settings)
     if key not in _OPENED:

@@ -5,8 +5,6 @@ The record is that of the same stage, configuration and paths. It counts only if
 that are here are digested here.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

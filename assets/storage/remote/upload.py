@@ -1,7 +1,5 @@
 """Uploads: files first, the entry last. Killed before, an upload leaves objects that no entry names, and no artifact."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,9 +24,6 @@ def upload_artifact(
 
     Returns:
         The entry that the object store has in the end: another writer's if that was first.
-
-    Raises:
-        InputError: the object store cannot be used.
     """
     artifact = Described(manifest=manifest)
     found = read_entry(objects, artifact.address)

@@ -4,8 +4,6 @@ A group's limit holds for all processes in it and in the groups below it, so the
 files do not count as used: the kernel takes them back before it ends a process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -91,7 +89,6 @@ def _memberships(own: str, mount: Path, controller: str) -> Iterator[tuple[Path,
 
     Args:
         own: text of the process's file `OWN`.
-        mount: folder of the hierarchies.
         controller: "memory" or "cpu".
     """
     for line in own.splitlines():

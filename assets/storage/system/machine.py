@@ -1,7 +1,5 @@
 """Facts about this machine: its processor, the memory that a process may use, and its identity."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time
@@ -89,11 +87,7 @@ def require_memory(wanted: int, what: str, remedy: str) -> None:
 
 
 def require_plain_file(path: Path, remedy: str) -> None:
-    """Refuses a path that may never end, such as a pipe or a device; a missing file is left to its reader.
-
-    Raises:
-        InputError: the path exists and is not a file.
-    """
+    """Refuses a path that may never end, such as a pipe or a device; a missing file is left to its reader."""
     if path.exists() and not path.is_file():
         what = (
             "a folder"

@@ -5,8 +5,6 @@ command line, the assets, the process of a training, each build). A missing file
 reports it itself; anywhere else that is a defect, and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator
