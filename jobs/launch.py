@@ -26,7 +26,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions, find_all
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.storage.names.home import IMPORTED_FROM, home_folder
+from graphmill.assets.storage.names.home import IMPORTED_FROM, home_folder, one_home
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs, job_names
 from graphmill.jobs.operations.size import is_big
@@ -285,7 +285,8 @@ def reconstruct_job(
     if multiprocessing.parent_process() is not None:
         begin("", handlers=False)  # Dagster has handlers in the process of a step
         begin_to_print()
-    pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
+    with one_home(home):  # it has the tables of `source = "asset"`
+        pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(
         store=Store(home),
         make_progress=lambda context: CancelableProgress(open_progress(), context),
