@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -24,6 +26,7 @@ from graphmill.assets.building.page import ordered, table_of
 from graphmill.assets.building.stage import Check, ChecksFailedError, Progress, Silent
 from graphmill.assets.cluster.pool import OnCluster
 from graphmill.assets.pipeline.steps import Step, Versions, describe, find_all, find_inputs, joint_version, recipe_hash
+from graphmill.assets.sources.edges.asset import keep_table
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.names.version import canonical, canonical_json, short
@@ -70,6 +73,8 @@ class Surroundings:
     report: Callable[[str], None] = lambda line: None
     # Address of the cluster that builds parts and trains; "" for this machine.
     on: str = ""
+    # Whether the assets stand in the user's own project, whose assets that come first are there, too.
+    in_project: bool = False
 
     @property
     def elsewhere(self) -> OnCluster | None:
@@ -115,6 +120,8 @@ def source_assets(
         versions, store = around.make_versions(), around.store
         # The graph comes last: it takes the longest, and artifacts that are finished before it stay.
         asked = [step for step in reversed(steps) if key_of(step) in context.selected_asset_keys]
+        if (after := dict.fromkeys(key for step in asked for key in step.after)) and not around.in_project:
+            around.report(f"comes after {', '.join(after)}: assets of a Dagster project, which are not run from here")
         found = {step.name: find_all(store, step, versions) for step in asked}
         idle = all(each is not None for each in found.values())
         try:
@@ -141,7 +148,8 @@ def source_assets(
             made = find_all(store, step, versions) or []
             yield from _finished(step, made, versions, around, reused=found[step.name] is not None)
 
-    return asset_of(steps, body, pool=pool)
+    tables = steps[-1].recipe.loaded(steps[-1].configs[0]) if around.in_project else {}
+    return asset_of(steps, body, pool=pool, tables=tables)
 
 
 def _held(slot: Slot | None, context: dg.AssetExecutionContext, *, idle: bool) -> AbstractContextManager[None]:
@@ -214,6 +222,7 @@ def asset_of(
     config: type[dg.Config] | None = None,
     priority: int = 0,
     pool: str = "",
+    tables: Mapping[str, Path] = MappingProxyType({}),
 ) -> dg.AssetsDefinition:
     """Returns the assets of steps that one body builds; of several, a run may ask for some.
 
@@ -225,11 +234,14 @@ def asset_of(
         priority: steps of the highest priority among the ready ones begin first.
         pool: name of the pool whose slot the step takes if it has work to do, "" for none. A run begins no more of these at once than the
             pool has slots.
+        tables: key of each asset of the user's own project whose table is loaded first -> file that keeps the table.
     """
+    inputs = {f"table_{place}": key for place, key in enumerate(tables)}
 
     @dg.multi_asset(
         name=key_of(steps[0]).to_python_identifier(),
         specs=[_spec(step, skippable=len(steps) > 1) for step in steps],
+        ins={name: dg.AssetIn(dg.AssetKey.from_user_string(key)) for name, key in inputs.items()},
         can_subset=len(steps) > 1,
         check_specs=[
             dg.AssetCheckSpec(
@@ -244,9 +256,11 @@ def asset_of(
         config_schema=dict(config.to_fields_dict()) if config else None,
         op_tags=({"dagster/priority": str(priority)} if priority else {}) | ({SLOT_TAG: pool} if pool else {}),
     )
-    def build(context: dg.AssetExecutionContext):
+    def build(context: dg.AssetExecutionContext, **loaded: Any):
         _note_machine(context)
         with _failing_by_message():
+            for name, key in inputs.items():
+                keep_table(key, loaded[name], tables[key])
             yield from body(context, config(**context.op_execution_context.op_config) if config else None)
 
     return build
@@ -284,6 +298,7 @@ def seen_at(run: dg.DagsterRun) -> float | None:
 
 def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
     deps = [key_of(source) for source in step.sources.values()]
+    deps += [dg.AssetKey.from_user_string(key) for key in step.after]
     notes, page = step.origin.notes, step.recipe.page
     shown = {
         "recipe hash": short(recipe_hash(step)),
@@ -325,7 +340,7 @@ def _code_references(step: Step) -> dict[str, Any]:
 
 def _column_lineage(step: Step, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns which columns of the source decide those that an artifact has, under Dagster's key; {} if none is known."""
-    named = step.recipe.columns_from(step.configs[0])
+    named = step.recipe.columns_from(step.configs[0]) if step.external else {}
     deps = {
         name: [dg.TableColumnDep(asset_key=raw_key(step), column_name=named[name])] for name in columns if name in named
     }

@@ -26,7 +26,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions, find_all
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.storage.names.home import IMPORTED_FROM, home_folder
+from graphmill.assets.storage.names.home import IMPORTED_FROM, home_folder, one_home
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs, job_names
 from graphmill.jobs.operations.size import is_big
@@ -45,7 +45,7 @@ from graphmill.jobs.runs.instance import (
     reporting_history,
 )
 from graphmill.jobs.runs.listed import listed_in_ui
-from graphmill.jobs.runs.training import EpochLines, training_steps
+from graphmill.jobs.runs.training import LAUNCHED_TAG, EpochLines, training_steps
 from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, launcher
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
@@ -61,7 +61,7 @@ CRASHED = "ChildProcessCrashException"
 AFTER_A_KILL = "lower `threads`, batch_size, fanouts or [memory] if the memory ran out, then go on with the same command and --resume"
 
 
-TAGS = {"graphmill/launched_from": "command line"}
+TAGS = {LAUNCHED_TAG: "command line"}
 
 
 class StepError(RuntimeError):
@@ -285,7 +285,8 @@ def reconstruct_job(
     if multiprocessing.parent_process() is not None:
         begin("", handlers=False)  # Dagster has handlers in the process of a step
         begin_to_print()
-    pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
+    with one_home(home):  # it has the tables of `source = "asset"`
+        pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(
         store=Store(home),
         make_progress=lambda context: CancelableProgress(open_progress(), context),
@@ -302,7 +303,12 @@ def _job_name(order: Launch) -> str:
 
 def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
     by_parts = {table.name: table.by_parts for table in order.pipeline.train}
-    config = {"resume": order.resume, "retrain": order.retrain, "epoch_lines": EpochLines(order.epoch_lines).name}
+    # Without an answer, a run that repeats this one in the web UI goes on from its checkpoints.
+    config = {
+        "resume": order.resume or None,
+        "retrain": order.retrain,
+        "epoch_lines": EpochLines(order.epoch_lines).name,
+    }
     return {
         "ops": {
             key_of(step).to_python_identifier(): {

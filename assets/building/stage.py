@@ -177,6 +177,14 @@ class Stage:
         """Returns the name of the asset that stands for the external content that is read, "" if there is none."""
         return ""
 
+    def after(self, semantic: Any) -> tuple[str, ...]:
+        """Returns the keys of the assets of the user's own Dagster project that come first; () if there are none."""
+        return ()
+
+    def loaded(self, semantic: Any) -> Mapping[str, Path]:
+        """Returns key -> file that keeps the table, of the assets of the user's own project whose tables are read."""
+        return {}
+
     def columns_from(self, semantic: Any) -> Mapping[str, str]:
         """Returns column of the table that an artifact is (`Page.columns`) -> column of the external content that decides it."""
         return {}

@@ -25,7 +25,9 @@ def _steps_of(pipeline: Pipeline, home: Path | None, *, trial: bool) -> list[Ste
     steps: dict[str, Step] = {}
     for stage in stages(home):
         for name, config in stage.configs(pipeline).items():
-            external = stage.external(config)
+            # Assets that come first stand for what they write; looking at it before they ran would fail.
+            after = stage.after(config)
+            external = "" if after else stage.external(config)
             # Several steps read parts of one source: each part changes on its own.
             shared = any(external == step.external for step in steps.values())
             steps[name] = Step(
@@ -39,6 +41,7 @@ def _steps_of(pipeline: Pipeline, home: Path | None, *, trial: bool) -> list[Ste
                 },
                 checks=stage.expected_checks(config),
                 external=f"{external}.{name}" if external and shared else external,
+                after=after,
                 command=f"graphmill build {pipeline.reference}",
                 origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, *_tables_of(stage, name)),
                 trial=trial,

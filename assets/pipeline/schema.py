@@ -25,6 +25,7 @@ from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.pipeline.toml_text import KeyPath, line_of
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.storage.names.patterns import REMOTE, matches, why_nothing
+from graphmill.assets.storage.names.upstream import AssetTable, asset_table, wrong_asset_key
 from graphmill.assets.storage.names.user_code import Reference, find_source, is_reference
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, did_you_mean
@@ -35,6 +36,7 @@ TYPE_NAMES = {
     float: "a number",
     str: "a text in quotes",
     Path: "a path in quotes",
+    AssetTable: "an asset key in quotes",
 }
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 EACH_NAME = "a table for each name"
@@ -158,6 +160,9 @@ class Tables:
             return None, [self.problem(where, f"{_name(where)} = {_show(value)} is beyond 2^63")]
         if wanted is Path and isinstance(value, str):
             return self._convert_path(value, where)
+        if wanted is AssetTable and isinstance(value, str):
+            wrong = wrong_asset_key(value)
+            return (None, [self.problem(where, f"{_name(where)} = {wrong}")]) if wrong else (asset_table(value), [])
         if wanted is float and isinstance(value, int | float) and type(value) is not bool and math.isfinite(value):
             return float(value), []
         if type(value) is wanted and wanted in (bool, int, str):

@@ -42,6 +42,7 @@ class Step:
         inputs: role -> the step that it reads; each has one artifact.
         reads: the same for artifacts that decide only how it runs: needed to build it, but not part of its version.
         external: name of the asset that stands for the content that it reads from outside the store; "" if it reads none.
+        after: keys of assets of the user's own Dagster project that come first.
         command: command that builds it, for error messages.
         origin: the table of the pipeline file that asks for it, and the file's notes.
         split: its split if the pipeline lists several; "" for a step of all of them, and without a list.
@@ -57,6 +58,7 @@ class Step:
     reads: Mapping[str, Step] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
     external: str = ""
+    after: tuple[str, ...] = ()
     command: str = ""
     origin: Origin = field(default=Origin(), compare=False)
     split: str = ""

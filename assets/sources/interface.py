@@ -17,6 +17,7 @@ import numpy as np
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.storage.files.digests import sha256_file
+from graphmill.assets.storage.names.upstream import wrong_asset_key
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -70,6 +71,8 @@ class GraphConfig(Checked):
     # shares of the labelled nodes of each class in the random split; the rest is for testing. Unused if the source has splits
     train_ratio: float = 0.6
     valid_ratio: float = 0.2
+    # keys of assets of your own Dagster project that come first, such as "shop/edges"
+    after: tuple[str, ...] = field(default=(), metadata={"hashed": False})
 
     remedy = ""
     generated: ClassVar[bool] = False
@@ -118,6 +121,12 @@ class GraphConfig(Checked):
                 "train_ratio valid_ratio", f"{text}: give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
             )
         yield from _split_problems(getattr(self, "split", None))
+        yield from _after_problems(self.after)
+
+    @property
+    def loaded(self) -> Mapping[str, Path]:
+        """Key of each asset of the user's own project whose table is read -> the file that keeps the table."""
+        return {}
 
     @property
     def weighted(self) -> bool:
@@ -198,11 +207,14 @@ class TableConfig(Checked):
     tensor: str | None = None
     # the node type whose rows the file has; the nodes of other types have no features
     node_type: str | None = None
+    # keys of assets of your own Dagster project that come before these features
+    after: tuple[str, ...] = ()
 
     remedy = ""
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that need a file, or exclude one."""
+        yield from _after_problems(self.after)
         if self.file is None:
             for key in ("tensor", "node_type"):
                 if getattr(self, key) is not None:
@@ -290,6 +302,12 @@ def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator
         yield KeyProblem("split", f"split = {negative[0]} is negative: count from 0")
     if len(set(chosen)) != len(chosen):
         yield KeyProblem("split", f"split = {list(chosen)} names a split twice: name each split once")
+
+
+def _after_problems(after: tuple[str, ...]) -> Iterator[KeyProblem]:
+    """Yields the texts that are no asset keys."""
+    for wrong in filter(None, map(wrong_asset_key, after)):
+        yield KeyProblem("after", f"after: {wrong}")
 
 
 def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:

@@ -21,6 +21,7 @@ from graphmill.kernels.errors import InputError, did_you_mean
 
 GROUP = "graphmill.sources"
 SOURCES: Mapping[str, str] = {
+    "asset": "graphmill.assets.sources.edges.asset:AssetConfig",
     "citation": "graphmill.assets.sources.generated.generators:CitationConfig",
     "dgl": "graphmill.assets.sources.dgl.source:DglConfig",
     "edges": "graphmill.assets.sources.edges.source:EdgesConfig",

@@ -133,6 +133,15 @@ class SourceStage(OnePass):
         beside = table is not None and table.file is not None
         return "raw" if beside or not self.source(semantic).generated else ""
 
+    def after(self, semantic: Any) -> tuple[str, ...]:
+        """Returns the assets that the graph's source comes after or reads, and those that the feature table comes after."""
+        source, table = self.source(semantic), self.feature_table(semantic)
+        return tuple(dict.fromkeys((*source.loaded, *source.after, *(() if table is None else table.after))))
+
+    def loaded(self, semantic: Any) -> Mapping[str, Path]:
+        """Returns the tables of assets that the source reads."""
+        return self.source(semantic).loaded
+
     def source_digests(self, semantic: Any) -> Mapping[str, str]:
         """Returns the digests of the content that the source reads for this stage, and of the code of a package's source."""
         source = self.source(semantic)

@@ -24,7 +24,10 @@ from graphmill.trainers.recipe.config import find_table, model_configs
 from graphmill.trainers.recipe.order import Order
 from graphmill.trainers.recipe.recipe import REUSED, ModelRecipe
 from graphmill.trainers.recipe.together import EDGE_ATTRIBUTES, unused_attributes
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, unfinished_run
 
+LAUNCHED_TAG = "graphmill/launched_from"
+"""Tag of a run: what launched it, if that was no page or daemon of Dagster."""
 EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
 """The choices of `epoch_lines`, named as users write them; the launchpad refuses others before a step starts."""
 
@@ -32,8 +35,9 @@ EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
 class TrainingRun(dg.Config):
     """Settings of one run of a training, none of which changes a result. The rest stands in the pipeline file."""
 
-    # Goes on from the last checkpoint, if there is one.
-    resume: bool = False
+    # Goes on from the last checkpoint, if there is one; false begins anew. None goes on, unless the command line or `retrain` asked for the
+    # training and this run does not repeat another one.
+    resume: bool | None = None
     # Trains models again that exist already; the new models replace the old ones.
     retrain: bool = False
     # Which epochs get a line in the log: some (about a hundred), all or none.
@@ -100,10 +104,11 @@ def training_asset(
             found = [find_inputs(around.store, each, versions) for each in step.apart]
             for sentence in ignored:
                 around.report(f"{step.name}: {sentence}")
+            resume = _goes_on(context, config, step, around, versions)
             with held_slot(context, POOL, around.report):
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
                     if ready(each) is None:
-                        order = _order(one, step.name, around, inputs, config)
+                        order = _order(one, step.name, around, inputs, config, resume)
                         command = [sys.executable, "-m", "graphmill.trainers", pipeline.name, step.name]
                         need = _need(one, each, inputs)
                         if need is not None and not around.on:  # the kernel would end the command without a word
@@ -120,6 +125,28 @@ def training_asset(
     # Trainings run in the order of the file, after data that is ready to be built.
     place = [table.name for table in pipeline.train].index(step.name)
     return asset_of([step], body, config=TrainingRun, priority=-1 - place, pool=POOL)
+
+
+def _goes_on(
+    context: dg.AssetExecutionContext, config: TrainingRun, step: Step, around: Surroundings, versions: Versions
+) -> bool:
+    """Tells whether a training goes on from a checkpoint, and logs which one before anything else of the training.
+
+    A run that repeats another one, by hand or by a retry policy, has the other's config and tags, so these do not say that it begins anew.
+    """
+    if config.resume is not None:
+        return config.resume
+    repeats = context.run.parent_run_id
+    if not (repeats or context.retry_number) and (config.retrain or LAUNCHED_TAG in context.run.tags):
+        return False
+    paths = {version: checkpoint_path(around.store.home / "checkpoints", version) for version in versions.of(step)}
+    found = [each for version, path in paths.items() if (each := unfinished_run(path, version)) is not None]
+    of = f" of run {repeats[:8]}, which this run repeats" if repeats else ""
+    for each in found:
+        context.log.info(
+            f"{step.name}: goes on from the checkpoint of {each.place}{of}; `resume: false` would begin anew"
+        )
+    return bool(found)
 
 
 def _shown(
@@ -143,7 +170,12 @@ def _ignored(pipeline: Pipeline, step: Step, around: Surroundings, versions: Ver
 
 
 def _order(
-    pipeline: Pipeline, name: str, around: Surroundings, inputs: Mapping[str, Artifact], config: TrainingRun
+    pipeline: Pipeline,
+    name: str,
+    around: Surroundings,
+    inputs: Mapping[str, Artifact],
+    config: TrainingRun,
+    resume: bool,
 ) -> Order:
     """Returns the order for a child: a table to train on one split."""
     return Order(
@@ -151,7 +183,7 @@ def _order(
         table=name,
         home=around.store.home,
         inputs={role: artifact.version for role, artifact in inputs.items()},
-        resume=config.resume,
+        resume=resume,
         retrain=config.retrain,
         epoch_lines=config.epoch_lines.value,
         ranks=config.ranks,

@@ -3,10 +3,12 @@
 import importlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import duckdb
 import pytest
 from dagster._core.code_pointer import CodePointer
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
@@ -20,15 +22,20 @@ import graphmill
 from tests.docs.pages import ROOT, fences
 from tests.jobs.conftest import quick_launches as quick_launches
 
-COMMUNITIES = "shop/defs/communities/communities.toml"
+COMMUNITIES, DEFS, TABLES = (
+    "shop/defs/communities/communities.toml",
+    "shop/defs/communities/defs.yaml",
+    "shop/defs/tables.py",
+)
+GRAPH = dg.AssetKey(["communities", "graph"])
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The project of the page, as the current folder and on Python's path, with a home inside it."""
     for fence in fences(ROOT / "docs" / "dagster.md"):
-        if fence.language != "text":
-            path = tmp_path / fence.text.splitlines()[0].removeprefix("# ")
+        if (first := fence.text.splitlines()[0]).startswith("# "):
+            path = tmp_path / first.removeprefix("# ")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(fence.text)
     for package in ("shop", "shop/defs"):
@@ -47,6 +54,24 @@ def loaded() -> dg.Definitions:
     return importlib.import_module("shop.definitions").defs()
 
 
+def run(instance: dg.DagsterInstance, selection: str = "*", **more: Any) -> dg.ExecuteInProcessResult:
+    """Runs a selection of the project's assets, read anew."""
+    for name in [each for each in sys.modules if each.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+    chosen = dg.define_asset_job("chosen", selection=dg.AssetSelection.from_string(selection))
+    return (
+        dg.Definitions.merge(loaded(), dg.Definitions(jobs=[chosen], **more))
+        .resolve_job_def("chosen")
+        .execute_in_process(instance=instance, raise_on_error=False)
+    )
+
+
+def artifact_of(done: dg.ExecuteInProcessResult, key: dg.AssetKey = GRAPH) -> Mapping[str, str]:
+    """Returns the tags of the materialisation of an asset."""
+    (made,) = [each for each in done.get_asset_materialization_events() if each.asset_key == key]
+    return made.materialization.tags or {}
+
+
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -60,7 +85,12 @@ def test_the_assets_of_a_pipeline_stand_beside_those_of_the_project(project: Pat
         "communities/graph",
         "communities/sage",
         "largest_class",
+        "shop/edges",
+        "shop/nodes",
     }
+    tables = {dg.AssetKey(["shop", "edges"]), dg.AssetKey(["shop", "nodes"])}
+    for name in ("graph", "features"):
+        assert graph.get(dg.AssetKey(["communities", name])).parent_keys == tables
     below = graph.get(dg.AssetKey("largest_class"))
     assert below.parent_keys == {dg.AssetKey(["communities", "sage"])}
     assert graph.get(dg.AssetKey(["communities", "graph"])).group_name == "communities"
@@ -83,12 +113,127 @@ def test_an_asset_below_a_model_reads_it(project: Path, quick_launches: None) ->
     assert str(own.metadata["class"].value) in trained.graph.class_names
 
 
+def test_the_graph_is_of_the_tables_that_its_run_wrote(project: Path) -> None:
+    version = "dagster/data_version"
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = artifact_of(run(instance, "*communities/graph"))
+        same = artifact_of(run(instance, "*communities/graph"))
+        edit(project / TABLES, "8000", "8001")
+        more = artifact_of(run(instance, "*communities/graph"))
+        kept = artifact_of(
+            run(instance, "communities/graph")
+        )  # without the tables: their IO manager loads them as they are stored
+    assert first[version] == same[version] != more[version] == kept[version]
+    edges = "dagster/input_data_version/shop/edges"
+    assert first[edges] != same[edges] != more[edges] == kept[edges]
+    assert graphmill.artifact(project / COMMUNITIES, "graph").version == more[version]
+
+
+class OneDatabase(dg.ConfigurableIOManager):
+    """Keeps each frame as a table of one DuckDB file, and loads a relation."""
+
+    path: str
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        name = context.asset_key.path[-1]
+        obj.write_parquet(f"{name}.parquet")
+        with duckdb.connect(self.path) as database:
+            database.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM '{name}.parquet'")
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        return duckdb.connect(self.path).table(context.asset_key.path[-1])
+
+
+def test_tables_of_a_database_give_the_same_graph(project: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        frames = artifact_of(run(instance, "*communities/graph"))
+        database = OneDatabase(path=str(project / "shop.duckdb"))
+        tables = artifact_of(run(instance, "*communities/graph", resources={"io_manager": database}))
+    assert frames["dagster/data_version"] == tables["dagster/data_version"]
+
+
+FILES = """\
+import dagster as dg
+import numpy as np
+import polars
+
+def written(name, frame):
+    frame.write_parquet(f"{name}.parquet")
+
+@dg.asset(key_prefix="shop")
+def nodes():
+    written("nodes", polars.DataFrame({"id": np.arange(100), "kind": np.arange(100) % 3, "f0": np.arange(100.0)}))
+
+@dg.asset(key_prefix="shop")
+def edges():
+    written("edges", polars.DataFrame({"src": np.arange(100), "dst": np.arange(100)[::-1]}))
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["after = ['shop/edges', 'shop/nodes']", "{edges: shop/edges, nodes: shop/nodes}", "[shop/edges, shop/nodes]"],
+)
+def test_a_pipeline_of_files_waits_for_the_assets_that_write_them(project: Path, how: str) -> None:
+    (project / TABLES).write_text(FILES)
+    path = project / COMMUNITIES
+    text = path.read_text().replace('"asset"', '"edges"')
+    for name in ("edges", "nodes"):
+        text = text.replace(f"shop/{name}", str(project / f"{name}.parquet"))
+    path.write_text(text.replace("[graph]", f"[graph]\n{how}") if how.startswith("after") else text)
+    if not how.startswith("after"):
+        (project / DEFS).write_text((project / DEFS).read_text() + f"  upstream: {how}\n")
+    with dg.DagsterInstance.ephemeral() as instance:
+        tags = artifact_of(run(instance, "*communities/graph"))  # from an empty folder: the files are not there yet
+    assert {each.rpartition("/")[2] for each in tags if "input_data_version/shop" in each} == {"edges", "nodes"}
+
+
+def test_assets_that_write_the_rows_of_features(project: Path) -> None:
+    path = project / COMMUNITIES
+    path.write_text(path.read_text() + "[features]\n[features.wide]\ncolumns = 'f*'\nafter = ['shop/wide']\n")
+    (project / DEFS).write_text((project / DEFS).read_text() + "  upstream: {features.wide: shop/wider}\n")
+    path.write_text(path.read_text().replace('name = "sage"', 'name = "sage"\nfeature_table = "wide"'))
+    graph = loaded().get_repository_def().asset_graph
+    parents = {name: graph.get(dg.AssetKey(["communities", name])).parent_keys for name in ("graph", "features.wide")}
+    own = {dg.AssetKey(["shop", "wide"]), dg.AssetKey(["shop", "wider"])}
+    assert own < parents["features.wide"] and not own & parents["graph"]
+
+
+def test_automation_waits_for_all_tables(project: Path) -> None:
+    def eager(spec: dg.AssetSpec) -> dg.AssetSpec:
+        return (
+            spec.replace_attributes(automation_condition=dg.AutomationCondition.eager()) if spec.key == GRAPH else spec
+        )
+
+    definitions = loaded().map_asset_specs(func=eager)
+    edges, nodes = (dg.AssetKey(["shop", name]) for name in ("edges", "nodes"))
+    with dg.DagsterInstance.ephemeral() as instance:
+        asked = dg.evaluate_automation_conditions(defs=definitions, instance=instance)
+        counts = []
+        for key in (edges, nodes):
+            instance.report_runless_asset_event(dg.AssetMaterialization(key))
+            asked = dg.evaluate_automation_conditions(defs=definitions, instance=instance, cursor=asked.cursor)
+            counts.append(asked.total_requested)
+    assert counts == [0, 1]
+
+
+def test_the_command_line_names_the_assets_and_reads_what_was_loaded(project: Path) -> None:
+    path, said = project / COMMUNITIES, []
+    with pytest.raises(graphmill.InputError, match='edges = "shop/edges": no run has loaded this asset'):
+        graphmill.run(path, selection="preprocess")
+    with dg.DagsterInstance.ephemeral() as instance:
+        made = artifact_of(run(instance, "*communities/graph"))
+    done = graphmill.run(path, selection="preprocess", report=said.append)
+    assert said[0] == "comes after shop/edges, shop/nodes: assets of a Dagster project, which are not run from here"
+    (reused,) = done.artifacts["graph"]
+    assert reused.version == made["dagster/data_version"]
+
+
 def test_a_home_inside_the_project_and_a_shipped_pipeline(project: Path, quick_launches: None) -> None:
-    spec = project / "shop/defs/communities/defs.yaml"
+    spec = project / DEFS
     spec.write_text(spec.read_text() + "  home: results\n  threads: 1\n")
     with dg.DagsterInstance.ephemeral() as instance:
-        job = loaded().resolve_job_def("communities__preprocess")
-        assert job.execute_in_process(instance=instance).success
+        assert run(instance, "*communities/graph").success
     found = graphmill.artifact(project / COMMUNITIES, "graph", home="results")
     assert found.path.is_relative_to(project / "results") and not (project / ".graphmill").exists()
     edit(spec, "communities.toml", "sbm")
@@ -100,7 +245,7 @@ def test_a_run_keeps_the_file_as_it_was_when_it_was_launched(project: Path) -> N
     key, previous = dg.AssetKey(["communities", "graph"]), DefinitionsLoadContext._instance
     try:
         first = initialize_repository_def_from_pointer(pointer)
-        edit(project / COMMUNITIES, "nodes = 1000", "nodes = 1001")
+        edit(project / COMMUNITIES, "[graph]", "[graph]\nundirected = false")
         again = reconstruct_repository_def_from_pointer(pointer, first.repository_load_data)
         fresh = initialize_repository_def_from_pointer(pointer)
     finally:
@@ -112,9 +257,13 @@ def test_a_run_keeps_the_file_as_it_was_when_it_was_launched(project: Path) -> N
 @pytest.mark.parametrize(
     ("path", "old", "new", "said"),
     [
-        (COMMUNITIES, "nodes = 1000", "nodse = 1000", r"communities.toml:\d: \[graph\] has no key nodse"),
-        ("shop/defs/communities/defs.yaml", ": communities.toml", ": absent.toml", "absent.toml"),
-        ("shop/defs/communities/defs.yaml", "  pipeline:", "  pipelin:", "pipelin"),
+        (COMMUNITIES, "nodes =", "nodse =", r"communities.toml:\d: \[graph\] has no key nodse"),
+        (COMMUNITIES, "shop/nodes", "shop//nodes", r'communities.toml:\d: nodes = "shop//nodes" is not an asset key'),
+        (COMMUNITIES, "[graph]", "[graph]\nafter = ['']", r'communities.toml:\d: after: "" is not an asset key'),
+        (DEFS, "attributes:", "attributes:\n  upstream: {nodse: shop/nodes}", r"has no nodse \(did you mean nodes\?\)"),
+        (DEFS, "attributes:", "attributes:\n  upstream: [shop/]", r'upstream: "shop/" is not an asset key'),
+        (DEFS, ": communities.toml", ": absent.toml", "absent.toml"),
+        (DEFS, "  pipeline:", "  pipelin:", "pipelin"),
     ],
 )
 def test_mistakes_are_told_when_the_project_is_loaded(project: Path, path: str, old: str, new: str, said: str) -> None:

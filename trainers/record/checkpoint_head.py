@@ -63,9 +63,13 @@ class Waiting:
     epoch: int
     position: int
 
+    @property
+    def place(self) -> str:
+        """The position in words."""
+        return f"epoch {self.epoch}" + (f" and {self.position} batches" if self.position else "")
+
     def __str__(self) -> str:
-        batches = f" and {self.position} batches" if self.position else ""
-        return f"a checkpoint of epoch {self.epoch}{batches} waits for --resume"
+        return f"a checkpoint of {self.place} waits for --resume"
 
 
 def checkpoint_path(folder: Path, version: str) -> Path:
@@ -154,6 +158,11 @@ def waiting_run(path: Path, version: str) -> Waiting | None:
     """Returns the position from which a run would go on, None without a checkpoint of that model version here or in the object store."""
     found = [each for each in (_here(path, version), _stored(path, version)) if each is not None]
     return max(found, key=_progress, default=None)
+
+
+def unfinished_run(path: Path, version: str) -> Waiting | None:
+    """Returns `waiting_run`, but None for the checkpoint of a training that ended, which longer trainings go on from."""
+    return None if finished_epochs(path) is not None else waiting_run(path, version)
 
 
 def take_newer(path: Path, version: str) -> None:

@@ -1,0 +1,97 @@
+"""Graphs in tables that assets of the user's own Dagster project hold: the source `edges`, with asset keys in place of files.
+
+The project's IO managers load the tables (assets/definitions.py). What they load is kept as Parquet in the home, so digests, mistakes and
+memory are those of assets/sources/edges/source.py, and equal content has an equal version however it was loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from graphmill.assets.sources.edges.source import EdgesConfig
+from graphmill.assets.sources.interface import FEATURES_TOO
+from graphmill.assets.storage.names.upstream import AssetTable, asset_named
+from graphmill.kernels.errors import InputError
+
+ROWS = 1 << 18
+"""Rows of a group of the Parquet files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssetConfig(EdgesConfig):
+    """`[graph]` with `source = "asset"`; the keys that name columns are those of `source = "edges"`."""
+
+    # names this kind of source
+    source: str = field(default="asset", metadata=FEATURES_TOO)
+    # key of the asset that holds the edges, such as "shop/edges"
+    edges: AssetTable = field(metadata={"hashed": False})
+    # key of the asset that holds the nodes; None takes the nodes that edges name
+    nodes: AssetTable | None = field(default=None, metadata={"hashed": False})
+    # key of an asset that holds features that are mostly zero, one row per node and feature
+    feature_entries: AssetTable | None = field(default=None, metadata={"hashed": False})
+
+    example: ClassVar[Mapping[str, Any]] = {"edges": "shop/edges", "nodes": "shop/nodes"}
+
+    @property
+    def loaded(self) -> Mapping[str, Path]:
+        """Asset key -> file that keeps its table."""
+        tables = (self.edges, self.nodes, self.feature_entries)
+        return {asset_named(table): table for table in tables if table is not None}
+
+    def patterns(self, key: str) -> tuple[Path, ...]:
+        """Returns the file of the asset of `edges`, `nodes` or `feature_entries`.
+
+        Raises:
+            InputError: the asset was never loaded into this home.
+        """
+        found = super().patterns(key)
+        for table in found:
+            if not table.is_file():
+                problem = f'{key} = "{asset_named(table)}": no run has loaded this asset into {table.parents[1]} yet'
+                raise InputError(problem, "materialize it, and the graph below it, in the Dagster project that has it")
+        return found
+
+
+def keep_table(key: str, value: Any, table: Path) -> None:
+    """Writes the table of an asset to its file, as a whole or not at all.
+
+    Args:
+        key: the asset's key.
+        value: what its IO manager loads: a frame of Polars or pandas, a relation of DuckDB, a table of Arrow (anything that streams Arrow),
+            or the path of Parquet or CSV files.
+        table: the file.
+
+    Raises:
+        InputError: the value is none of these.
+    """
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".loading-", dir=table.parent) as folder:
+        _write(key, value, path := Path(folder) / table.name)
+        os.replace(path, table)
+
+
+def _write(key: str, value: Any, path: Path) -> None:
+    import duckdb
+    import polars
+
+    if type(value).__module__.partition(".")[0] == "pandas":
+        value = duckdb.from_df(value)
+    if isinstance(value, duckdb.DuckDBPyRelation):
+        value.write_parquet(str(value := path.with_suffix(".duckdb.parquet")))
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        value = polars.scan_csv(text) if text.endswith((".csv", ".csv.gz")) else polars.scan_parquet(text)
+    elif hasattr(value, "__arrow_c_stream__"):
+        value = polars.DataFrame(value).lazy()
+    if not isinstance(value, polars.LazyFrame):
+        kinds = (
+            "a frame of Polars or pandas, a relation of DuckDB, a table of Arrow, or the path of Parquet or CSV files"
+        )
+        raise InputError(f"the asset {key} was loaded as {type(value).__name__}", f"let its IO manager load {kinds}")
+    # One writer for all, since the digest of a column is that of its pages.
+    value.sink_parquet(path, row_group_size=ROWS)

@@ -1,0 +1,117 @@
+"""A run that Dagster repeats after its training was killed goes on from the checkpoint, and ends with the bits of an undisturbed run."""
+
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import graphmill
+from graphmill.assets.building.child import end_group, start_guarded
+from graphmill.assets.storage.names.home import IMPORTED_FROM
+from graphmill.jobs.runs import training
+from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.trainers.record.checkpoint_head import Waiting, waiting_run
+from tests.graphmill.test_component import COMMUNITIES
+from tests.graphmill.test_component import project as project
+from tests.trainers.runs import content
+
+EPOCHS = 30
+
+
+def training_job() -> dg.JobDefinition:
+    """The job of all assets of the project in the current folder, as the process of a run finds it."""
+    for name in [each for each in sys.modules if each.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+    loaded = importlib.import_module("shop.definitions").defs()
+    return dg.Definitions.merge(loaded, dg.Definitions(jobs=[dg.define_asset_job("night")])).resolve_job_def("night")
+
+
+def execute(instance: dg.DagsterInstance, **more: Any) -> tuple[dg.DagsterRun, list[str]]:
+    """Executes the job, and returns its run and the lines that it logged itself."""
+    config = {"execution": {"config": {"in_process": {}}}} | more.pop("run_config", {})
+    with dg.execute_job(dg.reconstructable(training_job), instance, run_config=config, **more) as done:
+        run_id = done.run_id
+    lines = [each.user_message for each in instance.all_logs(run_id) if each.dagster_event is None]
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    return run, lines
+
+
+def killed_in_epoch(epoch: int, home: Path) -> Any:
+    """Returns a child process that is killed as soon as its checkpoint is of an epoch."""
+
+    def run(self: ChildProcesses, command: list[str], environment: dict[str, str], context: Any) -> int:
+        process = start_guarded(command, environment, self.grace, cwd=IMPORTED_FROM, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            for path in (home / "checkpoints").glob("*.safetensors"):
+                waits = waiting_run(path, path.stem)
+                if waits is not None and waits.epoch >= epoch:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    end_group(process, self.grace)
+                    return -signal.SIGKILL
+            time.sleep(0.005)
+        return process.returncode
+
+    return run
+
+
+@pytest.mark.first
+def test_a_repeated_run_goes_on_to_the_same_bits(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = project / COMMUNITIES
+    path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
+    (project / "history").mkdir()
+    with dg.DagsterInstance.local_temp(str(project / "history")) as instance:
+        straight, lines = execute(instance)
+        assert straight.status == dg.DagsterRunStatus.SUCCESS and not any("goes on" in line for line in lines)
+        undisturbed = content(model := graphmill.artifact(path, "sage"))
+        shutil.rmtree(model.path)
+        shutil.rmtree(project / ".graphmill" / "checkpoints")  # a longer training could go on from it
+        with monkeypatch.context() as patch:
+            patch.setattr(ChildProcesses, "_run_to_end", killed_in_epoch(5, project / ".graphmill"))
+            first, _ = execute(instance, raise_on_error=False)
+            assert first.status == dg.DagsterRunStatus.FAILURE
+            (checkpoint,) = (project / ".graphmill" / "checkpoints").glob("*.safetensors")
+            reached = waiting_run(checkpoint, checkpoint.stem)
+            assert reached is not None and 5 <= reached.epoch < EPOCHS
+        options = dg.ReexecutionOptions.from_failure(first.run_id, instance)
+        again, lines = execute(instance, reexecution_options=options)
+        assert again.parent_run_id == first.run_id
+        said = [line for line in lines if line.startswith("sage: ")]
+        repeats = f"of run {first.run_id[:8]}, which this run repeats; `resume: false` would begin anew"
+        assert said[0] == f"sage: goes on from the checkpoint of epoch {reached.epoch} {repeats}"
+        trained = [line for line in said if "epoch " in line and "loss" in line]
+        assert trained[0].startswith(f"sage: seed 0, epoch {reached.epoch + 1}/{EPOCHS}")
+        assert content(graphmill.artifact(path, "sage")) == undisturbed
+
+
+def resume_of(run_config: dict[str, Any], tags: dict[str, str], parent: str | None, retry: int = 0) -> bool:
+    """Tells whether a step goes on if a checkpoint waits."""
+    waits = Waiting(epoch=3, position=0)
+    run = SimpleNamespace(parent_run_id=parent, tags=tags)
+    context: Any = SimpleNamespace(run=run, retry_number=retry, log=SimpleNamespace(info=lambda line: None))
+    versions: Any = SimpleNamespace(of=lambda step: ("0" * 64,))
+    around: Any = SimpleNamespace(store=SimpleNamespace(home=Path("/nowhere")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "unfinished_run", lambda path, version: waits)
+        step: Any = SimpleNamespace(name="sage")
+        return training._goes_on(context, training.TrainingRun(**run_config), step, around, versions)
+
+
+def test_who_goes_on_and_who_begins_anew() -> None:
+    command_line = {training.LAUNCHED_TAG: "command line"}
+    assert resume_of({}, {}, None)  # materialised in the UI: what waits is not overwritten
+    assert not resume_of({"resume": False}, {}, "parent")
+    assert not resume_of({"retrain": True}, {}, None)
+    assert not resume_of({}, command_line, None) and resume_of({"resume": True}, command_line, None)
+    for config in ({}, {"retrain": True}):
+        for tags in ({}, command_line):
+            assert resume_of(config, tags, "parent") and resume_of(config, tags, None, retry=1)
