@@ -38,6 +38,7 @@ SPEEDS = Speeds(
     step={1: 4e-3, 2: 3e-3}, draw={1: 1e-3, 2: 1e-3}, gather={1: 1e-3, 2: 1e-3}, prune=1e-4, edges=500, inputs=200,
     layers={1: 0.05}, disk_rate=1e9, copy_rate=4e9, call=1e-4, rank_rate=1e9,
 )  # fmt: skip
+RATES = {rates.COPY: 4e9, rates.DISK: 1e9, rates.WRITE: 1e9, rates.PAGES: 1e9, rates.FAULTS: 4e7, rates.STARTS: 0.25}
 TRAIN: dict[str, Any] = {"name": "sage", "hidden": 8, "epochs": 2}
 TEXT = recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64})
 ROOM = Room(host=1 << 20, disk="3x", cores=2)
@@ -46,9 +47,7 @@ ROOM = Room(host=1 << 20, disk="3x", cores=2)
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Speeds are given, so that no test waits for them or depends on them."""
-    monkeypatch.setattr(
-        rates, "_measured", lambda home: iter([(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 1e9)])
-    )
+    monkeypatch.setattr(rates, "_measured", lambda home: iter(RATES.items()))
     monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: SPEEDS)
 
 
@@ -139,7 +138,7 @@ def row(name: str, trainer: str, seconds: float, preparing: float = 0.0, *, fits
         variant=Variant(name=name, technique=find_technique(trainer), own=True),
         forecast=Forecast(memory={"all": 1 << 30}, epoch_seconds=seconds),
         fits=fits,
-        stages={"samples": preparing, "graph": 100.0} if preparing else {},
+        stages={"samples": preparing, "graph": 100.0} if preparing else {"graph": 100.0},
         epochs=10,
     )
 
@@ -154,9 +153,10 @@ def test_preparation_is_paid_back_by_the_seconds_that_an_epoch_spares(tmp_path: 
     ]
     found = TechniquePlan(pipeline=pipeline, rows=rows, memory_bytes=1 << 34, built=True)
     assert [found.paid_back(each) for each in rows] == [0.0, 6.0, None]
-    assert found.chosen is rows[1], "42 s against 50 s"
+    assert found.chosen is rows[1], "142 s against 150 s"
     nearly = replace(found, rows=[row("online", "minibatch", 5.0), row("disk", "disk", 4.6)])
-    assert nearly.chosen is nearly.rows[0], "about as long: the file's order decides"
+    assert nearly.chosen is nearly.rows[1], "the smallest whole wait"
+    assert "about the 150 s of online" in "\n".join(plan_command.plan_lines(nearly))
     small = replace(
         found, rows=[replace(rows[0], fits=False), replace(rows[1], fits=False), row("fresh", "fresh", 1.0)]
     )
@@ -245,8 +245,7 @@ def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatc
     """A disk that needs a millisecond per request, however small, beside work that takes nothing."""
     idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0}, prune=0.0)
     monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: idle)
-    slow = [(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 4096e3)]
-    monkeypatch.setattr(rates, "_measured", lambda home: iter(slow))
+    monkeypatch.setattr(rates, "_measured", lambda home: iter((RATES | {rates.PAGES: 4096e3}).items()))
     for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.costs.known"):
         monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: False)
     text = recipe(
