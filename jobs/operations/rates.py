@@ -25,8 +25,8 @@ from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES
 
 SPEEDS = Path("measured") / "speeds.json"
-SAMPLE_BYTES = 256 << 20
-"""Bytes that are copied and read to measure a speed."""
+SAMPLE_BYTES, COPY_BYTES = 256 << 20, 64 << 20
+"""Bytes of the file that is read to measure a speed, and of the memory that is copied: little, for a group may have a limit."""
 REPEATS = 3
 PAGES_READ = 8192
 """Pages that are read one by one, in scattered order."""
@@ -34,7 +34,7 @@ PAGES_TOUCHED = 1024
 """Pages of a mapped file that are touched one by one, none of which is in memory."""
 COPY, DISK, PAGES = "memory copy, one thread", "disk, sequential", "disk, scattered pages"
 WRITE, FAULTS, STARTS = "disk, written in order", "disk, page faults of one thread", "starts of a training"
-START_TIMES, IMPORTS = 1.4, "import graphmill.jobs.command, graphmill.jobs.definitions, graphmill.trainers.run"
+START_TIMES, IMPORTS = 1.5, "import graphmill.jobs.command, graphmill.jobs.definitions, graphmill.trainers.run"
 """Times that a start takes as long as a process with all of its imports: it is two processes, a history, and checks of the store."""
 speeds_schema = mapped(rate)
 """The file of the speeds: name -> bytes per second."""
@@ -70,8 +70,8 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
     """Measures how fast memory is copied, the home's disk is read past the page cache, and a GPU is reached."""
     import numpy as np
 
-    source, target = np.ones(SAMPLE_BYTES, np.uint8), np.zeros(SAMPLE_BYTES, np.uint8)
-    yield COPY, _rate(lambda: np.copyto(target, source))
+    source, target = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
+    yield COPY, _rate(lambda: np.copyto(target, source), COPY_BYTES)
     with tempfile.NamedTemporaryFile(dir=home) as file:
         yield WRITE, _rate(lambda: _write(file, source.data))
         yield DISK, _rate(lambda: _read_through(file.name))
@@ -100,9 +100,10 @@ def _read_through(name: str) -> None:
 
 
 def _write(file: Any, content: Any) -> None:
-    """Writes a file anew, up to the disk."""
+    """Writes a file anew, up to the disk, from content that it has several times."""
     file.seek(0)
-    file.write(content)
+    for done in range(0, SAMPLE_BYTES, len(content)):
+        file.write(content[: SAMPLE_BYTES - done])
     file.flush()
     os.fsync(file.fileno())
 

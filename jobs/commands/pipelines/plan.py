@@ -247,6 +247,7 @@ def plan_values(found: TechniquePlan) -> dict[str, Any]:
             "name": row.variant.name,
             "trainer": row.variant.technique.name,
             "own": row.variant.own,
+            "exact_epochs": row.exact,
             "refused": row.variant.refused or row.why or None,
             "fits": row.fits,
             "whole_seconds": round(row.total_seconds, 6) if isfinite(row.total_seconds) else None,

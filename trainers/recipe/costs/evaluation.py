@@ -1,13 +1,13 @@
 """The seconds of an exact evaluation, and the memory that a training leaves for pages of files.
 
 A layer reads each row once, in order (trainers/inference/exact.py). So the bytes that are read are counted, and the rest is the measured
-seconds of an input column of a row and of a summed column of an edge. Rows are read ahead while others are computed with. Rows of all nodes
-that exceed their share of the workspace go to a file and come back; the page cache spares the disk what it holds of them.
+seconds of an input column of a row and of a summed column of an edge. Rows are read ahead while others are computed with. Rows of a layer's
+nodes that exceed their share of the workspace go to a file and come back; the page cache spares the disk what it holds of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from graphmill.assets.sizes import parse_size
@@ -49,7 +49,7 @@ def exact_seconds(case: Case, scored: Scored) -> float:
     sizes = (train, case.sizes.width, case.num_classes)
     rows, edges = row_elements(*sizes, scored.rows), edge_elements(*sizes, scored.edges)
     read = 0.0 if case.fits or case.feature_place == "memory" else features_seconds(case, scored)
-    return max(rows * speeds.exact_rows, read) + edges * speeds.exact_edges + _spilled_seconds(case)
+    return max(rows * speeds.exact_rows, read) + edges * speeds.exact_edges + _spilled_seconds(case, scored)
 
 
 def features_seconds(case: Case, scored: Scored) -> float:
@@ -87,32 +87,34 @@ def cold_seconds(case: Case) -> float:
     return (case.sizes.topology_bytes + rows) / speeds.disk_rate
 
 
-def _spilled_seconds(case: Case) -> float:
+def _spilled_seconds(case: Case, scored: Scored) -> float:
     """Returns the seconds in which rows of layers are written to files and read again, as far as the page cache does not hold them."""
-    speeds, num_bytes = case.speeds, sum(_spilled(case))
+    speeds, workspace = case.speeds, min(parse_size(case.semantic.train.eval_workspace), page_bytes(case) // 2)
+    num_bytes = spilled_bytes(case, scored, workspace)
     assert speeds is not None
     if not num_bytes or not (speeds.disk_rate and speeds.copy_rate):
         return 0.0
-    lost = max(0.0, 1 - page_bytes(case) / 2 / num_bytes)
+    lost = max(0.0, 1 - (page_bytes(case) - workspace) / num_bytes)
     written = 1 / speeds.write_rate if speeds.write_rate else 0.0
     return num_bytes * (lost * (written + 1 / speeds.disk_rate) + SPILLED_COPIES / speeds.copy_rate)
 
 
-def _spilled(case: Case) -> Iterator[int]:
-    """Yields the bytes of each set of rows of all nodes that exceeds its share of the workspace."""
-    train, widths = case.semantic.train, layer_widths(case.semantic.train, case.sizes.width, case.num_classes)
-    workspace = min(parse_size(train.eval_workspace), page_bytes(case) // 2)
+def spilled_bytes(case: Case, scored: Scored, workspace: int) -> float:
+    """Returns the bytes of layers' rows that an exact evaluation writes to files, and reads again, within a workspace."""
+    train, found = case.semantic.train, 0.0
+    widths = layer_widths(train, case.sizes.width, case.num_classes)
     for number, (wide, out) in enumerate(widths):
-        maps = _summed(train, wide, out) < wide
-        summed = _summed(train, wide, out) if maps or (number == 0 and not case.fits) else 0
+        sources, results = scored.rows[number : number + 2]
+        columns = _summed(train, wide, out)
+        maps, copied = columns < wide, number == 0 and not case.fits
+        summed = item_bytes(train) * columns * (maps or copied) * sources
         # Of rows that are summed in blocks of columns the sums are in a file, too.
-        for columns, share, times in (
-            (summed, SUMMED_SHARE, 2),
-            (out * (maps and train.model in ("sage", "gin")), ROWS_SHARE, 1),
-            (out * (number + 1 < len(widths)), ROWS_SHARE, 1),
-        ):
-            num_bytes = case.sizes.num_nodes * columns * item_bytes(train)
-            yield times * num_bytes * (num_bytes > workspace // share)
+        own = maps and train.model in ("sage", "gin")
+        others = (columns * (summed > workspace // SUMMED_SHARE), out * own, out * (number + 1 < len(widths)))
+        sets = (item_bytes(train) * each * results for each in others)
+        found += summed * (summed > workspace // SUMMED_SHARE)
+        found += sum(each for each in sets if each > workspace // ROWS_SHARE)
+    return found
 
 
 def _summed(train: TrainConfig, wide: int, out: int) -> int:
