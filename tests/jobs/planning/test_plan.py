@@ -263,6 +263,45 @@ def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatc
     assert rows["fresh"]["epoch_seconds"] > 0.9e-3 * requests * left
 
 
+def test_mapped_rows_of_a_table_that_memory_cannot_hold_take_a_page_fault_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without memory for pages, whose disk gives a thread 10,000 pages a second, beside work that takes nothing."""
+    idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0}, prune=0.0)
+    monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: idle)
+    text = recipe(
+        TRAIN | {"cache": "none", "samplers": 1, "features": "mapped"},
+        graph=sbm(features=1024),
+        sampling={"fanouts": [4, 3], "batch_size": 64},
+    )
+    for memory, share in ((1 << 40, 0.0), (0, 1.0)):
+        monkeypatch.setattr("graphmill.trainers.recipe.costs.evaluation.memory_bytes", lambda memory=memory: memory)
+        row = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
+        touched = row["bytes_per_epoch"]["mapped"] / 4096 * (4096 + 4095) / 4096
+        assert row["epoch_seconds"] == pytest.approx(share * touched * 4096 / RATES[rates.FAULTS], rel=0.01)
+
+
+def test_the_whole_wait_is_the_sum_of_its_columns(tmp_path: Path) -> None:
+    """Two seeds of two epochs: each starts, evaluates after each epoch, and is scored."""
+    exact = replace(SPEEDS, exact_rows=1e-5, exact_edges=1e-6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: exact)
+        text = recipe(
+            TRAIN | {"seeds": [1, 2], "eval": "exact"}, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64}
+        )
+        found = planned(tmp_path, text)
+    rows = {each["name"]: each for each in found["rows"] if each.get("epoch_seconds")}
+    assert len(rows) > 4
+    for row in rows.values():
+        once = row["start_seconds"] + row["evaluation_seconds"] + row["scores_seconds"]
+        whole = sum(row["prepare_seconds"].values()) + 2 * once + row["epochs"] * row["epoch_seconds"]
+        assert row["whole_seconds"] == pytest.approx(whole, abs=0.02), row["name"]
+        assert row["start_seconds"] >= 1 / RATES[rates.STARTS] and row["scores_seconds"] > 0
+    assert found["chosen"] == min(
+        (row for row in rows.values() if row["fits"] and row["exact_epochs"]), key=lambda row: row["whole_seconds"]
+    )["name"]  # fmt: skip
+
+
 def test_a_training_that_may_need_all_of_the_memory_does_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
