@@ -7,8 +7,12 @@ fan-outs [10, 10], batches of 128. Every command has a control group of 700 MiB 
 
     disk      three epochs on packed rows, an exact evaluation after each, and the exact scores of all nodes in the end
     direct    the same with rows that each batch reads past the page cache
+    mapped    the same with rows of a mapped file, which the group cannot hold
+    cached    rows of each batch past the page cache, behind a cache of the hottest ones in the host's memory
+    packed    `factored` on packed rows
     read      the file of the features once, in order, by direct reads
     memory    `disk` again, in a group that holds everything: its evaluations are those of memory
+    plan      `graphmill plan` in the same group before the first training: its whole waits stand beside those of the commands
 
 `disk` and `memory` must end with the same scores and weights. Told are the seconds of each part, and those of the final scores against four
 times those of `read` and of an evaluation in memory. Quick is a tenth of the graph in the same group.
@@ -23,6 +27,7 @@ from typing import Any
 
 from benchmarks.groups import run_limited
 from benchmarks.limited_home import LimitedHome, folder_of
+from benchmarks.plans import plan_of, whole_waits
 from benchmarks.record import record
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 
@@ -64,8 +69,16 @@ eval = "exact"
 {more}
 """
 DISK = 'trainer = "disk"\nqueue = "64MiB"'
-TABLES = {"disk": DISK, "direct": 'samples = "stored"\nqueue = "64MiB"\ncache = "none"', "memory": DISK}
-PARTS = ("build", "disk", "direct", "read", "memory")
+STORED = 'samples = "stored"\nqueue = "64MiB"'
+TABLES = {
+    "disk": DISK,
+    "direct": f'{STORED}\ncache = "none"',
+    "mapped": f'{STORED}\ncache = "none"\nfeatures = "mapped"',
+    "cached": STORED,
+    "packed": 'trainer = "factored"\nqueue = "64MiB"\nsamples = "stored"\n[train.factored]\nsamplers = 1\ntrainers = 1\nrows = "packed"',
+    "memory": DISK,
+}
+PARTS = ("build", "plan", "disk", "direct", "mapped", "cached", "packed", "read", "memory")
 
 
 def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None, again: bool = False) -> None:
@@ -77,16 +90,23 @@ def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = 
         limited = LimitedHome(folder, LIMIT, again)
         if "build" in parts and limited.command("build", "build", "whole.toml")["ended"] != "well":
             sys.exit("the stages were not built")
+        plan = limited.command("plan", "plan", "whole.toml", "--json") if "plan" in parts else {"ended": "not asked"}
         for part in parts:
             limited.limit_bytes = ENOUGH if part == "memory" else LIMIT
             if part in TABLES:
                 limited.command(part, "train", "whole.toml", part)
         rows = limited.artifact("features").path / "rows.npy"
         read = run_limited([sys.executable, "-m", "benchmarks.whole_wait", str(rows)], Path.cwd(), LIMIT, 600)
-        report(limited, float(read["said"].split()[-1]), size, quick)
+        waits = {}
+        if plan["ended"] == "well":
+            trained = {
+                name: row["seconds"] for name, row in limited.rows().items() if name in TABLES and name != "memory"
+            }
+            waits = whole_waits([plan_of(plan["said"])], [trained])
+        report(limited, float(read["said"].split()[-1]), size, quick, waits)
 
 
-def report(limited: LimitedHome, read_seconds: float, size: dict[str, Any], quick: bool) -> None:
+def report(limited: LimitedHome, read_seconds: float, size: dict[str, Any], quick: bool, waits: dict[str, Any]) -> None:
     """Compares, prints and records the row."""
     models, rows = limited.models(), limited.rows()
     same = {(models[name]["weights"], models[name]["test_accuracy"]) for name in ("disk", "memory") if name in models}
@@ -96,7 +116,13 @@ def report(limited: LimitedHome, read_seconds: float, size: dict[str, Any], quic
         whole = rows[name]["seconds"] if name in rows else float("nan")
         print(f"{name}: {epochs:.1f} s of epochs, {scores:.1f} s of evaluations, {whole:.1f} s in all")
     print(f"features read once in order: {read_seconds:.2f} s")
-    row = {"scale": "quick" if quick else "full", "size": size, "read_seconds": read_seconds, "models": models}
+    row = {
+        "scale": "quick" if quick else "full",
+        "size": size,
+        "read_seconds": read_seconds,
+        "models": models,
+        "whole": waits,
+    }
     record("whole_wait", row | {"commands": rows, "stages": limited.stages()}, ("torch", "numpy"))
 
 

@@ -16,12 +16,13 @@ from operator import mul
 
 import click
 
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.fanouts import least_drawn
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.generated import generators
 from graphmill.assets.storage.system.machine import memory_bytes
-from graphmill.jobs.operations.size import raw_bytes
+from graphmill.jobs.operations.size import file_sizes, raw_bytes
 from graphmill.kernels.errors import InputError
 
 MOST_SECONDS = timedelta(weeks=1).total_seconds()
@@ -81,19 +82,16 @@ def least_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
     Args:
         trains: whether models are trained, too.
     """
-    config = pipeline.graph
-    edges, seeds = 0, 1
+    config, sizes, stored = pipeline.graph, Sizes(num_nodes=0, num_edges=0, num_train=1), raw_bytes(pipeline)
     if isinstance(config, generators.GeneratedConfig):
-        stored = generators.GeneratedConfig.survey(config).stored_bytes  # a bound for graphs with types, too
-        edges, seeds = config.edges * (2 if config.undirected else 1), max(1, int(config.nodes * config.train_ratio))
-    else:
-        stored = raw_bytes(pipeline)
-    return WorkEstimate(stored_bytes=stored, seconds=_training_seconds(pipeline, edges, seeds) if trains else 0.0)
+        # A bound for graphs with types, too; of files nothing is known for certain but their bytes.
+        sizes, stored = file_sizes(pipeline), generators.GeneratedConfig.survey(config).stored_bytes
+    return WorkEstimate(stored_bytes=stored, seconds=_training_seconds(pipeline, sizes) if trains else 0.0)
 
 
-def _training_seconds(pipeline: Pipeline, edges: int, seeds: int) -> float:
-    """Returns the least seconds of all trainings on a graph with these numbers of edges and seeds; 0 edges if they are unknown."""
-    sampling, total = pipeline.sampling, 0.0
+def _training_seconds(pipeline: Pipeline, sizes: Sizes) -> float:
+    """Returns the least seconds of all trainings on a graph of these sizes; 0 edges if they are unknown."""
+    sampling, edges, seeds, total = pipeline.sampling, sizes.num_edges, sizes.num_train, 0.0
     for table in pipeline.train:
         models = max(1, len(table.seeds)) * max(1, len(pipeline.splits))
         if table.technique.whole_graph or sampling is None:

@@ -1,12 +1,14 @@
 """Speeds of this machine in bytes per second, measured once into the home, since that takes seconds.
 
-$GRAPHMILL_HOME/measured/speeds.json     name -> bytes per second
+$GRAPHMILL_HOME/measured/speeds.json     name -> bytes per second, or starts per second
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,12 +25,17 @@ from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES
 
 SPEEDS = Path("measured") / "speeds.json"
-SAMPLE_BYTES = 256 << 20
-"""Bytes that are copied and read to measure a speed."""
+SAMPLE_BYTES, COPY_BYTES = 256 << 20, 64 << 20
+"""Bytes of the file that is read to measure a speed, and of the memory that is copied: little, for a group may have a limit."""
 REPEATS = 3
 PAGES_READ = 8192
 """Pages that are read one by one, in scattered order."""
+PAGES_TOUCHED = 1024
+"""Pages of a mapped file that are touched one by one, none of which is in memory."""
 COPY, DISK, PAGES = "memory copy, one thread", "disk, sequential", "disk, scattered pages"
+WRITE, FAULTS, STARTS = "disk, written in order", "disk, page faults of one thread", "starts of a training"
+START_TIMES, IMPORTS = 1.5, "import graphmill.jobs.command, graphmill.jobs.definitions, graphmill.trainers.run"
+"""Times that a start takes as long as a process with all of its imports: it is two processes, a history, and checks of the store."""
 speeds_schema = mapped(rate)
 """The file of the speeds: name -> bytes per second."""
 
@@ -62,14 +69,14 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
     """Measures how fast memory is copied, the home's disk is read past the page cache, and a GPU is reached."""
     import numpy as np
 
-    source, target = np.ones(SAMPLE_BYTES, np.uint8), np.zeros(SAMPLE_BYTES, np.uint8)
-    yield COPY, _rate(lambda: np.copyto(target, source))
+    source, target = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
+    yield COPY, _rate(lambda: np.copyto(target, source), COPY_BYTES)
     with tempfile.NamedTemporaryFile(dir=home) as file:
-        file.write(source.data)
-        file.flush()
-        os.fsync(file.fileno())
+        yield WRITE, _rate(lambda: _write(file, source.data))
         yield DISK, _rate(lambda: _read_through(file.name))
         yield PAGES, _rate(lambda: _read_pages(Path(file.name)), PAGES_READ * PAGE_BYTES)
+        yield FAULTS, _rate(lambda: _touch_pages(file), PAGES_TOUCHED * PAGE_BYTES)
+    yield STARTS, _rate(lambda: subprocess.run([sys.executable, "-c", IMPORTS], check=True), 1, 1) / START_TIMES
     from graphmill.kernels.cuda.driver import num_gpus
 
     if num_gpus():
@@ -89,6 +96,24 @@ def _read_through(name: str) -> None:
                 pass
     finally:
         os.close(descriptor)
+
+
+def _write(file: Any, content: Any) -> None:
+    """Writes a file anew, up to the disk, from content that it has several times."""
+    file.seek(0)
+    for done in range(0, SAMPLE_BYTES, len(content)):
+        file.write(content[: SAMPLE_BYTES - done])
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _touch_pages(file: Any) -> None:
+    """Touches some pages of a mapping, each read from the disk alone, as rows of a table that exceeds the memory are."""
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
+        pages.madvise(mmap.MADV_RANDOM)
+        for page in range(PAGES_TOUCHED):
+            pages[page * (SAMPLE_BYTES // PAGES_TOUCHED)]
 
 
 def _read_pages(path: Path) -> None:
@@ -124,10 +149,10 @@ def _link_speeds() -> Iterator[tuple[str, float]]:
         yield name, _rate(copy)
 
 
-def _rate(work: Callable[[], object], num_bytes: int = SAMPLE_BYTES) -> float:
+def _rate(work: Callable[[], object], num_bytes: int = SAMPLE_BYTES, repeats: int = REPEATS) -> float:
     """Returns bytes per second of the best of a few repeats."""
     seconds = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         started = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - started)

@@ -4,12 +4,11 @@ Everything is judged by the pipeline file and the sizes of the files that it nam
 loads the definitions. The bytes of samples and packed chunks are an upper bound.
 """
 
-from itertools import accumulate
 from math import ceil
-from operator import mul
 
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.sampling.fanouts import most_drawn
+from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.storage.names.patterns import bytes_named
 
 BIG_EDGES = 20_000_000
@@ -26,8 +25,7 @@ def is_big(pipeline: Pipeline) -> bool:
     edges = getattr(pipeline.graph, "edges", 0)
     if isinstance(edges, int) and edges >= BIG_EDGES:
         return True
-    num_bytes = raw_bytes(pipeline)
-    return num_bytes >= BIG_FILE_BYTES or built_bytes(pipeline, num_bytes) >= BIG_BUILD_BYTES
+    return raw_bytes(pipeline) >= BIG_FILE_BYTES or built_bytes(pipeline) >= BIG_BUILD_BYTES
 
 
 def takes_memory(pipeline: Pipeline, stage: str) -> bool:
@@ -42,26 +40,27 @@ def raw_bytes(pipeline: Pipeline) -> int:
     return bytes_named(pipeline.graph, *named)
 
 
-def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
-    """Returns an upper bound of the bytes of samples and packed chunks, 0 if the pipeline stores none.
+def file_sizes(pipeline: Pipeline) -> Sizes:
+    """Returns the most that the pipeline file alone tells of a graph: that of a generator, or as much as its files have bytes for."""
+    graph, most = pipeline.graph, raw_bytes(pipeline) // LEAST_EDGE_BYTES
+    found = {name: getattr(graph, name, 0) for name in ("nodes", "edges", "features")}
+    nodes, edges, width = (each if isinstance(each, int) else 0 for each in found.values())
+    return Sizes(
+        num_nodes=nodes or most,
+        num_edges=edges * (1 + bool(getattr(graph, "undirected", False))) or most,
+        num_train=max(1, int(nodes * getattr(graph, "train_ratio", 1.0))) if nodes else most,
+        width=width,
+        row_bytes=4 * width,
+    )
 
-    A batch of b seeds has at most b (1 + f1 + f1 f2 + ...) inputs and no more than the graph has nodes. Each takes 8 bytes per input and
-    edge in the samples, and a row of features in a packed chunk.
 
-    Args:
-        num_raw_bytes: number of bytes of its files.
-    """
-    samples, sampling = pipeline.table("samples"), pipeline.sampling
-    if samples is None or sampling is None:
+def built_bytes(pipeline: Pipeline) -> int:
+    """Returns an upper bound of the bytes of samples and packed chunks, 0 if the pipeline stores none; every node counts as a seed."""
+    samples, sampling, sizes = pipeline.table("samples"), pipeline.sampling, file_sizes(pipeline)
+    if samples is None or sampling is None or not sizes.num_nodes:
         return 0
-    num_nodes = getattr(pipeline.graph, "nodes", None) or num_raw_bytes // LEAST_EDGE_BYTES
-    if not isinstance(num_nodes, int) or not num_nodes:
-        return 0
-    drawn = map(most_drawn, sampling.fanouts)
-    inputs = 1 + sum(accumulate((fanout if fanout > 0 else num_nodes for fanout in drawn), mul))
-    batch = min(num_nodes, sampling.batch_size)
-    per_epoch = ceil(num_nodes / batch) * min(num_nodes, batch * inputs)
+    batch = min(sizes.num_nodes, sampling.batch_size)
+    bound = batch_bound(sampling, batch, sizes)
+    packed = bound.inputs * sizes.row_bytes * (pipeline.table("packed") is not None)
     epochs = (samples.epochs or sampling.reuse or 1) + samples.evaluate
-    width = getattr(pipeline.graph, "features", 0)
-    row_bytes = 4 * width if isinstance(width, int) and pipeline.table("packed") is not None else 0
-    return epochs * per_epoch * (8 + row_bytes)
+    return epochs * ceil(sizes.num_nodes / batch) * (bound.record_bytes + packed)

@@ -19,13 +19,13 @@ from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.machine import memory_bytes, usable_cores
 from graphmill.jobs.definitions import execution_of
-from graphmill.jobs.operations.rates import COPY, DISK, PAGES, kept_rates, measured_rates
+from graphmill.jobs.operations.rates import COPY, DISK, FAULTS, PAGES, STARTS, WRITE, kept_rates, measured_rates
 from graphmill.jobs.planning.graph import built_graph, is_drawn, scaled_sizes, stand_in
 from graphmill.jobs.planning.variants import Room, Variant, alone, variants
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
 from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
 from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on
 from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, largest_batch
@@ -39,8 +39,10 @@ DISK_TIMES = 3
 FULL = 0.9
 """Share of the seeds of a batch of the whole graph from which a batch of a smaller graph counts as whole."""
 ON_GPU = "no formula covers trainings on a GPU yet"
-TIE = 0.15
+TIE = 0.1
 """Share by which seconds differ before one technique counts as faster than another."""
+PIECES = ("start", "evaluation", "scores")
+"""What a training takes once, besides its epochs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,12 @@ class Planned:
 
     @property
     def preparing(self) -> float:
-        """Seconds of the stages besides the graph and its features, which every training needs."""
+        """Seconds of all stages that are not built."""
+        return sum(self.stages.values())
+
+    @property
+    def own_preparing(self) -> float:
+        """Seconds of those besides the graph and its features, which every training needs."""
         return sum(seconds for name, seconds in self.stages.items() if not _is_common(name))
 
     @property
@@ -76,10 +83,14 @@ class Planned:
         known = self.forecast is not None and self.forecast.epoch_seconds is not None
         return float(self.forecast.epoch_seconds) if known else float("inf")  # pyright: ignore
 
+    def of_seeds(self, piece: str) -> float:
+        """Returns the seconds of a piece of the forecast, "start", "evaluation" or "scores", of all seeds; 0 without a forecast."""
+        return 0.0 if self.forecast is None else self.seeds * getattr(self.forecast, f"{piece}_seconds")
+
     @property
     def total_seconds(self) -> float:
-        """Seconds of preparing and of all epochs of all seeds."""
-        return self.preparing + self.epochs * self.epoch_seconds
+        """Seconds that a user waits, of all seeds: preparing, starting, epochs, evaluations and final scores."""
+        return self.preparing + self.epochs * self.epoch_seconds + sum(map(self.of_seeds, PIECES))
 
     @property
     def exact(self) -> bool:
@@ -108,14 +119,9 @@ class TechniquePlan:
 
     @property
     def chosen(self) -> Planned | None:
-        """The training that takes the least time of those that fit, or the first one that takes about as long.
-
-        One without whole mini-batches is chosen only if no other fits.
-        """
+        """The training with the smallest whole wait of those that fit; one without whole mini-batches only if no other fits."""
         fit = [row for row in self.rows if row.fits and row.forecast is not None]
-        fit = [row for row in fit if row.exact] or fit
-        least = min((row.total_seconds for row in fit), default=0.0)
-        return next((row for row in fit if row.total_seconds <= least * (1 + TIE)), None)
+        return min([row for row in fit if row.exact] or fit, key=lambda row: row.total_seconds, default=None)
 
     def paid_back(self, row: Planned) -> float | None:
         """Returns the number of epochs, of all seeds, after which a training's preparation is paid back against the best one without it.
@@ -126,12 +132,12 @@ class TechniquePlan:
         Returns:
             The number; 0 if nothing is to be prepared, None if it is never paid back, or if nothing is there to compare.
         """
-        if not row.preparing:
+        if not row.own_preparing:
             return 0.0
-        others = [each for each in self.rows if not each.preparing and each.fits and each.exact and each is not row]
+        others = [each for each in self.rows if not each.own_preparing and each.fits and each.exact and each is not row]
         best = min((each.epoch_seconds for each in others), default=float("inf"))
         spared = best - row.epoch_seconds
-        return row.preparing / spared if 0 < spared < float("inf") else None
+        return row.own_preparing / spared if 0 < spared < float("inf") else None
 
 
 def make_plan(
@@ -176,6 +182,7 @@ class _Planner:
         self._graphs: dict[str, GraphAtHand] = {}
         self._speeds: dict[Path, Speeds | None] = {}
         self._exact: dict[str, bool] = {}
+        self._scored: dict[str, tuple[Scored, Scored]] = {}
         self._rates: dict[str, float] = {}
         self._exchange: tuple[float, float] | None = None
         self._keeps = True
@@ -183,8 +190,8 @@ class _Planner:
     def rows(self) -> list[Planned]:
         """Returns the trainings."""
         self._rates = {} if self.again else kept_rates(self.home)
-        if not {COPY, DISK, PAGES} <= self._rates.keys():
-            self.report("measuring memory and disk, some seconds")
+        if not {COPY, DISK, PAGES, WRITE, FAULTS, STARTS} <= self._rates.keys():
+            self.report("measuring memory, disk and imports, some seconds")
             self._rates = self._measured_rates()
         return [self._planned_or_refused(each) for each in variants(self.pipeline, self.room())]
 
@@ -250,9 +257,14 @@ class _Planner:
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
         at_hand, scaled = self._at_hand(semantic, sizes, direct)
         case = case_on(semantic, execution, scaled, at_hand, direct, roles=reads)
+        exact = self._exact_evaluation(semantic, at_hand)
+        valid, final = self._counted(semantic, at_hand, scaled, exact=exact)
+        times = sizes.num_nodes / max(1, scaled.num_nodes)
         case = replace(
             case,
-            exact_evaluation=self._exact_evaluation(semantic, at_hand),
+            exact_evaluation=exact,
+            valid=valid.times(times),
+            final=final.times(times),
             # Pages of the whole table stay in memory or do not, whatever graph stands in.
             fits=fits_memory(sizes.feature_bytes),
             stand_in=scaled is not sizes,
@@ -302,6 +314,18 @@ class _Planner:
             self._exact[key] = semantic.train.eval != "sampled" if chosen is None else chosen.way == "exact"
         return self._exact[key]
 
+    def _counted(
+        self, semantic: ModelConfig, at_hand: GraphAtHand, sizes: Sizes, *, exact: bool
+    ) -> tuple[Scored, Scored]:
+        """Returns the counts of an evaluation between epochs, and of that at the end."""
+        from graphmill.trainers.training.scored import count_scored
+
+        train = semantic.train
+        key = repr((semantic.sampling, exact, train.layers, train.score_train, sizes.row_bytes))
+        if key not in self._scored:
+            self._scored[key] = count_scored(semantic, at_hand.graph, at_hand.drawing, sizes.row_bytes, exact=exact)
+        return self._scored[key]
+
     def _measured(self, case: Case, at_hand: GraphAtHand, sizes: Sizes, features: Artifact | None) -> Speeds | None:
         """Returns the speeds of a recipe, from the home or measured now; None if no batch could be drawn, or if its model failed."""
         semantic = case.semantic
@@ -329,10 +353,13 @@ class _Planner:
         from graphmill.trainers.training.speeds import measure_speeds
 
         self.report(f"measuring batches of {case.semantic.train.model}, some seconds")
-        rates = Speeds(disk_rate=self._rates[DISK], pages_rate=self._rates[PAGES], copy_rate=self._rates[COPY])
+        rates = {
+            "disk_rate": self._rates[DISK], "write_rate": self._rates[WRITE], "pages_rate": self._rates[PAGES],
+            "faults_rate": self._rates[FAULTS], "copy_rate": self._rates[COPY], "start": 1 / self._rates[STARTS],
+        }  # fmt: skip
         try:
             types = None if features is None else node_types(at_hand.graph.topology, open_features(features))
-            case = replace(case, speeds=rates)
+            case = replace(case, speeds=Speeds(**rates))
             found = measure_speeds(case, at_hand, at_hand.graph.num_classes, types)
         except InputError as error:
             self.report(f"not measured: {error.problem}")
@@ -340,7 +367,7 @@ class _Planner:
         except Exception as error:  # the plan of other trainings does not end because a user's own model does
             self.report(f"not measured: {type(error).__name__}: {error}")
             return None
-        return replace(found, disk_rate=rates.disk_rate, pages_rate=rates.pages_rate, copy_rate=rates.copy_rate)
+        return replace(found, **rates)
 
     def _with_exchange(self, speeds: Speeds) -> Speeds:
         """Returns speeds with those of exchanges between ranks, which are measured once."""

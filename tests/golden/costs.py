@@ -81,8 +81,7 @@ def _question(pipeline: Pipeline) -> Iterator[str]:
     for trains in (False, True):
         found = least_work(pipeline, trains=trains)
         yield f"least work, trains = {trains}: {_rounded(asdict(found))} {found.problems(MEMORY >> 12)}"
-    num_bytes = raw_bytes(pipeline)
-    yield f"files {num_bytes}, built {built_bytes(pipeline, num_bytes)}, big {is_big(pipeline)}"
+    yield f"files {raw_bytes(pipeline)}, built {built_bytes(pipeline)}, big {is_big(pipeline)}"
 
 
 def _estimates(pipeline: Pipeline, home: Path) -> Iterator[str]:

@@ -23,9 +23,13 @@ MEMORY, USED, FREE_DISK = 4 << 30, 1 << 30, 200 << 30
 SPEEDS = Speeds(
     step={1: 4e-3, 2: 3e-3, 8: 1e-3}, handed={1: 5e-3, 2: 4e-3, 8: 2e-3}, draw={1: 1e-3, 2: 8e-4, 8: 3e-4},
     gather={1: 1e-3, 2: 7e-4, 8: 2e-4}, transpose=2e-4, prune=1e-4, layers={1: 0.05, 2: 0.03}, whole={1: 0.04, 2: 0.02},
-    visit={1: 1e-3, 2: 2e-3}, edges=500, inputs=200, disk_rate=1e9, pages_rate=4e8, copy_rate=4e9, call=1e-4, rank_rate=1e9,
+    visit={1: 1e-3, 2: 2e-3}, edges=500, inputs=200, exact_rows=1e-9, exact_edges=2e-10, start=4.0, disk_rate=1e9, write_rate=5e8,
+    pages_rate=4e8, faults_rate=4e7, copy_rate=4e9, call=1e-4, rank_rate=1e9,
 )  # fmt: skip
-RATES = [(rates.COPY, SPEEDS.copy_rate), (rates.DISK, SPEEDS.disk_rate), (rates.PAGES, SPEEDS.pages_rate)]
+RATES = [
+    (rates.COPY, SPEEDS.copy_rate), (rates.DISK, SPEEDS.disk_rate), (rates.WRITE, SPEEDS.write_rate),
+    (rates.PAGES, SPEEDS.pages_rate), (rates.FAULTS, SPEEDS.faults_rate), (rates.STARTS, 1 / SPEEDS.start),
+]  # fmt: skip
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from graphmill.trainers.recipe.costs.memory import (
 )
 from graphmill.trainers.rows.packed_loader import NUM_LOADERS
 from graphmill.trainers.techniques.disk_volumes import from_disk_terms, stored_links
-from graphmill.trainers.techniques.seconds import CHUNK_PASSES, Pieces
+from graphmill.trainers.techniques.seconds import CHUNK_PASSES, Pieces, evaluated
 
 
 def _memory(case: Case) -> list[Term]:
@@ -39,4 +39,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(), each.side_by_side(ahead / NUM_LOADERS, each.step(each.threads), work=ahead + each.step_work)
 
 
-COSTS = Costs(memory=_memory, links=_links, seconds=_seconds)
+COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated)

@@ -7,7 +7,7 @@ from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
 from graphmill.trainers.recipe.costs.memory import model_terms, process_terms, queue_terms, sampler_terms, source_terms
 from graphmill.trainers.techniques.row_links import table_links
-from graphmill.trainers.techniques.seconds import Pieces
+from graphmill.trainers.techniques.seconds import Pieces, evaluated
 
 
 def _memory(case: Case) -> list[Term]:
@@ -38,4 +38,4 @@ def _lanes(each: Pieces) -> tuple[float, float]:
     return ahead / each.case.samplers, each.step(each.threads)
 
 
-COSTS = Costs(memory=_memory, links=lambda case: (table_links(case), False), seconds=_seconds)
+COSTS = Costs(memory=_memory, links=lambda case: (table_links(case), False), seconds=_seconds, evaluated=evaluated)

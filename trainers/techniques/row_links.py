@@ -69,7 +69,7 @@ def rows_links(case: Case, batches: Iterable[Array], device_rows: int | None = N
         batches: ids[n] of each batch, global: the nodes whose rows are read.
         device_rows: as in `placed`.
     """
-    tier, row_bytes, where = placed(case, device_rows), case.sizes.row_bytes, feature_place(case)
+    tier, row_bytes, where = placed(case, device_rows), case.sizes.row_bytes, case.feature_place
     found: dict[str, float] = {"disk": 0.0, "mapped": 0.0, "h2d": 0.0, "d2d": 0.0}
     for node_ids in map(case.with_rows, batches):
         behind = node_ids if tier is None else node_ids[tier[node_ids] == BEHIND]
@@ -83,14 +83,6 @@ def rows_links(case: Case, batches: Iterable[Array], device_rows: int | None = N
             # Rows of a smaller graph share pages that those of the whole one do not.
             found["disk"] += len(rows) * whole_pages(row_bytes) if case.stand_in else pages_of(rows, row_bytes)
     return found
-
-
-def feature_place(case: Case) -> str:
-    """Returns where the feature table is read from: "memory", "mapped" or "direct"."""
-    where = case.execution.features
-    if where == "auto":
-        return "mapped" if case.fits else "direct"
-    return where
 
 
 def placed(case: Case, device_rows: int | None = None) -> Array | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.course import Case, Scored
+from graphmill.trainers.recipe.costs.evaluation import exact_seconds, missing_share
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, LOADING, SAMPLING
-from graphmill.trainers.techniques.row_links import epoch_edges, epoch_inputs, stored_counts
+from graphmill.trainers.techniques.row_links import epoch_edges, epoch_inputs, stored_counts, table_links
 
 CHUNK_PASSES, RECORD_COPIES = 2, 2
 """Passes over the rows of a packed chunk, and over the bytes of a stored record: they are read, and compared with their digest."""
+FORWARD = 1 / 3
+"""Share of a step that its forward pass takes: a backward pass has two products for each of the forward one."""
 
 
 class Pieces:
@@ -35,10 +38,14 @@ class Pieces:
     def prepare(self, threads: int) -> float:
         """Returns the seconds of drawing a batch, or of reading a stored one, on some threads."""
         if not self.case.stored:
-            return self.speeds.at("draw", threads) * self._edges
+            return self.draw(threads)
         stored = stored_counts(self.case)
         num_bytes = stored.num_bytes / self.count if stored else 4 * epoch_edges(self.case) / self.count
         return RECORD_COPIES * num_bytes / self.speeds.copy_rate + self.speeds.transpose * self._edges
+
+    def draw(self, threads: int) -> float:
+        """Returns the seconds of drawing a batch on some threads."""
+        return self.speeds.at("draw", threads) * self._edges
 
     def gather(self, threads: int) -> float:
         """Returns the seconds of gathering its rows on some threads."""
@@ -62,9 +69,20 @@ class Pieces:
         return links.get("disk", 0.0) / self.count / self.speeds.disk_rate if self.speeds.disk_rate else 0.0
 
     def table_read(self, links: Mapping[str, float]) -> float:
-        """Returns the seconds in which a disk reads the rows of one batch from the table: a request for each, of the pages it touches."""
+        """Returns the seconds in which a disk reads the rows of one batch from the table: a request for each, of the pages it touches.
+
+        Of a mapped table a thread waits for each page that the page cache cannot hold.
+        """
         requests = links.get("disk", 0.0) / self.count / self.touched_bytes
-        return requests * self.speeds.request() + self.disk(links)
+        faults = self._faults(links.get("mapped", 0.0) / self.count)
+        return requests * self.speeds.request() + self.disk(links) + faults
+
+    def _faults(self, num_bytes: float) -> float:
+        """Returns the seconds of the page faults of a thread that reads rows of a number of bytes from a mapped table."""
+        if not num_bytes or not self.speeds.faults_rate:
+            return 0.0
+        touched = num_bytes / self.case.sizes.row_bytes * self.touched_bytes
+        return missing_share(self.case) * touched / self.speeds.faults_rate
 
     def rows_read(self, links: Mapping[str, float]) -> float:
         """Returns the seconds in which a disk reads the rows of one batch, from packed chunks or from the table, as the settings say."""
@@ -94,3 +112,17 @@ class Pieces:
             waiting: seconds of a batch that nothing hides.
         """
         return self.count / ranks * (max(*lanes, work / max(1, self.case.cores)) + waiting)
+
+
+def evaluated(case: Case, scored: Scored) -> float:
+    """Returns the seconds of an evaluation: an exact one, or a forward pass of drawn batches, whose rows come from the table."""
+    if case.exact_evaluation:
+        return exact_seconds(case, scored)
+    each, sampling = Pieces(case), case.semantic.sampling
+    assert sampling is not None
+    batches = sum(-(-nodes // sampling.batch_size) for nodes in scored.parts)
+    forward = FORWARD * each.step(each.threads)
+    if case.in_turn:
+        return batches * (each.draw(case.cores) + each.gather(case.cores) + forward)
+    ahead = each.draw(1) + each.gather(1) + each.table_read(table_links(case))
+    return batches * max(ahead / case.samplers, forward, (ahead + each.threads * forward) / max(1, case.cores))

@@ -33,6 +33,7 @@ from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.recipe.costs.course import Case, Speeds
 from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
 from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.training.exact_pieces import measure_exact
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""
@@ -68,6 +69,13 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
         found = {threads: _walked(case, at_hand, model, table, threads) for threads in counts}
         with ThreadPoolExecutor(1) as other:
             handed = {threads: _walked(case, at_hand, model, table, threads, other).step for threads in counts}
+        del table
+        with torch_threads(case.threads):
+            exact = (
+                measure_exact(case, at_hand.graph.topology, model, _most_bytes())
+                if case.exact_evaluation
+                else (0.0, 0.0)
+            )
     # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
     found = {threads: _Seconds(*map(min, each, found[1])) for threads, each in found.items()}
     return Speeds(
@@ -79,6 +87,8 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
         prune=_timed(drawn.blocks, _pruned) if len(drawn.blocks[0]) > 1 else 0.0,
         edges=drawn.edges,
         inputs=drawn.inputs,
+        exact_rows=exact[0],
+        exact_edges=exact[1],
     )
 
 

@@ -25,7 +25,9 @@ from graphmill.trainers.recipe.costs.forecast import Forecast
 
 PATH_KEYS = {"path", "edges", "nodes", "feature_entries"}
 """Keys of `[graph]` whose values are paths, or tables of types with paths."""
-HEADINGS = ("training", "trainer", "memory", "s / epoch", "prepare", "in all", "paid back")
+HEADINGS = (
+    "training", "trainer", "memory", "prepare", "start", "s / epoch", "epochs", "evaluate", "scores", "in all", "paid back",
+)  # fmt: skip
 
 
 @click.command(short_help="Says which technique fits a graph and this machine.")
@@ -140,9 +142,10 @@ def plan_lines(found: TechniquePlan) -> Iterator[str]:
     for row in found.rows:
         if row.forecast is None:
             yield f"{row.variant.name}: not compared, {row.variant.refused or row.why or 'there is no formula for it'}"
-    yield f"memory {format_bytes(found.memory_bytes)}; ! does not fit it; prepare = stages not built, besides the graph and its features"
+    yield f"memory {format_bytes(found.memory_bytes)}; ! does not fit it; prepare = stages not built; start = until the first batch"
+    yield "evaluate = after epochs; scores = of the trained model; paid back = preparing besides the graph and its features"
     if any(row.seeds > 1 for row in found.rows):
-        yield "in all, and epochs after which preparing is paid back, are those of all seeds"
+        yield "all seconds but those of an epoch, and epochs after which preparing is paid back, are those of all seeds"
     if not found.built:
         yield "the graph is not built, and these are estimates: after graphmill build PIPELINE they are better"
     yield from _choice(found)
@@ -166,11 +169,19 @@ def _cells(found: TechniquePlan, row: Planned) -> tuple[str, ...]:
         row.variant.name,
         row.variant.technique.name,
         "-" if memory is None else format_bytes(memory) + ("" if row.fits else " !"),
-        f"{row.epoch_seconds:.2f}" if isfinite(row.epoch_seconds) else "-",
         f"{ceil(row.preparing)} s" if row.preparing else "",
+        _seconds(row.of_seeds("start")),
+        f"{row.epoch_seconds:.2f}" if isfinite(row.epoch_seconds) else "-",
+        _seconds(row.epochs * row.epoch_seconds),
+        _seconds(row.of_seeds("evaluation")),
+        _seconds(row.of_seeds("scores")),
         f"{ceil(row.total_seconds)} s" if isfinite(row.total_seconds) else "-",
         back,
     )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}" if isfinite(seconds) else "-"
 
 
 def _choice(found: TechniquePlan) -> Iterator[str]:
@@ -200,7 +211,9 @@ def _choice(found: TechniquePlan) -> Iterator[str]:
 
 
 def _against(chosen: Planned, second: Planned) -> str:
-    seconds = f"{ceil(chosen.total_seconds)} s for {chosen.epochs} epochs{' of all seeds' * (chosen.seeds > 1)} with what is to be prepared"
+    seconds = (
+        f"{ceil(chosen.total_seconds)} s in all, with {chosen.epochs} epochs{' of all seeds' * (chosen.seeds > 1)}"
+    )
     other = f"{ceil(second.total_seconds)} s of {second.variant.name}"
     tie = abs(second.total_seconds - chosen.total_seconds) <= TIE * min(second.total_seconds, chosen.total_seconds)
     return f"{seconds}, {'about the' if tie else 'against'} {other}"
@@ -234,8 +247,10 @@ def plan_values(found: TechniquePlan) -> dict[str, Any]:
             "name": row.variant.name,
             "trainer": row.variant.technique.name,
             "own": row.variant.own,
+            "exact_epochs": row.exact,
             "refused": row.variant.refused or row.why or None,
             "fits": row.fits,
+            "whole_seconds": round(row.total_seconds, 6) if isfinite(row.total_seconds) else None,
             "prepare_seconds": {name: round(seconds, 3) for name, seconds in row.stages.items()},
             "epochs": row.epochs,
             "seeds": row.seeds,

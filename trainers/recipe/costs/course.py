@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.storage.local.artifact import Artifact
@@ -43,8 +43,13 @@ class Speeds:
         visit: parts -> seconds of a chunk in both passes of all layers apart from its edges and rows; empty likewise.
         edges: mean number of edges of the measured batches, or of the graph if passes over it were measured.
         inputs: mean number of their input rows.
+        exact_rows, exact_edges: seconds of an exact evaluation for each input column of a row, and for each summed column of an edge,
+            with all threads and everything in memory (`row_elements`, `edge_elements`); 0 if that was not measured.
+        start: seconds until a training opens its data: the command, and the imports of the process that trains.
         disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
+        write_rate: bytes that it writes per second in order; 0 if that was not measured.
         pages_rate: bytes of scattered pages that it reads per second, one request for each; 0 if that was not measured.
+        faults_rate: bytes of scattered pages of a mapped file that one thread reads per second if none of them is in memory; 0 likewise.
         copy_rate: bytes that one thread copies per second.
         call: seconds of an exchange of nothing between two processes of this machine.
         rank_rate: bytes that each of them receives per second in an exchange.
@@ -61,8 +66,13 @@ class Speeds:
     visit: Mapping[int, float] = field(default_factory=dict)
     edges: float = 0.0
     inputs: float = 0.0
+    exact_rows: float = 0.0
+    exact_edges: float = 0.0
+    start: float = 0.0
     disk_rate: float = 0.0
+    write_rate: float = 0.0
     pages_rate: float = 0.0
+    faults_rate: float = 0.0
     copy_rate: float = 0.0
     call: float = 0.0
     rank_rate: float = 0.0
@@ -84,6 +94,30 @@ class Speeds:
         if not found:
             return 0.0
         return found[min(found, key=lambda each: (abs(each - threads), each))]
+
+
+class Scored(NamedTuple):
+    """Counts of an evaluation.
+
+    Attributes:
+        parts: numbers of nodes that are scored apart from each other if the evaluation is sampled.
+        rows: rows of each layer of an exact evaluation: rows[0] are read from the features, rows[l + 1] are the outputs of layer l.
+        edges: edges that each layer sums.
+        in_order: rows of the features that are read in order, wanted or between wanted ones.
+        apart: rows that are read one by one.
+    """
+
+    parts: tuple[int, ...]
+    rows: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()
+    in_order: float = 0.0
+    apart: float = 0.0
+
+    def times(self, factor: float) -> Scored:
+        """Returns the counts on a graph that is larger by a factor."""
+        rows, edges = (tuple(factor * each for each in found) for found in (self.rows, self.edges))
+        parts = tuple(round(factor * each) for each in self.parts)
+        return Scored(parts, rows, edges, factor * self.in_order, factor * self.apart)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +156,7 @@ class Case:
         fits: whether the feature table fits into the memory that is free, so that features = "auto" maps it.
         stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
         exact_evaluation: whether evaluations are exact.
+        valid, final: counts of an evaluation between epochs, and of that at the end; None if they were not counted.
         cores: cores that the training may use.
         speeds: measured seconds; while pieces are measured the rates of the machine alone; None if nothing was measured.
         shared: key -> result that several formulas need; of this case alone, `replace` starts with none.
@@ -142,6 +177,8 @@ class Case:
     fits: bool = True
     stand_in: bool = False
     exact_evaluation: bool = False
+    valid: Scored | None = None
+    final: Scored | None = None
     cores: int = 1
     speeds: Speeds | None = None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -160,6 +197,20 @@ class Case:
     def num_classes(self) -> int:
         """Number of logits; 2 if the classes are not known."""
         return max(2, self.sizes.num_classes)
+
+    @property
+    def feature_place(self) -> str:
+        """The place that the feature table is read from: "memory", "mapped" or "direct"."""
+        where = self.execution.features
+        return where if where != "auto" else "mapped" if self.fits else "direct"
+
+    @property
+    def num_evaluations(self) -> int:
+        """Number of evaluations between epochs, if the training does not stop early; 0 without validation nodes."""
+        train = self.semantic.train
+        on_the_way = train.epochs // train.eval_every if train.eval_every else 0
+        last = not train.eval_every or train.epochs % train.eval_every > 0
+        return (on_the_way + last) * bool(self.sizes.num_valid)
 
     @property
     def stored(self) -> bool:

@@ -15,13 +15,16 @@ from typing import Any
 
 from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.course import Case, Scored
+from graphmill.trainers.recipe.costs.evaluation import cold_seconds
 from graphmill.trainers.recipe.costs.memory import memory_terms
 from graphmill.trainers.recipe.techniques import find_technique
 
 SAMPLING, LOADING, COMPUTING, EXCHANGING = "sampling", "loading", "computing", "exchanging"
 """Pieces of an epoch: drawing batches, bringing their rows, the steps, and waiting for other processes."""
 
+RANK_START = 0.45
+"""Share of the seconds of a start that another rank's imports take, on one of the cores that all ranks share."""
 Links = tuple[Mapping[str, float], bool]
 Seconds = tuple[Mapping[str, float], float]
 
@@ -34,12 +37,14 @@ class Costs:
         memory: case -> terms of the memory of all its processes, without those that wait for it.
         links: case -> (link -> bytes of an epoch, whether they follow from artifacts alone).
         seconds: case with measured speeds -> (piece -> seconds of an epoch, seconds of the epoch).
+        evaluated: case with measured speeds, counts of an evaluation -> its seconds.
         ranges: case -> (link -> least and most bytes of an epoch), for links whose bytes depend on timing; None if none do.
     """
 
     memory: Callable[[Case], Sequence[Term]]
     links: Callable[[Case], Links]
     seconds: Callable[[Case], Seconds]
+    evaluated: Callable[[Case, Scored], float]
     ranges: Callable[[Case], Mapping[str, tuple[float, float]]] | None = None
 
 
@@ -54,6 +59,9 @@ class Forecast:
         exact: whether the bytes follow from artifacts alone.
         pieces: piece -> seconds of an epoch, each on its own; empty if nothing was measured.
         epoch_seconds: seconds of an epoch without its evaluation; None if nothing was measured.
+        start_seconds: seconds until its first batch: processes, and reading what stays in memory from a disk; 0 likewise.
+        evaluation_seconds: seconds of the evaluations between all epochs; 0 if they were not counted.
+        scores_seconds: seconds of the scores at the end; 0 likewise.
     """
 
     memory: Mapping[str, int] = field(default_factory=dict)
@@ -62,6 +70,9 @@ class Forecast:
     exact: bool = False
     pieces: Mapping[str, float] = field(default_factory=dict)
     epoch_seconds: float | None = None
+    start_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    scores_seconds: float = 0.0
 
     @property
     def memory_bytes(self) -> int | None:
@@ -77,8 +88,14 @@ class Forecast:
             "bytes_range": {link: list(each) for link, each in self.ranges.items()},
             "exact": self.exact,
             "epoch_seconds": seconds,
+            **self._once(),
             "pieces": {name: round(each, 6) for name, each in self.pieces.items()},
         }
+
+    def _once(self) -> dict[str, float]:
+        """Returns name -> seconds of what a training takes once, as far as they were measured."""
+        names = ("start_seconds", "evaluation_seconds", "scores_seconds")
+        return {name: round(each, 6) for name in names if (each := getattr(self, name))}
 
 
 def forecast(case: Case) -> Forecast | None:
@@ -96,7 +113,14 @@ def forecast(case: Case) -> Forecast | None:
     if case.speeds is None:
         return found
     pieces, seconds = costs.seconds(case)
-    return replace(found, pieces=pieces, epoch_seconds=seconds)
+    return replace(
+        found,
+        pieces=pieces,
+        epoch_seconds=seconds,
+        start_seconds=case.speeds.start * (1 + RANK_START * (case.ranks - 1) / case.cores) + cold_seconds(case),
+        evaluation_seconds=case.num_evaluations * costs.evaluated(case, case.valid) if case.valid else 0.0,
+        scores_seconds=costs.evaluated(case, case.final) if case.final else 0.0,
+    )
 
 
 def has_formula(semantic: ModelConfig) -> bool:

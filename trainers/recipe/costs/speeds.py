@@ -31,7 +31,7 @@ from graphmill.trainers.recipe.costs.course import Speeds
 from graphmill.trainers.recipe.techniques import find_technique
 
 FOLDER = Path("measured") / "pieces"
-METHOD = 2
+METHOD = 3
 """Number of the way in which pieces are timed; another one measures all homes anew."""
 BY_NUMBER = ("step", "handed", "draw", "gather", "layers", "whole", "visit")
 _by_number = mapped(number(least=0), key=matches(re.compile("[0-9]{1,9}"), "a number"))

@@ -30,8 +30,8 @@ from graphmill.trainers.techniques.distributed.volumes import (
     request_bytes,
     summed_gradient_bytes,
 )
-from graphmill.trainers.techniques.row_links import added, feature_place, whole_pages
-from graphmill.trainers.techniques.seconds import Pieces
+from graphmill.trainers.techniques.row_links import added, whole_pages
+from graphmill.trainers.techniques.seconds import Pieces, evaluated
 
 
 def rank_terms(case: Case) -> list[Term]:
@@ -89,9 +89,9 @@ def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> 
         others = node_ids[owners != rank]
         remote += len(others) if rank not in kept else int(np.count_nonzero(~kept[rank][others]))
     links = {"h2d": rows * row_bytes}
-    if feature_place(case) == "mapped":
+    if case.feature_place == "mapped":
         links["mapped"] = own * row_bytes
-    elif feature_place(case) == "direct":
+    elif case.feature_place == "direct":
         links["disk"] = own * whole_pages(row_bytes)
     scale = case.drawn.count / max(1, len(batches))
     return {link: num_bytes * scale for link, num_bytes in links.items()}, remote * scale
@@ -141,8 +141,9 @@ def rows_read(each: Pieces, links: Mapping[str, float]) -> float:
     """Returns the seconds in which the disk reads the rows of a batch of each rank; those that others ask for are read, too."""
     if each.case.settings.rows == "packed":
         return each.case.ranks * each.disk(links)
-    all_rows = links["h2d"] / max(1, each.case.sizes.row_bytes) * each.touched_bytes
-    return each.case.ranks * each.table_read({"disk": all_rows if links.get("disk") else 0.0})
+    rows = links["h2d"] / max(1, each.case.sizes.row_bytes)
+    asked = {"disk": rows * each.touched_bytes, "mapped": links["h2d"]}
+    return each.case.ranks * each.table_read({link: asked[link] for link in asked if links.get(link)})
 
 
 def exchanged(each: Pieces, links: Mapping[str, float]) -> tuple[float, float]:
@@ -165,4 +166,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(exchanging=each.count / ranks * (2 * calls + moved)), seconds
 
 
-COSTS = Costs(memory=rank_terms, links=_links, seconds=_seconds)
+COSTS = Costs(memory=rank_terms, links=_links, seconds=_seconds, evaluated=evaluated)

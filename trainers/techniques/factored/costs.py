@@ -24,7 +24,7 @@ from graphmill.trainers.techniques.disk_volumes import reader_bytes, staged_byte
 from graphmill.trainers.techniques.factored.settings import DEPTH
 from graphmill.trainers.techniques.factored.standby import StandbyShare, standby_rows, standby_share
 from graphmill.trainers.techniques.row_links import table_links
-from graphmill.trainers.techniques.seconds import CHUNK_PASSES, Pieces
+from graphmill.trainers.techniques.seconds import CHUNK_PASSES, Pieces, evaluated
 
 
 def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
@@ -127,4 +127,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(), each.side_by_side(*beside, work=ahead + each.gather(1) + each.threads * step)
 
 
-COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, ranges=_ranges)
+COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated, ranges=_ranges)

@@ -20,7 +20,7 @@ from graphmill.trainers.techniques.disk_volumes import pruned_links, reader_byte
 from graphmill.trainers.techniques.fresh.expected import expected_history
 from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES
 from graphmill.trainers.techniques.row_links import added
-from graphmill.trainers.techniques.seconds import Pieces
+from graphmill.trainers.techniques.seconds import Pieces, evaluated
 
 WINDOW_COPIES = 3
 """Copies of packed rows on their way to the arena's batch: as read, as staged and put together."""
@@ -101,4 +101,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(share=share), each.count * max(each.prepare(1) / case.samplers, waits)
 
 
-COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds)
+COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated)

@@ -15,7 +15,7 @@ from graphmill.trainers.techniques.distributed.costs import (
 from graphmill.trainers.techniques.fresh.costs import arena_terms, behind
 from graphmill.trainers.techniques.fresh.expected import expected_history
 from graphmill.trainers.techniques.row_links import added
-from graphmill.trainers.techniques.seconds import Pieces
+from graphmill.trainers.techniques.seconds import Pieces, evaluated
 
 
 def _memory(case: Case) -> list[Term]:
@@ -38,4 +38,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(share=expected_history(case).edges_share, exchanging=rounds * exchanging), seconds
 
 
-COSTS = Costs(memory=_memory, links=_links, seconds=_seconds)
+COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated)

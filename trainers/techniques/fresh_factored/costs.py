@@ -9,7 +9,7 @@ from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
 from graphmill.trainers.techniques.factored.costs import role_terms
 from graphmill.trainers.techniques.fresh.costs import arena_terms, behind, history_bytes, history_links, window_term
 from graphmill.trainers.techniques.fresh.expected import expected_history
-from graphmill.trainers.techniques.seconds import Pieces
+from graphmill.trainers.techniques.seconds import Pieces, evaluated
 
 
 def _memory(case: Case) -> list[Term]:
@@ -27,4 +27,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(share=share), each.count * max(each.prepare(1) / samplers, waits / group)
 
 
-COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds)
+COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated)

@@ -40,7 +40,7 @@ from graphmill.trainers.techniques.fullgraph.plan.memory import (
     layer_shapes,
     reads_own,
 )
-from graphmill.trainers.techniques.fullgraph.plan.volumes import pass_links, pass_seconds
+from graphmill.trainers.techniques.fullgraph.plan.volumes import evaluated, pass_links, pass_seconds
 
 CHUNKS = "[chunks] chunks_per_part"
 ROWS, BLOCKS = "rows of all nodes between layers", "blocks of chunks"
@@ -187,4 +187,4 @@ def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
     return edges * (12 + weights) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)
 
 
-COSTS = Costs(memory=_memory, links=pass_links, seconds=pass_seconds)
+COSTS = Costs(memory=_memory, links=pass_links, seconds=pass_seconds, evaluated=evaluated)

@@ -15,11 +15,13 @@ from typing import NamedTuple
 from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.course import Case, Scored
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes
 from graphmill.trainers.techniques.fullgraph.plan.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
 
+FORWARD = 1 / 3
+"""Share of a pass in both directions that its forward half takes."""
 ROW_COPIES = 2
 """Copies in order that take as long as one of rows, which are gathered."""
 
@@ -59,9 +61,10 @@ def volumes(case: Case) -> PassVolumes:
 
 
 class _Booked:
-    """Sums of bytes by link, as the passes of a training book them."""
+    """Sums of bytes by link, as the passes of a training book them; `features` are those of the feature file among them."""
 
     def __init__(self, case: Case):
+        self.features = 0.0
         self.case, self.links = case, defaultdict[str, float](float)
         self.volumes, self.value = volumes(case), item_bytes(case.semantic.train)
 
@@ -70,6 +73,7 @@ class _Booked:
         sizes = self.case.sizes
         row_bytes = sizes.row_bytes if features else columns * self.value
         self.links[link] += times * sizes.num_nodes * row_bytes
+        self.features += features * times * sizes.num_nodes * row_bytes
         if features and self.case.execution.features != "memory" and self.case.fits:
             self.links["mapped"] += times * sizes.num_nodes * row_bytes
 
@@ -77,6 +81,7 @@ class _Booked:
         """Adds rows that enter buffers, or `back` the gradients that leave them."""
         row_bytes = self.case.sizes.row_bytes if features and not back else columns * self.value
         self.links["d2h" if back else "h2d"] += self.volumes.loaded * row_bytes
+        self.features += (features and not back) * self.volumes.loaded * row_bytes
         # With a rank per part all rows of other parts are those of other ranks.
         ranks, parts = self.case.ranks, self.volumes.parts
         between = (ranks - 1) / max(1, parts - 1) if parts > 1 else 0
@@ -116,9 +121,12 @@ class _Booked:
 
 def pass_links(case: Case) -> tuple[Mapping[str, float], bool]:
     """Returns (link -> bytes of an epoch, whether they are exact)."""
+    return ({}, True) if case.settings.mode == "device" else _booked(case)[:2]
+
+
+def _booked(case: Case) -> tuple[Mapping[str, float], bool, float]:
+    """Returns (link -> bytes of an epoch in chunks, whether they are exact, bytes of rows of the feature file among them)."""
     train, settings, sizes = case.semantic.train, case.settings, case.sizes
-    if settings.mode == "device":
-        return {}, True
     booked, classes, ranks = _Booked(case), max(2, sizes.num_classes), case.ranks
     for index, shape in enumerate(layer_shapes(train, sizes.width, classes)):
         features = index == 0 and not train.projects
@@ -135,14 +143,14 @@ def pass_links(case: Case) -> tuple[Mapping[str, float], bool]:
     booked.links["d2h"] += logits
     plain = train.head != "linear" and not train.feed_forward and not is_reference(train.model)
     exact = booked.volumes.exact and ranks == 1 and plain and case.row_of is None
-    return {link: float(num_bytes) for link, num_bytes in booked.links.items()}, exact
+    return {link: float(num_bytes) for link, num_bytes in booked.links.items()}, exact, booked.features
 
 
 def pass_seconds(case: Case) -> tuple[Mapping[str, float], float]:
     """Returns (piece -> seconds of an epoch, seconds of an epoch): a pass over all nodes, visits to chunks, and copies of their rows."""
     speeds, ranks, threads = case.speeds, case.ranks, case.threads
     assert speeds is not None
-    links = pass_links(case)[0]
+    links, _, features = ({}, True, 0.0) if case.settings.mode == "device" else _booked(case)
     # Ranks that have fewer cores than threads take turns.
     used = min(case.cores, ranks * threads)
     grown = case.sizes.num_edges / max(1.0, speeds.edges)
@@ -151,9 +159,17 @@ def pass_seconds(case: Case) -> tuple[Mapping[str, float], float]:
     visits = 0.0 if found is None else speeds.at("visit", found.parts) * found.parts * found.steps / ranks
     moved = sum(links.get(link, 0.0) for link in ("h2d", "d2h", "d2d"))
     copied = ROW_COPIES * moved / speeds.copy_rate / ranks if speeds.copy_rate else 0.0
+    # Each pass reads a table that does not stay in memory anew.
+    away = case.feature_place != "memory" and not case.fits and speeds.disk_rate > 0
+    copied += features / speeds.disk_rate if away else 0.0
     exchanging = 0.0
     if ranks > 1:
         calls = 2 * case.semantic.train.layers * (found.steps if found else 1)
         moved = links.get("rank", 0.0) / ranks / speeds.rank_rate if speeds.rank_rate else 0.0
         exchanging = moved + calls * speeds.call
     return {COMPUTING: computing + visits, EXCHANGING: exchanging}, computing + visits + copied + exchanging
+
+
+def evaluated(case: Case, scored: Scored) -> float:
+    """Returns the seconds of an evaluation: the forward half of a pass, of all nodes whatever is scored."""
+    return FORWARD * pass_seconds(case)[1]
