@@ -17,7 +17,7 @@ from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
-from graphmill.trainers.inference.needed import NeededNodes, spread
+from graphmill.trainers.inference.needed import NeededNodes, NeededRows, spread, spread_rows
 from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
@@ -87,9 +87,9 @@ class GatheredLayers:
         for index in range(len(model.layers) - 1):
             made = folded = None
             for low, high, out in self._layer(index, rows, carried):
-                made = self._written(made, low, out)
+                made = self._written(made, index + 1, low, out)
                 if carried is not None:
-                    folded = self._written(folded, low, self._fold(carried, low, high, out))
+                    folded = self._written(folded, index + 1, low, self._fold(carried, low, high, out))
             assert made is not None
             rows = self.nodes.shared(made)
             if model.jumps:
@@ -103,21 +103,25 @@ class GatheredLayers:
                     logits = self.bounds.fetched(model.readout(self.bounds.sent(read)))
                 yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
 
-    def _written(self, made: Any, low: int, rows: Tensor, share: int | None = None) -> Any:
+    def _written(self, made: Any, level: int, low: int, rows: Tensor, share: int | None = None) -> Any:
         """Puts rows at low, low + 1, ... of a set of rows; None makes it, of at most `share` bytes of memory (by default the equal one)."""
-        made = self._made(rows.shape[1], rows.dtype, share or self.share) if made is None else made
+        made = self._made(level, rows.shape[1], rows.dtype, share or self.share) if made is None else made
         made.write(low, rows)
         return made
 
-    def _made(self, width: int, dtype: torch.dtype, share: int) -> Any:
-        """Returns a set of rows to be written: in a file if it exceeds its share and there is a folder."""
-        num_nodes, folder = self.nodes.num_nodes, self.bounds.folder
-        if folder is None or num_nodes * width * dtype.itemsize <= share:
-            return MemoryRows(torch.empty((num_nodes, width), dtype=dtype))
-        return self._spilled(num_nodes, width, folder, dtype)
+    def _made(self, level: int, width: int, dtype: torch.dtype, share: int, blocks: Any = None) -> Any:
+        """Returns a set of rows to be written, of the nodes of a set: in a file if it exceeds its share and there is a folder."""
+        needed = None if self.nodes.shares_rows else self.needed
+        num_rows = self.nodes.num_nodes if needed is None else needed.num_nodes[level]
+        folder = self.bounds.folder
+        if folder is None or num_rows * width * dtype.itemsize <= share:
+            made = MemoryRows(torch.empty((num_rows, width), dtype=dtype))
+        else:
+            made = self._spilled(num_rows, width, folder, dtype, blocks)
+        return made if needed is None else NeededRows(made, needed, level)
 
-    def _spilled(self, num_nodes: int, width: int, folder: Path, dtype: torch.dtype) -> Any:
-        return SpilledRows(num_nodes, width, folder, dtype)
+    def _spilled(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, blocks: Any) -> Any:
+        return SpilledRows(num_rows, width, folder, dtype)
 
     def _first_rows(self) -> Rows:
         """Returns the input rows of the first layer: the features, or their projections, computed range by range."""
@@ -125,7 +129,7 @@ class GatheredLayers:
         if model.projection is None:
             return rows
         width = model.projection.width
-        (made,) = self._mapped(0, rows, width, lambda read, ids: (model.input(read, ids, EVALUATION),))
+        (made,) = self._mapped(0, rows, width, lambda read, ids: (model.input(read, ids, EVALUATION),), (0,))
         return self.nodes.shared(made)
 
     def _mapped(
@@ -134,6 +138,7 @@ class GatheredLayers:
         rows: Rows,
         width: int,
         function: Callable[[Tensor, Array], Sequence[Tensor]],
+        levels: Sequence[int],
         first_share: int | None = None,
     ) -> list[Any]:
         """Returns functions of each row, computed tile by tile in one pass over all nodes.
@@ -143,6 +148,7 @@ class GatheredLayers:
             rows: the rows of all nodes.
             width: columns of all results.
             function: (rows of nodes, their ids) -> float[n, columns] of each result.
+            levels: number of the set of nodes for which each result is kept.
             first_share: bytes of memory that the first result may take, by default the equal share.
         """
         bounds = self.bounds
@@ -161,8 +167,8 @@ class GatheredLayers:
                         found = function(sent, node_ids[place : place + len(part)])
                     made = made or [None] * len(found)
                     for number, out in enumerate(found):
-                        share = None if number else first_share
-                        made[number] = self._written(made[number], low + place, bounds.fetched(out), share)
+                        share, kept = None if number else first_share, levels[number]
+                        made[number] = self._written(made[number], kept, low + place, bounds.fetched(out), share)
             bounds.progress.advance(len(node_ids))
         assert made
         return made
@@ -171,8 +177,9 @@ class GatheredLayers:
         """Returns the rows of a layer's `split` that maps first: projected rows, and the own terms of its nodes if it has any."""
         layer = self.layers[index]
         width = layer.projected_width * (3 if layer.reads_own else 1)
+        levels = (index, index + 1) if isinstance(layer, MapsFirst) else (index, index, index + 1)
         return self._mapped(
-            index, rows, width, lambda read, _: [z for z in layer.split(read) if z is not None], first_share
+            index, rows, width, lambda read, _: [z for z in layer.split(read) if z is not None], levels, first_share
         )
 
     def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
@@ -192,7 +199,9 @@ class GatheredLayers:
             mapped, *kept = self._split(index, rows)
             source, own = nodes.shared(mapped), kept[0] if kept else None
         elif projects:
-            (mapped,) = self._mapped(index, rows, layer.projected_width, lambda read, _: (layer.project(read),))
+            (mapped,) = self._mapped(
+                index, rows, layer.projected_width, lambda read, _: (layer.project(read),), (index,)
+            )
             source, own = nodes.shared(mapped), rows if layer.reads_own else None
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
@@ -227,11 +236,12 @@ class GatheredLayers:
 
     def _read(self, rows: Rows, low: int, high: int, wanted: Array | None) -> Tensor:
         """Returns float[high - low, width], rows of the domain's nodes; zeros for those that are not wanted, if that reads fewer rows."""
-        if wanted is None or self.nodes.shares_rows:  # processes gather together, and each reads its own rows
+        # Processes gather together, and each reads its own rows.
+        if wanted is None or self.nodes.shares_rows or isinstance(rows, NeededRows):
             return rows.read(low, high)
         places = np.flatnonzero(wanted)
         found = rows.gather(self.nodes.node_ids(low, high)[places], self.bounds.threads)
-        return _spread_rows(found, places, high - low)
+        return spread_rows(found, places, high - low)
 
     def _read_block(self, sampler: Sampler, seeds: Array, wanted: Array | None, source: Rows) -> tuple[Block, Tensor]:
         """Returns the block of a range and its input rows; nodes that are not wanted have no edges and rows of zeros."""
@@ -241,7 +251,7 @@ class GatheredLayers:
         read = source.gather(block.src_ids, self.bounds.threads)
         if wanted is not None:
             block, places = spread(block, seeds, wanted)
-            read = _spread_rows(read, places, block.num_src)
+            read = spread_rows(read, places, block.num_src)
         attach_weights((block,), self.topology, self.model.edge_weight)
         return block, read
 
@@ -264,13 +274,6 @@ def tile_of(rows: Rows) -> int:
     least, most = TILE_ROWS
     fitting = max(1, TILE_BYTES // max(1, rows.width * rows.dtype.itemsize))
     return min(most, max(least, 1 << (fitting.bit_length() - 1)))
-
-
-def _spread_rows(rows: Tensor, places: Array, count: int) -> Tensor:
-    """Returns float[count, width] of zeros with rows at the places."""
-    out = rows.new_zeros((count, rows.shape[1]))
-    out[torch.from_numpy(places)] = rows
-    return out
 
 
 def _range_costs(model: LayeredModel, layer: Any, index: int, width: int, carried: int) -> tuple[int, int]:

@@ -84,9 +84,9 @@ class MemoryRows:
         """Returns float[N, last - first], some columns of all rows."""
         return self.values[:, first:last].contiguous()
 
-    def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ..."""
-        self.values[low : low + len(rows)] = rows
+    def write(self, low: int, rows: Tensor, first: int = 0) -> None:
+        """Puts columns first, first + 1, ... of rows at low, low + 1, ..."""
+        self.values[low : low + len(rows), first : first + rows.shape[1]] = rows
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
         """Returns float[n, width], row i of node_ids[i]."""
@@ -201,8 +201,8 @@ class SpilledRows(MappedRows):
         table = np.memmap(self.spilled.file, numpy_dtype(dtype), mode="r", shape=(num_rows, width))
         super().__init__(table, dtype)
 
-    def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ..."""
+    def write(self, low: int, rows: Tensor, first: int = 0) -> None:
+        """Puts rows at low, low + 1, ..., all of their columns."""
         self.spilled.write(low * self.row_bytes, rows)
 
 
@@ -212,33 +212,21 @@ class ColumnRows(Rows):
     Args:
         num_rows, width, dtype: shape and type of the rows.
         folder: a folder on a disk with space for them.
-        block_bytes: bound on the bytes of a block; one column at least.
-        unit: columns that belong together, such as those of a head: a block has whole units, or a part of one.
-
-    Attributes:
-        blocks: first column of each block and the one behind its last.
+        blocks: first column of each block and the one behind its last (`column_blocks`).
 
     Raises:
         InputError: the disk has no space.
     """
 
-    def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, block_bytes: int, unit: int = 0):
-        self.num_rows, self.width, self.dtype, self.folder = num_rows, width, dtype, folder
-        self.block_bytes, self.unit = block_bytes, unit or CACHE_LINE // dtype.itemsize
-        most = max(1, block_bytes // max(1, num_rows * dtype.itemsize))
-        group = max(1, most // self.unit) * self.unit
-        groups = [(low, min(low + group, width)) for low in range(0, width, group)]
-        self.blocks = [(low, min(low + most, end)) for start, end in groups for low in range(start, end, most)]
+    def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, blocks: list[tuple[int, int]]):
+        self.num_rows, self.width, self.dtype, self.blocks = num_rows, width, dtype, blocks
         self._spilled = SpilledFile(num_rows * width * dtype.itemsize, folder)
 
-    def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ..."""
-        for number, (first, last) in enumerate(self.blocks):
-            self.write_block(number, low, rows[:, first:last])
-
-    def write_block(self, number: int, low: int, rows: Tensor) -> None:
-        """Puts a block's columns of rows at low, low + 1, ..."""
-        self._spilled.write(self._place(number, low), rows)
+    def write(self, low: int, rows: Tensor, first: int = 0) -> None:
+        """Puts columns first, first + 1, ... of rows at low, low + 1, ...: whole blocks."""
+        for number, (begin, end) in enumerate(self.blocks):
+            if first <= begin and end <= first + rows.shape[1]:
+                self._spilled.write(self._place(number, low), rows[:, begin - first : end - first])
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
         """Returns float[n, width], row i of node_ids[i], ascending; those between them are read, too."""
@@ -272,6 +260,24 @@ class ColumnRows(Rows):
     def _place(self, number: int, low: int) -> int:
         first, last = self.blocks[number]
         return (first * self.num_rows + low * (last - first)) * self.dtype.itemsize
+
+
+def column_blocks(num_rows: int, width: int, dtype: torch.dtype, block_bytes: int, unit: int) -> list[tuple[int, int]]:
+    """Cuts columns into blocks.
+
+    Args:
+        num_rows, width, dtype: shape and type of the rows.
+        block_bytes: bound on the bytes of a block; one column at least.
+        unit: columns that belong together, such as those of a head: a block has whole units, or a part of one. 0 = a cache line.
+
+    Returns:
+        The first column of each block and the one behind its last.
+    """
+    unit = unit or CACHE_LINE // dtype.itemsize
+    most = max(1, block_bytes // max(1, num_rows * dtype.itemsize))
+    group = max(1, most // unit) * unit
+    groups = [(low, min(low + group, width)) for low in range(0, width, group)]
+    return [(low, min(low + most, end)) for start, end in groups for low in range(start, end, most)]
 
 
 class StreamedRows(Rows):
