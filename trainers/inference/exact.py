@@ -4,7 +4,7 @@ Exact inference computes one layer for all nodes before the next begins, and eac
 maps them before it sums them (trainers/models/map_first.py): the first pass over the features reads their file in order, and what is summed
 is narrow. Its memory is the workspace W:
 
-    W / 2   for what a layer sums: rows of all sources, or as many of their columns as fit (`ColumnRows`, trainers/inference/windows.py)
+    W / 2   for what a layer sums: rows of all sources, or as many of their columns as fit (`ColumnRows`, trainers/inference/spilled.py)
     W / 8   for each other set of rows that is alive (a layer's inputs and outputs, own terms, folded rows), in files if larger
     W / 4   for rows in work: a tile of nodes is computed at a time (`tile_of`), one tile at least
 

@@ -18,7 +18,8 @@ from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.needed import NeededNodes, NeededRows, spread, spread_rows
-from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
+from graphmill.trainers.inference.spilled import SpilledRows
+from graphmill.trainers.inference.windows import MemoryRows, Rows, forget
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
@@ -128,15 +129,13 @@ class GatheredLayers:
         model, rows = self.model, self.nodes.inputs(self.features, self.share, dtype_of(self.model))
         if model.projection is None:
             return rows
-        width = model.projection.width
-        (made,) = self._mapped(0, rows, width, lambda read, ids: (model.input(read, ids, EVALUATION),), (0,))
+        (made,) = self._mapped(0, rows, lambda read, ids: (model.input(read, ids, EVALUATION),), (0,))
         return self.nodes.shared(made)
 
     def _mapped(
         self,
         level: int,
         rows: Rows,
-        width: int,
         function: Callable[[Tensor, Array], Sequence[Tensor]],
         levels: Sequence[int],
         first_share: int | None = None,
@@ -146,41 +145,34 @@ class GatheredLayers:
         Args:
             level: number of the set of nodes whose rows are read.
             rows: the rows of all nodes.
-            width: columns of all results.
             function: (rows of nodes, their ids) -> float[n, columns] of each result.
             levels: number of the set of nodes for which each result is kept.
             first_share: bytes of memory that the first result may take, by default the equal share.
         """
         bounds = self.bounds
         made: list[Any] = []
-        # Input rows with a window's copy, results, and the order in which rows are read.
-        cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
-        tile = tile_of(rows)
-        count = max(1, self.workspace // 4 // cost // tile) * tile
-        for low, high in self.nodes.ranges(count, 0, 1, self.needed, level):
+        for low, high in self.nodes.ranges(tile_of(rows), 0, 1, self.needed, level):
             node_ids = self.nodes.node_ids(low, high)
             if not self.nodes.skips(self.needed, level, low, high):
-                read = self._read(rows, low, high, self._wanted(level, node_ids))
-                for place, part in zip(range(0, max(1, high - low), tile), read.split(tile), strict=True):
-                    sent = bounds.sent(part)
-                    with bounds.computing():
-                        found = function(sent, node_ids[place : place + len(part)])
-                    made = made or [None] * len(found)
-                    for number, out in enumerate(found):
-                        share, kept = None if number else first_share, levels[number]
-                        made[number] = self._written(made[number], kept, low + place, bounds.fetched(out), share)
-            bounds.progress.advance(len(node_ids))
+                sent = bounds.sent(self._read(rows, low, high, self._wanted(level, node_ids)))
+                with bounds.computing():
+                    found = function(sent, node_ids)
+                made = made or [None] * len(found)
+                for number, (out, kept) in enumerate(zip(found, levels, strict=False)):
+                    share = None if number else first_share
+                    made[number] = self._written(made[number], kept, low, bounds.fetched(out), share)
+            bounds.progress.advance(high - low)
         assert made
         return made
 
     def _split(self, index: int, rows: Rows, first_share: int | None = None) -> list[Any]:
         """Returns the rows of a layer's `split` that maps first: projected rows, and the own terms of its nodes if it has any."""
-        layer = self.layers[index]
-        width = layer.projected_width * (3 if layer.reads_own else 1)
-        levels = (index, index + 1) if isinstance(layer, MapsFirst) else (index, index, index + 1)
-        return self._mapped(
-            index, rows, width, lambda read, _: [z for z in layer.split(read) if z is not None], levels, first_share
-        )
+        layer, of_sources = self.layers[index], 1 if isinstance(self.layers[index], MapsFirst) else 2
+
+        def function(read: Tensor, _: Array) -> list[Tensor]:
+            return [rows for rows in layer.split(read) if rows is not None]
+
+        return self._mapped(index, rows, function, (*[index] * of_sources, index + 1), first_share)
 
     def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
         """Folds a layer's output for nodes low to high into the folded outputs of the layers below."""
@@ -199,9 +191,7 @@ class GatheredLayers:
             mapped, *kept = self._split(index, rows)
             source, own = nodes.shared(mapped), kept[0] if kept else None
         elif projects:
-            (mapped,) = self._mapped(
-                index, rows, layer.projected_width, lambda read, _: (layer.project(read),), (index,)
-            )
+            (mapped,) = self._mapped(index, rows, lambda read, _: (layer.project(read),), (index,))
             source, own = nodes.shared(mapped), rows if layer.reads_own else None
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects

@@ -6,7 +6,6 @@ columns (`ColumnRows`). A sum is of one column, so neither the blocks nor the wo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,29 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.types import WholeBlock
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain, row_ranges
 from graphmill.trainers.inference.gathered import EVALUATION, GatheredLayers, tile_of
 from graphmill.trainers.inference.needed import NeededRows
-from graphmill.trainers.inference.windows import (
-    CACHE_LINE,
-    WINDOW_BYTES,
-    ColumnRows,
-    MemoryRows,
-    Rows,
-    column_blocks,
-    forget,
-    numpy_dtype,
-)
+from graphmill.trainers.inference.spilled import ColumnRows, column_blocks
+from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows, forget
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst
 from graphmill.trainers.models.precision import BF16
-from graphmill.trainers.rows.source import TableSource
 
 KINDS = (GatLayer, *NARROW, *NARROW.values())
 """Layers that read nothing of a block but its edges, their weights and its sources' rows."""
@@ -105,7 +94,7 @@ class WholeLayers(GatheredLayers):
         )
 
     def _tile_sum(self, aggregate: Aggregate, source: Any, values: Tensor, level: int, low: int, high: int) -> Tensor:
-        return torch.cat([aggregate(block, values) for block in self._blocks(level, low, high, source)])
+        return _joined([aggregate(block, values) for block in self._blocks(level, low, high, source)])
 
     def _attended(self, index: int, z: Any, left: Any, own: Rows) -> Iterator[tuple[int, int, Tensor]]:
         """Yields the attended rows of each tile, from projected rows, their halves of the scores and the own terms of a `split`."""
@@ -126,7 +115,7 @@ class WholeLayers(GatheredLayers):
         for block in self._blocks(level, low, high, z, right.shape[1]):
             parts.append(attended(block, *values, right[done : done + block.num_dst], None, None)[0])
             done += block.num_dst
-        return torch.cat(parts)
+        return _joined(parts)
 
     def _by_columns(
         self, index: int, source: Any, block_of: Callable[[int], TileFunction]
@@ -198,8 +187,6 @@ class WholeLayers(GatheredLayers):
         """Returns the input rows of a layer as blocks of columns in memory or in a file."""
         if isinstance(rows, MemoryRows | ColumnRows | NeededRows):
             return rows
-        if (values := _in_place(self.features, rows)) is not None:
-            return MemoryRows(values)
         made = self._made(index, rows.width, rows.dtype, self.summed_share)
         for low, high in self._tiles(index, rows):
             made.write(low, self._read(rows, low, high, self._wanted(index, np.arange(low, high))))
@@ -210,15 +197,6 @@ class WholeLayers(GatheredLayers):
         return ColumnRows(num_rows, width, folder, dtype, blocks)
 
 
-def _in_place(features: Any, rows: Rows) -> Tensor | None:
-    """Returns the features of all nodes, float[N, F], if they lie in memory, or in a file that fits there, as they are computed with."""
-    dtype = numpy_dtype(rows.dtype).name
-    if not isinstance(features, TableSource) or features.row_of is not None or features.dtype != dtype:
-        return None
-    if not features.in_place or (features.mapped and not fits_memory(features.rows.nbytes)):
-        return None
-    features.require(np.arange(len(features.rows)))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes to it
-        values = torch.from_numpy(np.asarray(features.rows))
-    return None if values.data_ptr() % CACHE_LINE else values
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Returns the rows of all parts."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -25,7 +25,8 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import row_ranges
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.sampled import infer_sampled
-from graphmill.trainers.inference.windows import ColumnRows, MappedRows, SpilledRows, column_blocks
+from graphmill.trainers.inference.spilled import ColumnRows, SpilledRows, column_blocks
+from graphmill.trainers.inference.windows import MappedRows
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
@@ -146,7 +147,6 @@ def test_memory_threads_and_the_place_of_rows_change_no_bit(
     some = np.array([17, 3, 399, 3])
     expected = infer_exact(model, graph.topology, MemorySource(graph.features), threads=1)
     monkeypatch.setattr("graphmill.trainers.inference.windows.fits_memory", lambda num_bytes: False)
-    monkeypatch.setattr("graphmill.trainers.inference.whole.fits_memory", lambda num_bytes: False)
     for workspace, threads, source in ((8_000, 2, MappedSource), (150_000, 1, DirectSource)):
         features = source(graph.features)
         for ids in (None, some):

@@ -16,7 +16,7 @@ from graphmill.kernels.types import Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.needed import find_needed
-from graphmill.trainers.inference.windows import SpilledFile
+from graphmill.trainers.inference.spilled import SpilledFile
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.rows.source import MappedSource
