@@ -130,23 +130,23 @@ class WholeLayers(GatheredLayers):
         level = index + 1
         if len(source.blocks) == 1:
             compute = block_of(0)
-            for low, high in self._tiles(level, source):
+            for low, high in self._tiles(level, source, self._done):
                 yield low, high, compute(level, low, high)
             return
         sums = self._made(level, source.width, source.dtype, self.share, source.blocks)
         for number, (first, _) in enumerate(source.blocks):
             compute = block_of(number)
-            for low, high in self._tiles(level, source):
+            for low, high in self._tiles(level, source, self._done):
                 sums.write(low, compute(level, low, high), first)
-        for low, high in self._tiles(level, source):
+        for low, high in self._tiles(level, source, self._done):
             yield low, high, sums.read(low, high)
 
-    def _tiles(self, level: int, rows: Rows) -> Iterator[tuple[int, int]]:
-        """Yields the tiles of rows that have a node of a set."""
+    def _tiles(self, level: int, rows: Rows, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Yields the tiles of rows that have a node of a set, from that of `start` on."""
         tile, num_nodes = tile_of(rows), self.nodes.num_nodes
         for low in range(0, num_nodes, tile):
             high = min(low + tile, num_nodes)
-            if not self.nodes.skips(self.needed, level, low, high):
+            if high > start and not self.nodes.skips(self.needed, level, low, high):
                 yield low, high
 
     def _blocks(self, level: int, low: int, high: int, source: Any, heads: int = 1) -> Iterator[WholeBlock]:
