@@ -211,7 +211,9 @@ class Watch:
         """Compares logits with those of the trainer's evaluation."""
         training = self.training
         ids = np.array(training.run.graph.valid_ids)
-        theirs = training.run.infer(training.run.model, ids, training.execution.checkpoints, Silent(), self._no_source)
+        theirs = training.run.infer(
+            training.run.model, ids, training.execution.checkpoints, Silent(), self._no_source, None
+        )
         assert torch.allclose(logits[ids], theirs, rtol=1e-3, atol=1e-4), "the logits differ from the trainer's"
 
     def _no_source(self, plan: Any) -> Any:

@@ -26,7 +26,7 @@ from graphmill.trainers.loop.checkpoint import checkpoint_bytes, parse_checkpoin
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from graphmill.trainers.recipe.recipe import REUSED
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, finished_epochs, take_newer
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, finished_epochs, scores_path, take_newer
 from graphmill.trainers.record.epoch_lines import Lines
 from graphmill.trainers.training.stage import ModelStage
 from graphmill.trainers.training.training import RunExecution
@@ -161,7 +161,8 @@ def _finish(model: Artifact, checkpoint: Path, ranks: Ranks, keep: bool) -> None
     """Removes the checkpoint of a stored model unless longer trainings may go on from it; tells other ranks if nothing was trained."""
     if model.reused:  # otherwise the other ranks learnt it when the training began
         ranks.tell({"train": ""})
-    # A kill before this line costs nothing but the file.
+    # A kill before these lines costs nothing but the files.
+    scores_path(checkpoint).unlink(missing_ok=True)
     if not keep:
         remove_checkpoint(checkpoint)
 

@@ -23,7 +23,7 @@ from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
 from graphmill.kernels.types import BatchKey
 from graphmill.trainers.devices.logical import LogicalDevice
-from graphmill.trainers.inference.windows import StreamedRows, input_rows
+from graphmill.trainers.inference.windows import InPlaceRows, StreamedRows, input_rows
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource
@@ -130,11 +130,14 @@ def test_exact_inference_reads_the_same_rows_by_windows(
 ) -> None:
     table = artifacts.open().features
     monkeypatch.setattr("graphmill.trainers.inference.windows.WINDOW_BYTES", 10 * table.row_bytes)
-    rows = input_rows(MappedSource(table), memory_bytes=0)
-    assert isinstance(rows, StreamedRows) == (table.num_rows > 0)
     ids = np.random.default_rng(0).integers(0, NUM_NODES, 300)
-    assert rows.gather(ids, 2).numpy().tobytes() == expected_rows(table, ids).tobytes()
-    assert rows.read(37, 301).numpy().tobytes() == expected_rows(table, np.arange(37, 301)).tobytes()
+    for fits in (True, False):
+        monkeypatch.setattr("graphmill.trainers.inference.windows.fits_memory", lambda num_bytes, fits=fits: fits)
+        rows = input_rows(MappedSource(table), memory_bytes=0)
+        lie_as_read = fits and table.dtype == "float32" and table.row_of is None
+        assert isinstance(rows, InPlaceRows if lie_as_read else StreamedRows) or not table.num_rows
+        assert rows.gather(ids, 2).numpy().tobytes() == expected_rows(table, ids).tobytes()
+        assert rows.read(37, 301).numpy().tobytes() == expected_rows(table, np.arange(37, 301)).tobytes()
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.inference.kept import KeptLayers
 from graphmill.trainers.models.precision import computing, widened
 from graphmill.trainers.record.ledger import Line
 
@@ -37,6 +38,7 @@ class Bounds:
         device: the device that computes; layers between two passes stay on the host.
         dtype: the key of the train table.
         drawing: the way in which mini-batches draw neighbours, which defines the whole neighbourhood; None = every neighbour, equally.
+        kept: keeps what is computed for the case of a kill; None keeps nothing.
     """
 
     workspace_bytes: int
@@ -46,6 +48,7 @@ class Bounds:
     device: Device = field(default_factory=LogicalDevice)
     dtype: str = "float32"
     drawing: Drawing | None = None
+    kept: KeptLayers | None = None
 
     @property
     def fitting_bytes(self) -> int:

@@ -62,7 +62,7 @@ class Domain(Protocol):
 
     def skips(self, needed: NeededNodes | None, level: int, low: int, high: int) -> bool:
         """Returns whether a range that was yielded need not be computed: no node of it is in the set."""
-        return needed is not None and not needed.holds(level, self.node_ids(low, high)).any()
+        return needed is not None and not needed.flags(level, low, high).any()
 
     def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
         """Returns the input rows of all nodes; `read` takes ranges of these nodes."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 import xxhash
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.kept import KeptLayers
 from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.models.own import Model
@@ -33,7 +35,7 @@ def evaluation(
     device: Device,
     drawing: Drawing | None,
     domain: Callable[[Bounds], Domain] | None = None,
-) -> Callable[[Model, Array, Path, Progress, EvaluationSource], Tensor]:
+) -> Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor]:
     """Returns the function that evaluates a model in the way of its train table (`Run.infer`, trainers/loop/executor.py).
 
     Args:
@@ -46,7 +48,10 @@ def evaluation(
     train, sampling = semantic.train, semantic.sampling
     known: dict[bytes, NeededNodes | None] = {}  # of the validation nodes, and of all splits at the end
 
-    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource) -> Tensor:
+    def infer(
+        model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource, kept: Path | None
+    ) -> Tensor:
+        name, keeps = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).data), train.eval == "exact" and not domain
         bounds = Bounds(
             workspace_bytes=parse_size(train.eval_workspace),
             threads=train.num_threads,
@@ -55,10 +60,10 @@ def evaluation(
             device=device,
             dtype=train.dtype,
             drawing=drawing,
+            kept=KeptLayers(kept, _key(model, name)) if kept and keeps else None,
         )
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":
-            name = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).tobytes())
             if name not in known:
                 known[name] = inference.needed(node_ids)
             return inference.exact(node_ids, known[name])
@@ -71,3 +76,11 @@ def evaluation(
         return infer_sampled(inference, node_ids, places, None if domain else source(ids))
 
     return infer
+
+
+def _key(model: Model, name: bytes) -> bytes:
+    """Returns a digest of the weights and of the name of the nodes."""
+    found = xxhash.xxh3_128(name)
+    for tensor in model.state_dict().values():
+        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return found.digest()

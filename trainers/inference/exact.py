@@ -4,13 +4,13 @@ Exact inference computes one layer for all nodes before the next begins, and eac
 maps them before it sums them (trainers/models/map_first.py): the first pass over the features reads their file in order, and what is summed
 is narrow. Its memory is the workspace W:
 
-    W / 2   for what a layer sums: rows of all nodes, or as many of their columns as fit (`ColumnRows`, trainers/inference/windows.py)
-    W / 8   for each other set of rows of all nodes that is alive (a layer's inputs and outputs, own terms, folded rows), in files if larger
+    W / 2   for what a layer sums: rows of all sources, or as many of their columns as fit (`ColumnRows`, trainers/inference/spilled.py)
+    W / 8   for each other set of rows that is alive (a layer's inputs and outputs, own terms, folded rows), in files if larger
     W / 4   for rows in work: a tile of nodes is computed at a time (`tile_of`), one tile at least
 
-and the sets of wanted nodes (trainers/inference/needed.py), and the mapped pages of the topology. Products are of whole tiles, whatever the
-workspace, the threads and the wanted nodes are: the rounding of a product may depend on its number of rows. So the workspace is also held
-to half of the memory that is free when an inference begins.
+and the sets of needed nodes, which alone have rows (trainers/inference/needed.py), and the mapped pages of the topology. Products are of
+whole tiles, whatever the workspace, the threads and the wanted nodes are: the rounding of a product may depend on its number of rows. So
+the workspace is also held to half of the memory that is free when an inference begins.
 
 That is how models of our own layers are computed in the host's memory (trainers/inference/whole.py). Elsewhere, ranges of destinations
 gather their sources (`GatheredLayers`): on a device with memory of its own, on several ranks, where neighbours are drawn by weight or by

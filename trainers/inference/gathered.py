@@ -17,8 +17,9 @@ from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
-from graphmill.trainers.inference.needed import NeededNodes, spread
-from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
+from graphmill.trainers.inference.needed import NeededNodes, NeededRows, spread, spread_rows
+from graphmill.trainers.inference.spilled import SpilledRows
+from graphmill.trainers.inference.windows import MemoryRows, Rows, forget
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
@@ -78,23 +79,31 @@ class GatheredLayers:
         # Sets of rows of all nodes that are alive at once; each may take an equal share of half the workspace.
         alive = 2 + 2 * model.jumps + 2 * any(hasattr(layer, "project") for layer in self.layers)
         self.share = self.workspace // (2 * alive)
+        self._done = 0  # the node up to which the outputs of the layer at hand are known
 
     def ranges(self) -> Iterator[ExactRange]:
         """Yields the logits of the domain's nodes, range by range."""
-        model = self.model
-        rows = self._first_rows()
+        model, last = self.model, len(self.model.layers) - 1
+        first = next((level for level in range(last, 0, -1) if self._is_kept(level)), 0)
+        rows: Any = None if first else self._first_rows()
         carried: Rows | None = None  # the outputs of the layers so far, folded by a head that reads them all
-        for index in range(len(model.layers) - 1):
-            made = folded = None
-            for low, high, out in self._layer(index, rows, carried):
-                made = self._written(made, low, out)
-                if carried is not None:
-                    folded = self._written(folded, low, self._fold(carried, low, high, out))
-            assert made is not None
+        for level in range(max(1, first), last + 1):
+            # A head that reads all outputs gets the first one unfolded.
+            names, levels = _outputs(level)[: 1 + (model.jumps and level > 1)], (level, level)
+            found, self._done = self._restored(names, levels)
+            made, folded = (*found, None, None)[:2]
+            if level > first:
+                for low, high, out in self._layer(level - 1, rows, carried):
+                    made = self._written(made, level, low, out)
+                    if carried is not None:
+                        folded = self._written(folded, level, low, self._fold(carried, low, high, out))
+                    self._keep(names, levels, (made, folded), high)
+            self._keep(names, levels, (made, folded), self.nodes.num_nodes, alone=True)
             rows = self.nodes.shared(made)
             if model.jumps:
                 carried = folded or made
-        for low, high, out in self._layer(len(model.layers) - 1, rows, carried):
+        self._done = 0
+        for low, high, out in self._layer(last, rows, carried):
             if model.readout is None:
                 yield ExactRange(low=low, high=high, logits=out, inputs=rows)
             else:
@@ -103,37 +112,83 @@ class GatheredLayers:
                     logits = self.bounds.fetched(model.readout(self.bounds.sent(read)))
                 yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
 
-    def _written(self, made: Any, low: int, rows: Tensor, share: int | None = None) -> Any:
+    def _is_kept(self, level: int) -> bool:
+        """Returns whether all outputs of a layer are kept, that of number `level - 1`."""
+        kept, names = self.bounds.kept, _outputs(level)[: 1 + (self.model.jumps and level > 1)]
+        return kept is not None and all(kept.rows_of(name) == self._num_rows(level) for name in names)
+
+    def _restored(
+        self, names: Sequence[str], levels: Sequence[int], first_share: int | None = None
+    ) -> tuple[list[Any], int]:
+        """Returns the sets of rows that are kept, and the node up to which all of them are; none and 0 without any."""
+        kept, found, done = self.bounds.kept, [], self.nodes.num_nodes
+        for name, level in zip(names, levels, strict=False):
+            made = None
+            for first, node, rows in () if kept is None else kept.windows(name):
+                if made is None:
+                    share = self.share if found or first_share is None else first_share
+                    made = self._made(level, rows.shape[1], rows.dtype, share)
+                    found.append(made)
+                _held(made).write(first, rows)
+                last = node
+            done = done if made is None else min(done, last)
+        return found, done if found else 0
+
+    def _keep(
+        self, names: Sequence[str], levels: Sequence[int], made: Sequence[Any], node: int, alone: bool = False
+    ) -> None:
+        """Tells how far sets of rows are computed; they are kept if it is time. If they stand alone, no other set is read any more."""
+        kept = self.bounds.kept
+        if kept is None:
+            return
+        if alone:
+            kept.live.clear()
+        for name, level, rows in zip(names, levels, made, strict=False):
+            if rows is not None:
+                computed = self._num_rows(level)
+                if node < self.nodes.num_nodes:
+                    computed = node if self.needed is None else int(self.needed.places(level, np.array([node]))[0])
+                kept.live[name] = _held(rows), computed, node
+        kept.save_if_due()
+
+    def _num_rows(self, level: int) -> int:
+        """Returns the number of rows of a set: those of its needed nodes, or of all nodes of the domain."""
+        return self.nodes.num_nodes if self.needed is None or self.nodes.shares_rows else self.needed.num_nodes[level]
+
+    def _written(self, made: Any, level: int, low: int, rows: Tensor, share: int | None = None) -> Any:
         """Puts rows at low, low + 1, ... of a set of rows; None makes it, of at most `share` bytes of memory (by default the equal one)."""
-        made = self._made(rows.shape[1], rows.dtype, share or self.share) if made is None else made
+        made = self._made(level, rows.shape[1], rows.dtype, share or self.share) if made is None else made
         made.write(low, rows)
         return made
 
-    def _made(self, width: int, dtype: torch.dtype, share: int) -> Any:
-        """Returns a set of rows to be written: in a file if it exceeds its share and there is a folder."""
-        num_nodes, folder = self.nodes.num_nodes, self.bounds.folder
-        if folder is None or num_nodes * width * dtype.itemsize <= share:
-            return MemoryRows(torch.empty((num_nodes, width), dtype=dtype))
-        return self._spilled(num_nodes, width, folder, dtype)
+    def _made(self, level: int, width: int, dtype: torch.dtype, share: int, blocks: Any = None) -> Any:
+        """Returns a set of rows to be written, of the nodes of a set: in a file if it exceeds its share and there is a folder."""
+        needed = None if self.nodes.shares_rows else self.needed
+        num_rows, folder = self._num_rows(level), self.bounds.folder
+        if folder is None or num_rows * width * dtype.itemsize <= share:
+            made = MemoryRows(torch.empty((num_rows, width), dtype=dtype))
+        else:
+            made = self._spilled(num_rows, width, folder, dtype, blocks)
+        return made if needed is None else NeededRows(made, needed, level)
 
-    def _spilled(self, num_nodes: int, width: int, folder: Path, dtype: torch.dtype) -> Any:
-        return SpilledRows(num_nodes, width, folder, dtype)
+    def _spilled(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, blocks: Any) -> Any:
+        return SpilledRows(num_rows, width, folder, dtype)
 
     def _first_rows(self) -> Rows:
         """Returns the input rows of the first layer: the features, or their projections, computed range by range."""
         model, rows = self.model, self.nodes.inputs(self.features, self.share, dtype_of(self.model))
         if model.projection is None:
             return rows
-        width = model.projection.width
-        (made,) = self._mapped(0, rows, width, lambda read, ids: (model.input(read, ids, EVALUATION),))
+        (made,) = self._mapped(0, rows, lambda read, ids: (model.input(read, ids, EVALUATION),), (0,), ("rows 0",))
         return self.nodes.shared(made)
 
     def _mapped(
         self,
         level: int,
         rows: Rows,
-        width: int,
         function: Callable[[Tensor, Array], Sequence[Tensor]],
+        levels: Sequence[int],
+        names: Sequence[str],
         first_share: int | None = None,
     ) -> list[Any]:
         """Returns functions of each row, computed tile by tile in one pass over all nodes.
@@ -141,39 +196,37 @@ class GatheredLayers:
         Args:
             level: number of the set of nodes whose rows are read.
             rows: the rows of all nodes.
-            width: columns of all results.
             function: (rows of nodes, their ids) -> float[n, columns] of each result.
+            levels, names: number of the set of nodes for which each result is computed, and its name where it is kept.
             first_share: bytes of memory that the first result may take, by default the equal share.
         """
         bounds = self.bounds
-        made: list[Any] = []
-        # Input rows with a window's copy, results, and the order in which rows are read.
-        cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
-        tile = tile_of(rows)
-        count = max(1, self.workspace // 4 // cost // tile) * tile
-        for low, high in self.nodes.ranges(count, 0, 1, self.needed, level):
+        made, done = self._restored(names, levels, first_share)
+        for low, high in self.nodes.ranges(tile_of(rows), 0, 1, self.needed, level):
             node_ids = self.nodes.node_ids(low, high)
-            if not self.nodes.skips(self.needed, level, low, high):
-                read = self._read(rows, low, high, self._wanted(level, node_ids))
-                for place, part in zip(range(0, max(1, high - low), tile), read.split(tile), strict=True):
-                    sent = bounds.sent(part)
-                    with bounds.computing():
-                        found = function(sent, node_ids[place : place + len(part)])
-                    made = made or [None] * len(found)
-                    for number, out in enumerate(found):
-                        share = None if number else first_share
-                        made[number] = self._written(made[number], low + place, bounds.fetched(out), share)
-            bounds.progress.advance(len(node_ids))
+            if high > done and not self.nodes.skips(self.needed, level, low, high):
+                sent = bounds.sent(self._read(rows, low, high, self._wanted(level, node_ids)))
+                with bounds.computing():
+                    found = function(sent, node_ids)
+                made = made or [None] * len(found)
+                for number, (out, kept) in enumerate(zip(found, levels, strict=False)):
+                    share = None if number else first_share
+                    made[number] = self._written(made[number], kept, low, bounds.fetched(out), share)
+                self._keep(names, levels, made, high)
+            bounds.progress.advance(high - low)
+        self._keep(names, levels, made, self.nodes.num_nodes)
         assert made
         return made
 
     def _split(self, index: int, rows: Rows, first_share: int | None = None) -> list[Any]:
         """Returns the rows of a layer's `split` that maps first: projected rows, and the own terms of its nodes if it has any."""
-        layer = self.layers[index]
-        width = layer.projected_width * (3 if layer.reads_own else 1)
-        return self._mapped(
-            index, rows, width, lambda read, _: [z for z in layer.split(read) if z is not None], first_share
-        )
+        layer, of_sources = self.layers[index], 1 if isinstance(self.layers[index], MapsFirst) else 2
+
+        def function(read: Tensor, _: Array) -> list[Tensor]:
+            return [rows for rows in layer.split(read) if rows is not None]
+
+        names = [f"split {index} {number}" for number in range(3)]
+        return self._mapped(index, rows, function, (*[index] * of_sources, index + 1), names, first_share)
 
     def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
         """Folds a layer's output for nodes low to high into the folded outputs of the layers below."""
@@ -192,12 +245,13 @@ class GatheredLayers:
             mapped, *kept = self._split(index, rows)
             source, own = nodes.shared(mapped), kept[0] if kept else None
         elif projects:
-            (mapped,) = self._mapped(index, rows, layer.projected_width, lambda read, _: (layer.project(read),))
+            names = (f"split {index} 0",)
+            (mapped,) = self._mapped(index, rows, lambda read, _: (layer.project(read),), (index,), names)
             source, own = nodes.shared(mapped), rows if layer.reads_own else None
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
         for low, high in nodes.ranges(self.workspace // 2, *costs, self.needed, index + 1):
-            if nodes.skips(self.needed, index + 1, low, high):
+            if high <= self._done or nodes.skips(self.needed, index + 1, low, high):
                 bounds.progress.advance(high - low)
                 continue
             seeds = nodes.node_ids(low, high)
@@ -227,11 +281,12 @@ class GatheredLayers:
 
     def _read(self, rows: Rows, low: int, high: int, wanted: Array | None) -> Tensor:
         """Returns float[high - low, width], rows of the domain's nodes; zeros for those that are not wanted, if that reads fewer rows."""
-        if wanted is None or self.nodes.shares_rows:  # processes gather together, and each reads its own rows
+        # Processes gather together, and each reads its own rows.
+        if wanted is None or self.nodes.shares_rows or isinstance(rows, NeededRows):
             return rows.read(low, high)
         places = np.flatnonzero(wanted)
         found = rows.gather(self.nodes.node_ids(low, high)[places], self.bounds.threads)
-        return _spread_rows(found, places, high - low)
+        return spread_rows(found, places, high - low)
 
     def _read_block(self, sampler: Sampler, seeds: Array, wanted: Array | None, source: Rows) -> tuple[Block, Tensor]:
         """Returns the block of a range and its input rows; nodes that are not wanted have no edges and rows of zeros."""
@@ -241,7 +296,7 @@ class GatheredLayers:
         read = source.gather(block.src_ids, self.bounds.threads)
         if wanted is not None:
             block, places = spread(block, seeds, wanted)
-            read = _spread_rows(read, places, block.num_src)
+            read = spread_rows(read, places, block.num_src)
         attach_weights((block,), self.topology, self.model.edge_weight)
         return block, read
 
@@ -259,18 +314,21 @@ class GatheredLayers:
         return layer.update(agg, agg[:, :0] if terms is None else terms, masks)
 
 
+def _outputs(level: int) -> tuple[str, str]:
+    """Returns the names of a layer's outputs where they are kept: the rows, and those folded into the outputs of the layers below."""
+    return f"rows {level}", f"folded {level}"
+
+
+def _held(rows: Any) -> Any:
+    """Returns the rows that are in memory or in a file."""
+    return rows.held if isinstance(rows, NeededRows) else rows
+
+
 def tile_of(rows: Rows) -> int:
     """Returns the number of nodes that are computed at a time from their rows, a power of two: it depends on the rows' width alone."""
     least, most = TILE_ROWS
     fitting = max(1, TILE_BYTES // max(1, rows.width * rows.dtype.itemsize))
     return min(most, max(least, 1 << (fitting.bit_length() - 1)))
-
-
-def _spread_rows(rows: Tensor, places: Array, count: int) -> Tensor:
-    """Returns float[count, width] of zeros with rows at the places."""
-    out = rows.new_zeros((count, rows.shape[1]))
-    out[torch.from_numpy(places)] = rows
-    return out
 
 
 def _range_costs(model: LayeredModel, layer: Any, index: int, width: int, carried: int) -> tuple[int, int]:

@@ -6,7 +6,6 @@ columns (`ColumnRows`). A sum is of one column, so neither the blocks nor the wo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,33 +15,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.types import WholeBlock
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain, row_ranges
 from graphmill.trainers.inference.gathered import EVALUATION, GatheredLayers, tile_of
-from graphmill.trainers.inference.windows import (
-    CACHE_LINE,
-    WINDOW_BYTES,
-    ColumnRows,
-    MemoryRows,
-    Rows,
-    forget,
-    numpy_dtype,
-)
+from graphmill.trainers.inference.needed import NeededRows
+from graphmill.trainers.inference.spilled import ColumnRows, column_blocks
+from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows, forget
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst
 from graphmill.trainers.models.precision import BF16
-from graphmill.trainers.rows.source import TableSource
 
 KINDS = (GatLayer, *NARROW, *NARROW.values())
 """Layers that read nothing of a block but its edges, their weights and its sources' rows."""
 NO_MASKS = EVALUATION.layer(0, np.empty(0, np.int32))
 Aggregate = Callable[[WholeBlock, Tensor], Tensor]
 TileFunction = Callable[[int, int, int], Tensor]
+_EDGE_BYTES = 48
+"""Bytes of an edge of a block while its source is found among the needed ones."""
 WEIGHTS = (None, "gcn", "sum", "mean with self")
 """Weights of edges that follow from the topology."""
 
@@ -78,13 +71,13 @@ class WholeLayers(GatheredLayers):
             own = terms[0] if terms else None
             tiles = self._summed(index, z, lambda block, values: layer.aggregate_projected(block, values, NO_MASKS))
         else:
-            source = self._in_blocks(rows)
+            source = self._in_blocks(index, rows)
             own = source if layer.reads_own else None
             tiles = self._summed(index, source, lambda block, values: layer.aggregate(block, values, NO_MASKS))
         done = 0
         for low, high, agg in tiles:
             masks = EVALUATION.layer(index + 1, np.arange(low, high))
-            terms = None if own is None else self._read(own, low, high, self._wanted(index + 1, masks.node_ids))
+            terms = None if own is None else own.read(low, high)
             if isinstance(layer, GatLayer | MapsFirst):
                 out = layer.join(agg, terms, masks)  # pyright: ignore[reportArgumentType]
             else:
@@ -96,10 +89,12 @@ class WholeLayers(GatheredLayers):
 
     def _summed(self, index: int, source: Any, aggregate: Aggregate) -> Iterator[tuple[int, int, Tensor]]:
         """Yields the aggregate of each tile, from a source in blocks of columns."""
-        return self._by_columns(index, source, lambda number: partial(self._tile_sum, aggregate, source.block(number)))
+        return self._by_columns(
+            index, source, lambda number: partial(self._tile_sum, aggregate, source, source.block(number))
+        )
 
-    def _tile_sum(self, aggregate: Aggregate, values: Tensor, level: int, low: int, high: int) -> Tensor:
-        return torch.cat([aggregate(block, values) for block in self._blocks(level, low, high)])
+    def _tile_sum(self, aggregate: Aggregate, source: Any, values: Tensor, level: int, low: int, high: int) -> Tensor:
+        return _joined([aggregate(block, values) for block in self._blocks(level, low, high, source)])
 
     def _attended(self, index: int, z: Any, left: Any, own: Rows) -> Iterator[tuple[int, int, Tensor]]:
         """Yields the attended rows of each tile, from projected rows, their halves of the scores and the own terms of a `split`."""
@@ -108,20 +103,19 @@ class WholeLayers(GatheredLayers):
         def block_of(number: int) -> TileFunction:
             first, last = z.blocks[number]
             heads = slice(first // layer.depth, -(-last // layer.depth))
-            return partial(
-                self._tile_attention, layer, z.block(number), left.columns(heads.start, heads.stop), own, heads
-            )
+            values = z.block(number), left.columns(heads.start, heads.stop)
+            return partial(self._tile_attention, z, values, own, heads)
 
         return self._by_columns(index, z, block_of)
 
     def _tile_attention(
-        self, layer: Any, values: Tensor, left: Tensor, own: Rows, heads: slice, level: int, low: int, high: int
+        self, z: Any, values: tuple[Tensor, Tensor], own: Rows, heads: slice, level: int, low: int, high: int
     ) -> Tensor:
         right, parts, done = own.read(low, high)[:, heads].contiguous(), [], 0
-        for block in self._blocks(level, low, high, left.shape[1]):
-            parts.append(attended(block, values, left, right[done : done + block.num_dst], None, None)[0])
+        for block in self._blocks(level, low, high, z, right.shape[1]):
+            parts.append(attended(block, *values, right[done : done + block.num_dst], None, None)[0])
             done += block.num_dst
-        return torch.cat(parts)
+        return _joined(parts)
 
     def _by_columns(
         self, index: int, source: Any, block_of: Callable[[int], TileFunction]
@@ -136,45 +130,49 @@ class WholeLayers(GatheredLayers):
         level = index + 1
         if len(source.blocks) == 1:
             compute = block_of(0)
-            for low, high in self._tiles(level, source):
+            for low, high in self._tiles(level, source, self._done):
                 yield low, high, compute(level, low, high)
             return
-        sums = ColumnRows(source.num_rows, source.width, source.folder, source.dtype, source.block_bytes, source.unit)
-        for number in range(len(source.blocks)):
+        sums = self._made(level, source.width, source.dtype, self.share, source.blocks)
+        for number, (first, _) in enumerate(source.blocks):
             compute = block_of(number)
-            for low, high in self._tiles(level, source):
-                sums.write_block(number, low, compute(level, low, high))
-        for low, high in self._tiles(level, source):
+            for low, high in self._tiles(level, source, self._done):
+                sums.write(low, compute(level, low, high), first)
+        for low, high in self._tiles(level, source, self._done):
             yield low, high, sums.read(low, high)
 
-    def _tiles(self, level: int, rows: Rows) -> Iterator[tuple[int, int]]:
-        """Yields the tiles of rows that have a node of a set."""
+    def _tiles(self, level: int, rows: Rows, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Yields the tiles of rows that have a node of a set, from that of `start` on."""
         tile, num_nodes = tile_of(rows), self.nodes.num_nodes
         for low in range(0, num_nodes, tile):
             high = min(low + tile, num_nodes)
-            if not self.nodes.skips(self.needed, level, low, high):
+            if high > start and not self.nodes.skips(self.needed, level, low, high):
                 yield low, high
 
-    def _blocks(self, level: int, low: int, high: int, heads: int = 1) -> Iterator[WholeBlock]:
-        """Yields the blocks of a tile, several only if its edges' weights exceed their memory; unwanted nodes have no edges if few are."""
+    def _blocks(self, level: int, low: int, high: int, source: Any, heads: int = 1) -> Iterator[WholeBlock]:
+        """Yields the blocks of a tile, several only if its edges exceed their memory; nodes that are not needed have no edges."""
         ends, indices = self.topology.indptr[low : high + 1], self.topology.indices
-        wanted = self._wanted(level, np.arange(low, high))
-        for start, stop in row_ranges(ends, self.workspace // 4, 4 * heads + 12, 16):
+        wanted = np.ones(high - low, bool) if self.needed is None else self.needed.flags(level, low, high)
+        for start, stop in row_ranges(ends, self.workspace // 4, 4 * heads + _EDGE_BYTES, 16):
             first, last = int(ends[start]), int(ends[stop])
-            begin, end = (
-                (ends[part] - first).astype(np.int32) for part in (slice(start, stop), slice(start + 1, stop + 1))
-            )
-            if wanted is not None:
-                end = np.where(wanted[start:stop], end, begin)
+            degrees, kept = np.diff(ends[start : stop + 1]).astype(np.int32), wanted[start:stop]
+            found = np.asarray(indices[first:last])
+            if not kept.all():
+                found, degrees = found[np.repeat(kept, degrees)], degrees * kept
+            end = np.cumsum(degrees, dtype=np.int32)
             block = WholeBlock(
                 num_dst=stop - start,
                 num_src=self.nodes.num_nodes,
-                start=begin,
+                start=end - degrees,
                 end=end,
-                indices=np.asarray(indices[first:last]).astype(np.int32, copy=False),
+                indices=found.astype(np.int32, copy=False),
                 dst_pos=np.arange(low + start, low + stop, dtype=np.int32),
             )
             attach_weights((block,), self.topology, self.model.edge_weight)
+            if isinstance(source, NeededRows):
+                block.num_src = source.num_rows
+                block.indices = source.places(block.indices).astype(np.int32)
+                block.dst_pos = source.places(block.dst_ids).astype(np.int32)
             yield block
             self._release(last - first)
 
@@ -185,30 +183,20 @@ class WholeLayers(GatheredLayers):
             self._walked = 0
             forget(self.topology.indices)
 
-    def _in_blocks(self, rows: Rows) -> Any:
+    def _in_blocks(self, index: int, rows: Rows) -> Any:
         """Returns the input rows of a layer as blocks of columns in memory or in a file."""
-        if isinstance(rows, MemoryRows | ColumnRows):
+        if isinstance(rows, MemoryRows | ColumnRows | NeededRows):
             return rows
-        if (values := _in_place(self.features, rows)) is not None:
-            return MemoryRows(values)
-        made = self._made(rows.width, rows.dtype, self.summed_share)
-        for low, high in self._tiles(0, rows):
-            made.write(low, self._read(rows, low, high, self._wanted(0, np.arange(low, high))))
+        made = self._made(index, rows.width, rows.dtype, self.summed_share)
+        for low, high in self._tiles(index, rows):
+            made.write(low, self._read(rows, low, high, self._wanted(index, np.arange(low, high))))
         return made
 
-    def _spilled(self, num_nodes: int, width: int, folder: Path, dtype: torch.dtype) -> ColumnRows:
-        return ColumnRows(num_nodes, width, folder, dtype, self.summed_share, self._unit)
+    def _spilled(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, blocks: Any) -> ColumnRows:
+        blocks = blocks or column_blocks(num_rows, width, dtype, self.summed_share, self._unit)
+        return ColumnRows(num_rows, width, folder, dtype, blocks)
 
 
-def _in_place(features: Any, rows: Rows) -> Tensor | None:
-    """Returns the features of all nodes, float[N, F], if they lie in memory, or in a file that fits there, as they are computed with."""
-    dtype = numpy_dtype(rows.dtype).name
-    if not isinstance(features, TableSource) or features.row_of is not None or features.dtype != dtype:
-        return None
-    if not features.in_place or (features.mapped and not fits_memory(features.rows.nbytes)):
-        return None
-    features.require(np.arange(len(features.rows)))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes to it
-        values = torch.from_numpy(np.asarray(features.rows))
-    return None if values.data_ptr() % CACHE_LINE else values
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Returns the rows of all parts."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,18 +1,16 @@
 """Rows of all nodes that may exceed memory: input features, and the layers of exact inference.
 
 Rows on disk are read in ascending order, a window at a time. `StreamedRows` reads consecutive rows of the features by large reads, past the
-page cache if the file does not fit there, and the next window while one is computed with. `ColumnRows` has the rows of a layer in blocks of
-columns, each of which fits in memory: sums over a block of columns read sources at random from memory, and the file in order. `MappedRows`
-are rows that single ranges ask for; the pages of a window are released before the next is touched.
+page cache if the file does not fit there, and the next window while one is computed with. `MappedRows` are rows that single ranges ask for;
+the pages of a window are released before the next is touched. Features that are in memory are read where they lie (`InPlaceRows`), and rows
+of layers that do not fit there go to files (trainers/inference/spilled.py).
 """
 
 from __future__ import annotations
 
 import mmap
-import os
-import tempfile
+import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +20,6 @@ from torch import Tensor
 from graphmill.assets.storage.files.digests import BLOCK_BYTES
 from graphmill.assets.storage.files.verified import VerifiedRows
 from graphmill.assets.storage.system.control_group import fits_memory
-from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
@@ -84,9 +81,9 @@ class MemoryRows:
         """Returns float[N, last - first], some columns of all rows."""
         return self.values[:, first:last].contiguous()
 
-    def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ..."""
-        self.values[low : low + len(rows)] = rows
+    def write(self, low: int, rows: Tensor, first: int = 0) -> None:
+        """Puts columns first, first + 1, ... of rows at low, low + 1, ..."""
+        self.values[low : low + len(rows), first : first + rows.shape[1]] = rows
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
         """Returns float[n, width], row i of node_ids[i]."""
@@ -97,6 +94,33 @@ class MemoryRows:
     def read(self, low: int, high: int) -> Tensor:
         """Returns float[high - low, width], the rows of nodes low to high."""
         return self.values[low:high]
+
+
+class InPlaceRows(MemoryRows):
+    """Features in memory, or in a mapped file that fits there; blocks of a file are compared before their first row is read.
+
+    Args:
+        features: the source of the rows.
+        values: float[N, F], its rows.
+    """
+
+    def __init__(self, features: TableSource, values: Tensor):
+        super().__init__(values)
+        self._features = features
+
+    def block(self, number: int) -> Tensor:
+        """Returns float[N, F], all rows: the only block of columns."""
+        return self.read(0, len(self.values))
+
+    def gather(self, node_ids: Array, threads: int) -> Tensor:
+        """Returns float[n, F], row i of node_ids[i]."""
+        self._features.require(node_ids)
+        return super().gather(node_ids, threads)
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns float[high - low, F], the rows of nodes low to high."""
+        self._features.require(np.arange(low, high))
+        return super().read(low, high)
 
 
 class MappedRows:
@@ -152,126 +176,6 @@ class MappedRows:
     def _require(self, rows: Array) -> None:
         if self.verified is not None:
             self.verified.require(rows)
-
-
-class SpilledFile:
-    """An unnamed file of a fixed size: it is gone when the process is, however it ends.
-
-    Args:
-        num_bytes: size of the file.
-        folder: a folder on a disk with space for it.
-
-    Raises:
-        InputError: the disk has no space.
-    """
-
-    def __init__(self, num_bytes: int, folder: Path):
-        num_bytes = max(1, num_bytes)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-        with reporting_full_disk(folder, num_bytes):
-            os.posix_fallocate(self.file.fileno(), 0, num_bytes)
-
-    def write(self, start: int, values: Tensor) -> None:
-        """Writes a contiguous tensor at a byte, through the file, so that writing maps no page of it."""
-        content, done = values.contiguous().numpy().reshape(-1).view(np.uint8).data, 0
-        while done < len(content):
-            done += os.pwrite(self.file.fileno(), content[done:], start + done)
-
-    def read(self, start: int, out: Tensor) -> None:
-        """Fills a contiguous tensor from a byte on."""
-        content, done = out.numpy().reshape(-1).view(np.uint8).data, 0
-        while done < len(content):
-            done += os.preadv(self.file.fileno(), [content[done:]], start + done)
-
-
-class SpilledRows(MappedRows):
-    """Rows in an unnamed file, row after row.
-
-    Args:
-        num_rows, width, dtype: shape and type of the rows.
-        folder: a folder on a disk with space for them.
-
-    Raises:
-        InputError: the disk has no space.
-    """
-
-    def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype = torch.float32):
-        self.spilled = SpilledFile(num_rows * width * dtype.itemsize, folder)
-        table = np.memmap(self.spilled.file, numpy_dtype(dtype), mode="r", shape=(num_rows, width))
-        super().__init__(table, dtype)
-
-    def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ..."""
-        self.spilled.write(low * self.row_bytes, rows)
-
-
-class ColumnRows(Rows):
-    """Rows in an unnamed file, block of columns after block of columns.
-
-    Args:
-        num_rows, width, dtype: shape and type of the rows.
-        folder: a folder on a disk with space for them.
-        block_bytes: bound on the bytes of a block; one column at least.
-        unit: columns that belong together, such as those of a head: a block has whole units, or a part of one.
-
-    Attributes:
-        blocks: first column of each block and the one behind its last.
-
-    Raises:
-        InputError: the disk has no space.
-    """
-
-    def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, block_bytes: int, unit: int = 0):
-        self.num_rows, self.width, self.dtype, self.folder = num_rows, width, dtype, folder
-        self.block_bytes, self.unit = block_bytes, unit or CACHE_LINE // dtype.itemsize
-        most = max(1, block_bytes // max(1, num_rows * dtype.itemsize))
-        group = max(1, most // self.unit) * self.unit
-        groups = [(low, min(low + group, width)) for low in range(0, width, group)]
-        self.blocks = [(low, min(low + most, end)) for start, end in groups for low in range(start, end, most)]
-        self._spilled = SpilledFile(num_rows * width * dtype.itemsize, folder)
-
-    def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ..."""
-        for number, (first, last) in enumerate(self.blocks):
-            self.write_block(number, low, rows[:, first:last])
-
-    def write_block(self, number: int, low: int, rows: Tensor) -> None:
-        """Puts a block's columns of rows at low, low + 1, ..."""
-        self._spilled.write(self._place(number, low), rows)
-
-    def gather(self, node_ids: Array, threads: int) -> Tensor:
-        """Returns float[n, width], row i of node_ids[i], ascending; those between them are read, too."""
-        low = int(node_ids[0]) if len(node_ids) else 0
-        high = int(node_ids[-1]) + 1 if len(node_ids) else 0
-        return self.read(low, high)[torch.from_numpy(node_ids - low)]
-
-    def read(self, low: int, high: int) -> Tensor:
-        """Returns float[high - low, width], the rows of nodes low to high."""
-        return torch.cat([self._read(number, low, high) for number in range(len(self.blocks))], dim=1)
-
-    def block(self, number: int) -> Tensor:
-        """Returns float[num_rows, columns of the block], read in order."""
-        return self._read(number, 0, self.num_rows)
-
-    def columns(self, first: int, last: int) -> Tensor:
-        """Returns float[num_rows, last - first], some columns of all rows."""
-        out = torch.empty((self.num_rows, last - first), dtype=self.dtype)
-        for number, (low, high) in enumerate(self.blocks):
-            if low < last and first < high:
-                low, high, start = max(low, first), min(high, last), low
-                out[:, low - first : high - first] = self.block(number)[:, low - start : high - start]
-        return out
-
-    def _read(self, number: int, low: int, high: int) -> Tensor:
-        first, last = self.blocks[number]
-        out = torch.empty((high - low, last - first), dtype=self.dtype)
-        self._spilled.read(self._place(number, low), out)
-        return out
-
-    def _place(self, number: int, low: int) -> int:
-        first, last = self.blocks[number]
-        return (first * self.num_rows + low * (last - first)) * self.dtype.itemsize
 
 
 class StreamedRows(Rows):
@@ -374,11 +278,29 @@ class SourceRows(Rows):
 
 def input_rows(features: FeatureSource, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
     """Returns the input rows as a model takes them; those of a file that exceeds the bytes are read by windows."""
+    if (values := _in_place(features, dtype)) is not None:
+        return InPlaceRows(features, values)
     if not isinstance(features, TableSource) or features.stored is None or features.stored.num_bytes <= memory_bytes:
         return SourceRows(features, dtype)
     table: Any = features.rows
     mapped = MappedRows(table, dtype, features.row_of, features.verified) if features.mapped else None
     return StreamedRows(features, dtype, mapped or SourceRows(features, dtype))
+
+
+def _in_place(features: Any, dtype: torch.dtype) -> Tensor | None:
+    """Returns the features of all nodes, float[N, F], if they lie in memory, or in a file that fits there, as they are computed with."""
+    if (
+        not isinstance(features, TableSource)
+        or features.row_of is not None
+        or features.dtype != numpy_dtype(dtype).name
+    ):
+        return None
+    if not features.in_place or (features.mapped and not fits_memory(features.rows.nbytes)):
+        return None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes to it
+        values = torch.from_numpy(np.asarray(features.rows))
+    return None if values.data_ptr() % CACHE_LINE else values
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:

@@ -179,8 +179,9 @@ class Run:
 
         plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
         features: the source of rows, and the device.
-        infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches) -> float[n, num_classes]
-            on the host, by the train table's evaluation; all ranks call it with the same nodes.
+        infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches, file from which an exact
+            evaluation that was killed goes on, or None) -> float[n, num_classes] on the host, by the train table's evaluation; all ranks
+            call it with the same nodes.
         model: the model, trained in place.
         loss: sums the losses of seeds.
         batching: the data that every source of mini-batches needs.
@@ -195,7 +196,7 @@ class Run:
     ranks: Ranks = ALONE
     plan: Plan = field(init=False)
     features: Features = field(init=False)
-    infer: Callable[[Model, Array, Path, Progress, EvaluationSource], Tensor] = field(init=False)
+    infer: Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor] = field(init=False)
     model: Model = field(init=False)
     loss: Loss = field(init=False)
     batching: Batching = field(init=False)

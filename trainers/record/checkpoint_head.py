@@ -77,6 +77,11 @@ def checkpoint_path(folder: Path, version: str) -> Path:
     return folder / f"{version}.safetensors"
 
 
+def scores_path(checkpoint: Path) -> Path:
+    """Returns the path of the rows that an interrupted computation of the final scores leaves beside a checkpoint."""
+    return checkpoint.with_name(f"{checkpoint.name}.scores")
+
+
 def head_digest(text: str) -> str:
     """Returns the digest of the text of a checkpoint, 32 hex digits."""
     return xxhash.xxh3_128_hexdigest(text.encode())

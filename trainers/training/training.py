@@ -26,7 +26,7 @@ from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.record.checkpoint_head import checkpoint_path
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.ledger import Line
@@ -96,7 +96,8 @@ class Training:
 
     def finish(self) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
         """Returns logits and labels of the scored splits by the final model, and makes the ledger that of all ranks; all ranks call it."""
-        logits = self._logits(scored_splits(self.run.semantic.train, self.run.graph))
+        kept = scores_path(self.loop.checkpoints.path)
+        logits = self._logits(scored_splits(self.run.semantic.train, self.run.graph), kept)
         if self.run.ranks.world > 1:
             whole = self.loop.whole_ledger()
             if self.run.ranks.first:
@@ -189,26 +190,27 @@ class Training:
         assert value is not None
         return value
 
-    def _logits(self, splits: tuple[str, ...]) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
-        """Returns logits and labels of each split that has nodes, by the table's evaluation."""
+    def _logits(self, splits: tuple[str, ...], kept: Path | None = None) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
+        """Returns logits and labels of each split that has nodes, by the table's evaluation; one that was killed goes on from `kept`."""
         ids = {split: np.array(getattr(self.run.graph, f"{split}_ids")) for split in splits}
         ids = {split: node_ids for split, node_ids in ids.items() if len(node_ids)}
         if not ids:
             return {}
         # One pass serves all splits.
-        logits = self._infer(np.concatenate(list(ids.values()))) if self.run.semantic.train.eval == "exact" else None
+        exact = self.run.semantic.train.eval == "exact"
+        logits = self._infer(np.concatenate(list(ids.values())), kept) if exact else None
         found, first = {}, 0
         for split, node_ids in ids.items():
-            part = self._infer(node_ids) if logits is None else logits[first : first + len(node_ids)]
+            part = self._infer(node_ids, None) if logits is None else logits[first : first + len(node_ids)]
             found[split] = part, self.run.graph.labels[node_ids]
             first += len(node_ids)
         return found
 
-    def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
+    def _infer(self, node_ids: np.ndarray, kept: Path | None) -> torch.Tensor:
         if self.run.semantic.train.eval == "exact":
             with self.features.device.evaluating():
                 logits = self.loop.executor.exact_logits(node_ids)
             if logits is not None:
                 return logits
         folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
-        return self.run.infer(self.run.model, node_ids, folder, self.progress, source)
+        return self.run.infer(self.run.model, node_ids, folder, self.progress, source, kept)

@@ -25,7 +25,8 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import row_ranges
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.sampled import infer_sampled
-from graphmill.trainers.inference.windows import ColumnRows, MappedRows, SpilledRows
+from graphmill.trainers.inference.spilled import ColumnRows, SpilledRows, column_blocks
+from graphmill.trainers.inference.windows import MappedRows
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
@@ -146,7 +147,6 @@ def test_memory_threads_and_the_place_of_rows_change_no_bit(
     some = np.array([17, 3, 399, 3])
     expected = infer_exact(model, graph.topology, MemorySource(graph.features), threads=1)
     monkeypatch.setattr("graphmill.trainers.inference.windows.fits_memory", lambda num_bytes: False)
-    monkeypatch.setattr("graphmill.trainers.inference.whole.fits_memory", lambda num_bytes: False)
     for workspace, threads, source in ((8_000, 2, MappedSource), (150_000, 1, DirectSource)):
         features = source(graph.features)
         for ids in (None, some):
@@ -213,7 +213,8 @@ def test_columns_of_rows_come_back_in_any_blocks(tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     for block_bytes, unit in ((1, 0), (1000, 0), (1000, 3), (3000, 5), (5000, 40), (10**6, 7)):
         values = torch.from_numpy(draws.standard_normal((37, 35)).astype(np.float32))
-        rows = ColumnRows(37, 35, tmp_path, torch.float32, block_bytes, unit)
+        blocks = column_blocks(37, 35, torch.float32, block_bytes, unit)
+        rows = ColumnRows(37, 35, tmp_path, torch.float32, blocks)
         for low in range(0, 37, 10):
             rows.write(low, values[low : low + 10])
         assert torch.equal(rows.read(5, 31), values[5:31]) and torch.equal(rows.columns(3, 33), values[:, 3:33])

@@ -16,6 +16,7 @@ from graphmill.kernels.types import Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.needed import find_needed
+from graphmill.trainers.inference.spilled import SpilledFile
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.rows.source import MappedSource
@@ -50,6 +51,10 @@ def test_the_sets_are_those_of_a_walk_at_any_memory(topology, layers, memory_byt
     for level, members in enumerate(expected):
         assert set(everyone[needed.holds(level, everyone)].tolist()) == members
         assert needed.num_nodes[level] == len(members)
+        flags = np.isin(everyone, list(members))
+        for low, high in ((0, topology.num_nodes), (topology.num_nodes // 3, topology.num_nodes // 2)):
+            assert needed.flags(level, low, high).tolist() == flags[low:high].tolist()
+        assert needed.places(level, everyone).tolist() == (np.cumsum(flags) - flags).tolist()
     assert needed.num_edges == tuple(int(degrees[list(members)].sum()) for members in expected[1:])
 
 
@@ -77,6 +82,28 @@ def test_some_nodes_get_the_bits_that_all_nodes_give_them(graph, tmp_path, optio
     whole, draws = inference.exact(), np.random.default_rng(0)
     for some in ([0], [399, 3, 3], [200], draws.permutation(400)[:30], draws.permutation(400)[:190]):
         assert torch.equal(inference.exact(np.array(some)), whole[torch.from_numpy(np.array(some))])
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_files_hold_the_rows_of_needed_nodes_alone(graph, tmp_path, monkeypatch, options):
+    config, sizes, made = TrainConfig(**{"hidden": 8, **options}), [], SpilledFile.__init__
+    model = build_model(config, graph.features.width, graph.num_classes, seed=0)
+    monkeypatch.setattr(
+        SpilledFile,
+        "__init__",
+        lambda self, num_bytes, folder: sizes.append(num_bytes) or made(self, num_bytes, folder),
+    )
+    bounds = Bounds(workspace_bytes=1, threads=2, folder=tmp_path)
+    inference = Inference(model, graph.topology, MappedSource(graph.features), bounds)
+    needed = inference.needed(np.array([0]))
+    assert needed is not None
+    inference.exact()
+    whole = sizes.copy()
+    sizes.clear()
+    inference.exact(np.array([0]), needed)
+    rows = {count / 400 for count in needed.num_nodes}
+    assert len(sizes) == len(whole) and min(rows) < 0.1
+    assert all(size / before in rows for size, before in zip(sizes, whole, strict=True))
 
 
 def test_neighbours_by_walks_reach_what_the_walks_visit(graph):
