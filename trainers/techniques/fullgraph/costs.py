@@ -18,6 +18,7 @@ from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.trainers.recipe.costs.batch import batch_sizes
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.drawn import drawn_bound
 from graphmill.trainers.recipe.costs.forecast import Costs
 from graphmill.trainers.recipe.costs.memory import (
     HEAP,
@@ -73,9 +74,8 @@ def _evaluated(case: Case) -> list[Term]:
     sampling, ranks = case.semantic.sampling, case.ranks
     if case.semantic.train.eval == "exact" or sampling is None:
         return []
-    drawn = replace(case, batch=batch_sizes(sampling, case.sizes))
-    waiting = evaluation_terms(drawn, 0, keeps=ranks > 1)
-    return [*(term.times(ranks) for term in waiting), *sampler_terms(drawn)]
+    drawn = replace(case, batch=drawn_bound(sampling, case.sizes, batch_sizes(sampling, case.sizes)))
+    return [*(term.times(ranks) for term in evaluation_terms(drawn, 0)), *sampler_terms(drawn)]
 
 
 def _uncut(case: Case) -> list[Term]:
