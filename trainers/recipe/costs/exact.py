@@ -109,8 +109,9 @@ def _gathered_bytes(case: Case) -> int:
         sets = [width * bool(narrow), own, out * (number + 1 < train.layers)]
         held = sum(num_bytes for each in sets if (num_bytes := nodes * each * item) <= share)
         counted = min(edges, workspace // 2 // (2 * item * width + EDGE_BYTES))
+        ending = -(-nodes * counted // max(1, edges))
         # Rows of sources are there once as they are read and once in the order of the block.
-        rows = 2 * min(sizes.num_nodes, counted + nodes) * width + 4 * nodes * out
+        rows = 2 * min(sizes.num_nodes, counted + ending) * width + 4 * ending * out
         most = max(most, inputs + held + min(workspace // 2, rows * item + counted * EDGE_BYTES))
         inputs = nodes * out * item if nodes * out * item <= share else 0
     return most + _work_bytes(case, workspace)
