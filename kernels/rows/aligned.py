@@ -98,6 +98,9 @@ class AlignedBuffer:
 class BufferPool:
     """Lends page-aligned buffers; safe to use from many threads.
 
+    Kept and lent buffers together take no more than lent ones have taken at once: a new buffer may take the place of kept ones that are
+    too small.
+
     Args:
         keep_bytes: bytes of returned buffers that are kept for the next borrower; small ones beyond them go back to the system first.
         pin: function that gets the memory of every new buffer, so that a device reads it in place; None for none.
@@ -107,7 +110,7 @@ class BufferPool:
         self.keep_bytes, self.pin = keep_bytes, pin
         self.lent_bytes = 0
         self.returned: deque[Array] = deque()
-        self.kept_bytes = 0
+        self.kept_bytes = self._most_lent = 0
         self._kept: list[Array] = []
         self._lock = threading.Lock()
 
@@ -119,9 +122,15 @@ class BufferPool:
         with self._lock:
             fitting = [place for place, data in enumerate(self._kept) if data.nbytes >= num_bytes]
             best = min(fitting, key=lambda place: self._kept[place].nbytes, default=None)
-            data = aligned_empty(space_for(num_bytes)) if best is None else self._kept.pop(best)
-            self.kept_bytes -= 0 if best is None else data.nbytes
-            self.lent_bytes += data.nbytes
+            space = space_for(num_bytes) if best is None else self._kept[best].nbytes
+            lent = self.lent_bytes + space
+            if best is None:
+                self._keep_at_most(max(0, self._most_lent - lent))
+                data = aligned_empty(space)
+            else:
+                data = self._kept.pop(best)
+                self.kept_bytes -= space
+            self.lent_bytes, self._most_lent = lent, max(self._most_lent, lent)
         if best is None and self.pin is not None:
             self.pin(data)
         return AlignedBuffer(data, self)
@@ -135,5 +144,9 @@ class BufferPool:
             self.kept_bytes += data.nbytes
             self._kept.append(data)
             self._kept.sort(key=lambda each: each.nbytes, reverse=True)
-            while self.kept_bytes > self.keep_bytes:
-                self.kept_bytes -= self._kept.pop().nbytes
+            self._keep_at_most(self.keep_bytes)
+
+    def _keep_at_most(self, num_bytes: int) -> None:
+        """Returns kept buffers to the system, small ones first, until the others take no more than some bytes."""
+        while self.kept_bytes > num_bytes:
+            self.kept_bytes -= self._kept.pop().nbytes

@@ -102,6 +102,7 @@ class Batching:
         transpose: the blocks that get a transpose.
         queue_bytes: bound on the bytes of batches that wait or are trained on.
         most_queue_bytes: bound up to which `queue_bytes` grows if a batch is larger; None for no growth.
+        ahead: (bytes, batches): beyond these bytes no more batches wait than threads prepare at once and these; None for no such bound.
         ledger: receives rows, edges and bytes of every batch that the step took.
         timeline: receives the spans of every thread, and of the step while it waits for a batch.
         dtype: NumPy name of the type of gathered input rows.
@@ -113,11 +114,19 @@ class Batching:
     edge_weight: str | None
     queue_bytes: int
     most_queue_bytes: int | None = None
+    ahead: tuple[int, int] | None = None
     transpose: Transposes = "hidden"
     ledger: Ledger = field(default_factory=Ledger)
     timeline: Timeline = field(default_factory=Timeline)
     dtype: str = "float32"
     device: Device = field(default_factory=LogicalDevice)
+
+    def waiting(self, lanes: int) -> dict[str, Any]:
+        """Returns the bounds on the batches that wait behind a task of some lanes, as keywords of `Task`."""
+        if self.ahead is None:
+            return {}
+        eager_bytes, batches = self.ahead
+        return {"most_waiting": max(1, lanes) + batches, "eager_bytes": eager_bytes}
 
     def batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
         """Returns a planned batch of a training epoch with its blocks and labels; `more` are other fields of the batch."""

@@ -41,6 +41,7 @@ class OrderedByteQueue(Generic[Item]):
         most_items: bound on the number of items that were admitted and not yet taken, None for no bound.
         share: number of queues that share the capacity in equal parts.
         most_bytes: bound up to which the capacity grows, for two items of the largest size; None for the capacity itself.
+        eager_bytes: bytes up to which items are admitted whatever their number is.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class OrderedByteQueue(Generic[Item]):
         most_items: int | None = None,
         share: int = 1,
         most_bytes: int | None = None,
+        eager_bytes: int = 0,
     ):
-        self.capacity_bytes, self.most_items, self._share = capacity_bytes // share, most_items, share
+        self.capacity_bytes, self.most_items, self._eager_bytes = capacity_bytes // share, most_items, eager_bytes
         self._most_bytes = max(capacity_bytes, most_bytes or 0) // share
         self._num_waiting = 0
         self.used_bytes = 0
@@ -123,8 +125,9 @@ class OrderedByteQueue(Generic[Item]):
             self._changed.notify_all()
 
     def _fits(self, num_bytes: int) -> bool:
-        open_place = self.most_items is None or self._num_waiting < self.most_items
-        return open_place and self.used_bytes + num_bytes <= self.capacity_bytes
+        used = self.used_bytes + num_bytes
+        open_place = self.most_items is None or self._num_waiting < self.most_items or used <= self._eager_bytes
+        return open_place and used <= self.capacity_bytes
 
 
 class Work(NamedTuple):
@@ -151,7 +154,8 @@ class Task:
         work: the work that makes the result, inside the bound; without it the prepared value is the result.
         after: names of the tasks whose results it uses.
         lanes: number of threads; 0 for a single thread whose lane has no number.
-        most_waiting: bound on the number of results that wait, None for none.
+        most_waiting: bound on the number of results that wait or are made, None for none.
+        eager_bytes: bytes of results up to which that bound does not hold.
         ahead: number of batches by which it may run ahead of the batch that the step asks for; 0 begins when its batch is asked for, that
             is after the update before it. None for no bound.
     """
@@ -163,6 +167,7 @@ class Task:
     after: tuple[str, ...] = ()
     lanes: int = 0
     most_waiting: int | None = None
+    eager_bytes: int = 0
     ahead: int | None = None
 
 
@@ -207,7 +212,11 @@ class _Flow:
         # Queues and tasks count the batches of the flow from 0; the time-line names each by its position in the epoch.
         self.queues: dict[str, OrderedByteQueue[Any]] = {
             task.name: OrderedByteQueue(
-                queue_bytes, most_items=task.most_waiting, share=len(tasks), most_bytes=most_bytes
+                queue_bytes,
+                most_items=task.most_waiting,
+                share=len(tasks),
+                most_bytes=most_bytes,
+                eager_bytes=task.eager_bytes,
             )
             for task in tasks
         }

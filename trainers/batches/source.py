@@ -113,10 +113,12 @@ class OnlineSource(PreparedSource):
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the one task of the threads that sample and gather."""
         pooled = self.batching, self.features, self.batching.device, self.inputs
+        lanes = lanes_of(self.samplers)
         return [
             Task(
                 name=SAMPLER,
-                lanes=lanes_of(self.samplers),
+                lanes=lanes,
+                **self.batching.waiting(lanes),
                 prepare=Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch)),
                 num_bytes=lambda item, batch: batch_bytes(batch, self.features.width, self.batching.dtype),
                 work=Work("gather", lambda lane, item, batch: extract_batch(*pooled, batch)),

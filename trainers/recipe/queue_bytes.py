@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import sys
+
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.machine import memory_bytes
 
 AUTO = "auto"
 AUTO_BYTES = 1 << 30
 """Initial bytes of a queue of "auto"."""
+EAGER_BYTES = 32 << 20
+"""Bytes of batches that wait in a queue of "auto" at any number of them."""
+WAITING_BATCHES = 1
+"""Batches that wait in it beyond these bytes, besides one in the work of each thread."""
+
+
+def batches_ahead(queue: str) -> tuple[int, int] | None:
+    """Returns (bytes, batches): beyond the bytes no more batches wait than threads prepare at once and these; None for a queue of a size.
+
+    More batches hide nothing, and a queue of 1 GiB that fills now and then would be memory that must be there.
+    """
+    return (EAGER_BYTES, WAITING_BATCHES) if queue == AUTO else None
+
+
+def most_batches(queue: str, lanes: int, batch_bytes: int) -> int:
+    """Returns the most batches of a size that are prepared, wait or are trained on at once by the key `queue`, beside its bytes.
+
+    Args:
+        lanes: number of threads that prepare batches.
+        batch_bytes: bytes of each batch.
+    """
+    if queue != AUTO:
+        return sys.maxsize
+    return 1 + max(lanes + WAITING_BATCHES, EAGER_BYTES // max(1, batch_bytes))
 
 
 def queue_bounds(queue: str) -> tuple[int, int]:

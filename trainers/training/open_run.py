@@ -25,7 +25,7 @@ from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, weights_mistake
-from graphmill.trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 
 
@@ -106,6 +106,7 @@ def _open_batching(run: Run) -> Batching:
         transpose=run.model.transpose,
         queue_bytes=queue_bytes,
         most_queue_bytes=most_queue_bytes,
+        ahead=batches_ahead(run.execution.queue),
         dtype=kept_dtype(run.semantic.train.dtype),
         device=run.features.device,
     )

@@ -85,8 +85,21 @@ def test_the_pool_lends_aligned_memory_again():
         buffer.release()
     assert (pool.lent_bytes, pool.kept_bytes) == (0, 12288)
     assert pool.take(4096).data.ctypes.data == address
-    pool.take(100_000).release()  # too large to be kept
-    assert pool.kept_bytes == 8192
+    pool.take(100_000).release()  # too large to be kept, and in the place of the one that was
+    assert pool.kept_bytes == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=60), st.integers(0, 100_000))
+def test_lent_and_kept_buffers_take_no_more_than_were_lent_at_once(calls, keep_bytes):
+    pool, lent, most = BufferPool(keep_bytes), [], 0
+    for gives, number in calls:
+        if gives and lent:
+            lent.pop(number % len(lent)).release()
+        else:
+            lent.append(pool.take(number))
+        most = max(most, sum(each.data.nbytes for each in lent))
+        assert pool.lent_bytes == sum(each.data.nbytes for each in lent)
+        assert pool.lent_bytes + pool.kept_bytes <= most and pool.kept_bytes <= keep_bytes
 
 
 @given(st.integers(0, 1 << 40))

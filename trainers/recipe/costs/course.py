@@ -21,7 +21,7 @@ from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import BatchSizes, DrawnBatches
 from graphmill.trainers.recipe.costs.step import item_bytes, transposed_layers
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
-from graphmill.trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.recipe.queue_bytes import most_batches, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 
 
@@ -277,6 +277,15 @@ class Case:
     def held(self, limit: int, each: int, most: int) -> int:
         """Returns how many batches of `each` bytes wait within a bound, at least 1 and at most `most` or those of an epoch."""
         return max(1, min(self.batch.count, most, limit // max(1, each)))
+
+    def held_ahead(self, most: int, lanes: int = 0) -> int:
+        """Returns how many whole batches are prepared, wait or are trained on at once, at most `most`.
+
+        Args:
+            lanes: number of threads that gather; 0 for all that sample.
+        """
+        bound = most_batches(self.execution.queue, lanes or self.samplers, self.batch_bytes)
+        return max(1, min(most, bound, self.queue_bytes // max(1, self.batch_bytes)))
 
     def with_rows(self, node_ids: Array) -> Array:
         """Returns the nodes that have a row, of ids[n]."""

@@ -14,6 +14,8 @@ docs/log.md compares the sums with measured peaks.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphmill.assets.costs.needs import Need, Sizes, Term
 from graphmill.assets.samples.costs import sampler_bytes
 from graphmill.assets.sizes import parse_size
@@ -23,11 +25,15 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, whole_batch
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.drawn import drawn_bound
+from graphmill.trainers.recipe.costs.exact import exact_bytes
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.techniques import find_technique
 
 TRAINER_BYTES = 158 << 20
 """Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
+PAGES_BYTES = 32 << 20
+"""Pages of libraries and of mapped files that a training touches all the time: without space for them it reads them again and again."""
 WAITING_BYTES = 122 << 20
 """The step that waits for the training, and what Dagster and the guard start beside both."""
 LAUNCHER_BYTES = 40 << 20
@@ -43,6 +49,8 @@ CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH = "[sampling] batch_size"
+EXACT, SAMPLED = "an exact evaluation", "batches of an evaluation that wait"
+"""Terms of an evaluation; with `eval = "auto"` a training has one of the two."""
 
 
 def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0) -> Need | None:
@@ -67,13 +75,21 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
 
 def memory_terms(case: Case) -> list[Term]:
     """Returns the terms of a training by a technique that has costs, of all its processes without those that wait for it."""
-    return [*find_technique(case.semantic.train.trainer).open_costs().memory(case), *node_row_terms(case)]
+    found = [*find_technique(case.semantic.train.trainer).open_costs().memory(case), *node_row_terms(case)]
+    ways = [term for term in found if term.name in (EXACT, SAMPLED)]
+    if len(ways) > 1 and case.semantic.train.eval == "auto":
+        less = min(ways, key=lambda term: term.most)
+        found[found.index(less)] = replace(less, most=less.expected)
+    return found
 
 
 def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
-    """Returns the sizes of the largest batch: of stored samples, the most that fan-outs can draw, or the whole graph."""
+    """Returns the sizes of the largest batch: of stored samples, the most that the sampler draws, or the whole graph."""
     drawn = None if find_technique(semantic.train.trainer).whole_graph else semantic.sampling
-    return whole_batch(semantic.train.layers, sizes) if drawn is None else batch_sizes(drawn, sizes)
+    if drawn is None:
+        return whole_batch(semantic.train.layers, sizes)
+    found = batch_sizes(drawn, sizes)
+    return found if found.exact else drawn_bound(drawn, sizes, found)
 
 
 def node_row_terms(case: Case) -> list[Term]:
@@ -116,6 +132,7 @@ def process_terms(case: Case) -> list[Term]:
         *launcher,
         Term(f"{many}Python, torch and this project", ranks * (TRAINER_BYTES + PRODUCT_BYTES)),
         Term("order of the seeds", ranks * 24 * case.sizes.num_train),
+        Term("pages of libraries and of mapped files", PAGES_BYTES, bound=True, likely=0),
     ]
 
 
@@ -129,12 +146,11 @@ def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
     train = case.semantic.train
     step = models * int(HEAP * (step_bytes(train, case.sizes.width, case.num_classes, case.batch) + extra_rows))
     sure = case.batch.exact and not is_reference(train.model)
-    exact = max(0, models * _exact_bytes(case) - step)
-    expected = min(exact, max(0, case.ranks * _expected_exact_bytes(case) - step)) if case.exact_evaluation else 0
+    exact = max(0, case.ranks * exact_bytes(case) - step)
     return [
         Term("activations of a step", step, "batch_size or hidden", bound=not sure),
         parameter_term(case, models),
-        Term("an exact evaluation", exact, "eval_workspace", bound=True, likely=expected),
+        Term(EXACT, exact, "eval_workspace", bound=True, likely=exact if case.exact_evaluation else 0),
     ]
 
 
@@ -142,31 +158,6 @@ def parameter_term(case: Case, models: int = 1) -> Term:
     """Returns the term of a number of models with their optimisers and a checkpoint."""
     num_bytes = parameter_bytes(case.semantic.train, case.sizes.width, case.num_classes)
     return Term("parameters, moments, checkpoint", models * PARAMETER_COPIES * num_bytes, "hidden")
-
-
-def _exact_bytes(case: Case) -> int:
-    """Returns the most that an exact evaluation takes of its workspace (trainers/inference/exact.py)."""
-    train, sizes = case.semantic.train, case.sizes
-    if train.eval == "sampled":
-        return 0
-    edges = (sizes.num_edges + sizes.num_nodes) * _widest_row_bytes(case)
-    return _layer_bytes(case) + min(parse_size(train.eval_workspace) // 4 * 2, edges)
-
-
-def _expected_exact_bytes(case: Case) -> int:
-    """Returns the expected bytes, if many edges share a row: a window reads each node's row once, and all nodes have one at most."""
-    return min(_exact_bytes(case), _layer_bytes(case) + case.sizes.num_nodes * _widest_row_bytes(case))
-
-
-def _layer_bytes(case: Case) -> int:
-    """Returns the bytes of two layers' rows, and of the sets of nodes that each layer computes."""
-    train, nodes = case.semantic.train, case.sizes.num_nodes
-    rows = min(parse_size(train.eval_workspace) // 4, nodes * train.hidden * item_bytes(train))
-    return 2 * rows + nodes * (train.layers + 9) // 8
-
-
-def _widest_row_bytes(case: Case) -> int:
-    return max(case.sizes.width, case.semantic.train.hidden) * item_bytes(case.semantic.train)
 
 
 def sampler_terms(case: Case, samplers: int = 0) -> list[Term]:
@@ -185,15 +176,16 @@ def sampler_terms(case: Case, samplers: int = 0) -> list[Term]:
     return [Term(name, num_bytes, "samplers", bound=unsure or case.sizes.num_nodes > Sampler.MOST_DIRECT_NODES)]
 
 
-def queue_terms(case: Case, waiting: float = 1.0) -> list[Term]:
+def queue_terms(case: Case, waiting: float = 1.0, lanes: int = 0) -> list[Term]:
     """Returns the terms of batches that are drawn and gathered by threads: those in work, and others that may wait.
 
     Args:
+        lanes: number of threads that gather; 0 for all that sample.
         waiting: share of an epoch's batches that are expected to wait at its end, of a training without ranks.
     """
     ranks, inputs = case.ranks, case.batch.inputs * case.row_bytes
-    count = case.held(case.queue_bytes, case.batch_bytes, case.batch.count)
-    each, ahead = space_for(inputs) + case.block_bytes, min(count, 1 + case.samplers)
+    count, lanes = case.held_ahead(case.batch.count, lanes), lanes or case.samplers
+    each, ahead = space_for(inputs) + case.block_bytes, min(count, 1 + lanes)
     # Rows that turn out not to be at hand have threads that work on batches beside the step.
     busy, expected = (
         1 if in_turn else ahead for in_turn in (case.may_be_in_turn, case.may_be_in_turn and case.in_turn)
@@ -204,10 +196,7 @@ def queue_terms(case: Case, waiting: float = 1.0) -> list[Term]:
         filled = 2 * ranks * inputs
     else:
         filled = round((0 if case.drawn is None else case.drawn.count) * case.batch_bytes * waiting)
-    blocks, kept = (
-        ranks * case.samplers * case.block_bytes,
-        ranks * min(case.queue_bytes // 2, count * space_for(inputs)),
-    )
+    blocks = ranks * case.samplers * case.block_bytes
     return [
         Term("batches in work", ranks * busy * each, BATCH, not case.batch.exact, likely=ranks * expected * each),
         Term("blocks of the next batches", blocks, "samplers", bound=True, likely=0 if case.in_turn else blocks),
@@ -218,35 +207,24 @@ def queue_terms(case: Case, waiting: float = 1.0) -> list[Term]:
             bound=True,
             likely=min(ranks * (count - expected) * each, filled),
         ),
-        kept_term(kept, min(kept, 2 * ranks * inputs) if ranks > 1 else 0),
     ]
 
 
-def kept_term(num_bytes: int, expected: int) -> Term:
-    """Returns the term of input rows that came back and are too small for the next batches (trainers/batches/source.py)."""
-    return Term("memory of input rows that is kept", num_bytes, "queue", bound=True, likely=expected)
-
-
-def evaluation_terms(case: Case, inputs_bytes: int, *, keeps: bool = False) -> list[Term]:
+def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
     """Returns the term of a sampled evaluation, whose batches are drawn within the whole queue whatever the training's are.
 
     Args:
         inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
-        keeps: whether rows are expected to be kept beside a full queue.
     """
     sizes = case.sizes
     if case.semantic.train.eval == "exact" or case.semantic.sampling is None:
         return []
     most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
-    count = case.held(case.queue_bytes, case.batch_bytes, most)
-    inputs = count * space_for(case.batch.inputs * case.row_bytes)
-    more, kept = max(0, inputs + count * case.block_bytes - inputs_bytes), min(case.queue_bytes // 2, inputs)
+    count = case.held_ahead(most)
+    more = max(0, count * (space_for(case.batch.inputs * case.row_bytes) + case.block_bytes) - inputs_bytes)
     one = case.in_turn and not case.stores_evaluation
     expected = 0 if case.exact_evaluation else min(more, case.batch_bytes) if one else more
-    return [
-        Term("batches of an evaluation that wait", more, "queue", bound=True, likely=expected),
-        kept_term(kept, kept if keeps else 0),
-    ]
+    return [Term(SAMPLED, more, "queue", bound=True, likely=expected)]
 
 
 def row_terms(case: Case) -> list[Term]:

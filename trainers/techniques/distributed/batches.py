@@ -107,6 +107,7 @@ class RankSource(PreparedSource):
             prepare=Work("exchange", exchanged),
             num_bytes=lambda item, batch: batch_bytes(batch, self.features.width, self.batching.dtype),
             work=Work("gather", lambda lane, item, batch: extract_batch(*pooled, batch)),
+            **self.batching.waiting(1),
         )
         if isinstance(samplers, VanillaSampler):
             return [exchanger]

@@ -41,7 +41,7 @@ def rank_terms(case: Case) -> list[Term]:
     expected = min(windows, ranks * case.batch.inputs * case.row_bytes) if ranks > 1 else windows
     return [
         *process_terms(case),
-        *(from_disk_terms(case) if packed else queue_terms(case)),
+        *(from_disk_terms(case) if packed else queue_terms(case, lanes=1)),
         *model_terms(case, ranks),
         *sampler_terms(case),
         *row_terms(case),

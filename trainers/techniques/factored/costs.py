@@ -53,8 +53,7 @@ def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
         Term("libraries of further trainers", libraries, "trainers", bound=True),
         Term("gradients that an update waits for", sums, "accumulate", bound=True),
         Term("visits of nodes", 4 * case.sizes.num_nodes if settings.presample else 0, "presample"),
-        # Roles keep their rows, of which some come back beside a full queue.
-        *evaluation_terms(case, 0, keeps=not packed),
+        *evaluation_terms(case, 0),  # roles keep their rows
         *model_terms(case, trainers, extra_rows),
         *sampler_terms(case, samplers),
         *source_terms(case, packed=packed),

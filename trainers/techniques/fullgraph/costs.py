@@ -18,6 +18,7 @@ from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.trainers.recipe.costs.batch import batch_sizes
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.drawn import drawn_bound
 from graphmill.trainers.recipe.costs.forecast import Costs
 from graphmill.trainers.recipe.costs.memory import (
     HEAP,
@@ -47,8 +48,8 @@ ROWS, BLOCKS = "rows of all nodes between layers", "blocks of chunks"
 """Terms that depend on the memory that is free here."""
 MESSAGE_COPIES = 3
 """Copies of the rows that come to a rank in a step: as sent, as received, and aligned."""
-HOLES = 0.6
-"""Share of an uncut step's activations that the heap holds at most beside them, in holes between tensors of 100 MB and more."""
+HOLES, LARGE_BYTES = 0.6, 64 << 20
+"""Share of an uncut step's activations that the heap holds at most beside them, in holes between tensors of this size and more."""
 
 
 def _memory(case: Case) -> list[Term]:
@@ -73,9 +74,8 @@ def _evaluated(case: Case) -> list[Term]:
     sampling, ranks = case.semantic.sampling, case.ranks
     if case.semantic.train.eval == "exact" or sampling is None:
         return []
-    drawn = replace(case, batch=batch_sizes(sampling, case.sizes))
-    waiting = evaluation_terms(drawn, 0, keeps=ranks > 1)
-    return [*(term.times(ranks) for term in waiting), *sampler_terms(drawn)]
+    drawn = replace(case, batch=drawn_bound(sampling, case.sizes, batch_sizes(sampling, case.sizes)))
+    return [*(term.times(ranks) for term in evaluation_terms(drawn, 0)), *sampler_terms(drawn)]
 
 
 def _uncut(case: Case) -> list[Term]:
@@ -87,12 +87,14 @@ def _uncut(case: Case) -> list[Term]:
     first = int(HEAP * ((1 + reads_own(train)) * features)) if _keeps_first(case) else 0
     # In place of the features where no layer reads a node's own.
     sums = [Term("sums of the features", features, "fullgraph.keep_first", bound)]
+    widest = nodes * max(train.hidden, 0 if first else sizes.width) * item_bytes(train)
+    holes = int(HOLES * step) if widest >= LARGE_BYTES else 0
     return [
         Term("the whole graph as a block", block, bound=bound),
         Term("features on the device", features, bound=bound),
         *(sums if _keeps_first(case) and reads_own(train) else []),
-        Term("activations of a step", activations, "hidden", bound, likely=max(0, activations - first)),
-        Term("holes between activations", int(HOLES * step), "hidden", bound=True, likely=0),
+        Term("activations of a step", max(0, activations - first), "hidden", bound),
+        Term("holes between activations", holes, "hidden", bound=True, likely=0),
     ]
 
 
@@ -113,6 +115,8 @@ def _cut(case: Case) -> list[Term]:
         # The aggregates and own rows that the first layer's update reads, of a chunk of each part.
         read = way.parts * counts.nodes * (1 + reads_own(train)) * case.row_bytes
         expected = device_bytes(*of_chunk, kept_first=True) + read
+        # The first pass fills the first layer's buffer once, without gradients: rows, and a second copy of those that enter.
+        held = max(expected, 2 * counts.rows * case.row_bytes + block_bytes(case, counts.nodes, counts.edges, counts.rows))
     kept = blocks if free is None else min(blocks, free // KEPT_BLOCKS_SHARE)
     spills = free is not None and ROWS_SHARE * rows > free
     most, likely = (ranks * int(HEAP * each) for each in (held, expected))
