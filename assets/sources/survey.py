@@ -15,8 +15,8 @@ from graphmill.kernels.types import id_dtype
 BASE_BYTES = 512 << 20
 """Memory of Python and the libraries that an import loads, rounded up."""
 
-PHASES = ("phases", "held_after", "features_memory")
-"""Fields whose sum is `memory_bytes`, or that come to less."""
+UNTOLD = ("phases", "held_after", "features_memory", "type_widths", "errors")
+"""Fields that `values` leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,7 @@ class Survey:
         num_split: most nodes of the training, validation and test splits; None for all nodes.
         phases: what the phases of the build hold, if the source knows it to some percent, rather than `memory_bytes` alone.
         held_after, features_memory: with phases, what is held when the graph is there, and while features are written.
+        type_widths: columns of the node types' own features, 0 for a type without; () for a source without node types.
         key: the key of `[graph]` that lowers `memory_bytes`, "" if none does.
     """
 
@@ -95,6 +96,7 @@ class Survey:
     phases: tuple[tuple[Term, ...], ...] = ()
     held_after: tuple[Term, ...] = ()
     features_memory: tuple[Term, ...] = ()
+    type_widths: tuple[int, ...] = ()
     key: str = ""
 
     @property
@@ -135,6 +137,7 @@ class Survey:
             num_rows=self.num_nodes - self.num_without_features,
             width=self.num_features,
             row_bytes=self.num_features * array_type(self.dtype).itemsize,
+            type_widths=self.type_widths,
             survey=self,
         )
 
@@ -150,7 +153,7 @@ class Survey:
     def values(self) -> dict[str, Any]:
         """Returns everything as JSON-ready values: the fields, and the bytes that follow from them."""
         names = ("topology_bytes", "table_bytes", "stored_bytes")
-        own = {name: value for name, value in asdict(self).items() if name not in (*PHASES, "errors")}
+        own = {name: value for name, value in asdict(self).items() if name not in UNTOLD}
         return own | {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[str]:

@@ -7,6 +7,7 @@ import torch
 
 from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import EXACT, FEATURES, FEATURES_ALONE
+from graphmill.assets.graph.checks import SHARED
 from graphmill.assets.graph.remarks import CLASSES, FILLED, KEYS, NEIGHBOURS, NODES, ONCE, REMARKS
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.sources.interface import TableConfig
@@ -15,10 +16,11 @@ from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from graphmill.jobs.commands.pipelines.inspect_pipeline import with_problems
 from tests.assets.sources.own_data import FORMS, Drawn, build_config
 
-WARNED = {*REMARKS, EXACT, FEATURES_ALONE}
+WARNED = {*REMARKS, SHARED, EXACT, FEATURES_ALONE}
 WORDS_OF = {
     NODES: "look like markers", CLASSES: "may mean no label", EXACT: "are rounded", FEATURES_ALONE: "is also the", KEYS: "triples",
     FILLED: "have no node", ONCE: "undirected = false", NEIGHBOURS: "have no in-edge",
+    SHARED: "labelled nodes; graphmill classifies",
 }  # fmt: skip
 """Check -> words of its sentence."""
 TABLES = ("csv", "parquet")
@@ -104,7 +106,7 @@ def test_ids_that_mean_no_node(tmp_path, kind):
 def test_numbers_of_archives_that_mean_no_node(tmp_path, dtype):
     rng, path = np.random.default_rng(2), tmp_path / "g.npz"
     for star, nodes in ((False, 100), (True, 100)):
-        pairs = rng.integers(1, nodes, (2, 200))
+        pairs = rng.integers(0, nodes, (2, 200))
         # All edges of a star begin in its centre, and those of a marker are some of all.
         pairs = np.stack([np.zeros(200, int), pairs[0]]) if star else pairs
         np.savez(path, edge_index=pairs.astype(dtype))
