@@ -27,6 +27,7 @@ from graphmill.assets.sources.markers import (
     written_alike,
 )
 from graphmill.assets.sources.splits import PARTS
+from graphmill.kernels.errors import one_line
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 
@@ -115,7 +116,7 @@ def _check(name: str, found: Sequence[str], otherwise: str) -> Check:
     return Check(
         name=name,
         passed=not found,
-        detail="; ".join(found) or f"0 findings: {otherwise}",
+        detail=one_line("; ".join(found)) or f"0 findings: {otherwise}",
         numbers={"findings": len(found), "allowed findings": 0},
         blocking=False,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from graphmill.assets.costs.needs import Sizes, Term
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features.types import array_type
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, one_line
 from graphmill.kernels.types import id_dtype
 
 BASE_BYTES = 512 << 20
@@ -158,11 +158,11 @@ class Survey:
 
     def lines(self) -> list[str]:
         """Returns the report."""
-        remarks = [*self.notes, *(f"cannot be built: {problem}" for problem in self.problems)]
+        remarks = [*map(one_line, self.notes), *(f"cannot be built: {problem}" for problem in self.problems)]
         remarks += [f"not checked: {self.not_checked}"] if self.not_checked else []
         return [
-            self.title,
-            *[f"  {line}" for line in self.contents],
+            one_line(self.title),
+            *[f"  {one_line(line)}" for line in self.contents],
             "would be built, once it is corrected" if self.problems else "would be built",
             f"  nodes     {self.num_nodes:,}",
             f"  edges     at most {self.num_edges:,}",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from graphmill.kernels.errors import one_line
+
 MOST_NAMES = 8
 """Names that are shown of a list."""
 
@@ -16,7 +18,7 @@ def unread_words(one: str, several: str, names: Iterable[str], where: str = "") 
         one, several: the word for one of them, and for several.
         where: end of the phrase.
     """
-    listed = list(names)
+    listed = [*map(one_line, names)]
     if not listed:
         return []
     more = len(listed) - MOST_NAMES

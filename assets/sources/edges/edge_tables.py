@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -261,9 +262,13 @@ class _Checks:
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             file, row = where(int(wrong[0]))
+            name = str(self.keys.weight_column)
+            held = str(self.edges.value(file, row, name))
+            what = (
+                f"holds {held}, beyond the range of float32" if re.search(r"[1-9]", held) else f"is {values[wrong[0]]}"
+            )
             raise InputError(
-                f"{self.edges.place(file, row)}: column '{self.keys.weight_column}' is {values[wrong[0]]}",
-                "give every edge a finite weight",
+                f"{self.edges.place(file, row)}: column '{name}' {what}", "give every edge a finite weight"
             )
         return values
 
