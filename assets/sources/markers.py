@@ -122,7 +122,7 @@ def rounded_ids(values: Array) -> list[str]:
 
 
 def written_alike(names: Any, what: str, one: str) -> list[str]:
-    """Returns a sentence about texts that differ only in case, blanks or the form of their letters; none without.
+    """Returns a sentence about texts that differ only in case, blanks, zeros around a number or the form of letters; none without.
 
     Args:
         names: different texts[N], a sequence or a Polars series.
@@ -139,6 +139,7 @@ def written_alike(names: Any, what: str, one: str) -> list[str]:
         .str.strip_chars()
         .str.to_lowercase()
     )
+    plain = plain.str.replace(r"^0+([0-9])", "$1").str.replace(r"^([0-9]+)\.0+$", "$1")
     again = plain.is_duplicated()
     if not again.any():
         return []
@@ -146,5 +147,5 @@ def written_alike(names: Any, what: str, one: str) -> list[str]:
     shown = ", ".join(repr(text) for text in texts.filter(plain == first)[:3])
     way = f"Write those alike that mean {one}"
     return [
-        f"{int(again.sum()):,} {what} differ from another only in case, blanks or the form of letters: {shown}. {way}"
+        f"{int(again.sum()):,} {what} differ from another only in case, blanks, zeros or the form of letters: {shown}. {way}"
     ]

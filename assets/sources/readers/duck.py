@@ -165,6 +165,8 @@ def explained(text: str, where: str) -> InputError:
         return InputError(f"{place}: {ours[1]}", f"{comment}, if it begins comments, or {FIX_FILE}")
     if column and value:
         return no_number(place, column[1], value[1])
+    if "is encrypted" in text:
+        return InputError(f"{place}: the file is encrypted", "write it without encryption")
     if "unterminated quote" in text:
         return InputError(f"{place}: a quoted field has no end", FIX_FILE)
     if "state machine reached an invalid state" in text:

@@ -14,6 +14,10 @@ from graphmill.assets.storage.files.encodings import through
 from graphmill.kernels.errors import InputError
 
 _TO_PARQUET = "python -c \"import polars; polars.{read}({path!r}).write_parquet({path!r} + '.parquet')\""
+_FROM_JSON = (
+    'python -c "import json, polars; rows = json.load(open({path!r})); '
+    "polars.DataFrame(rows, orient='row').write_parquet({path!r} + '.parquet')\""
+)
 _TO_TEXT = "python -c \"import networkx; networkx.write_edgelist(networkx.read_{form}({path!r}), {path!r} + '.txt', data=False)\""
 _NODE_LINK = (
     'python -c "import json, networkx; networkx.write_edgelist(networkx.node_link_graph(json.load(open({path!r}))), '
@@ -27,7 +31,7 @@ _DOT = "grep -oE '[[:alnum:]_.]+ *-[->] *[[:alnum:]_.]+' {shell} | sed -E 's/ *-
 _FORMATS = {
     (".feather", ".arrow", ".ipc"): ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
     (".jsonl", ".ndjson"): ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
-    (".json",): ("JSON", _TO_PARQUET.replace("{read}", "read_json")),
+    (".json",): ("JSON", _FROM_JSON),
     (".avro",): ("Avro", _TO_PARQUET.replace("{read}", "read_avro")),
     (".orc",): ("ORC", "write it as Parquet with the program that wrote it"),
     (".xlsx", ".xls", ".ods"): ("a spreadsheet", "save its table as CSV"),

@@ -357,11 +357,15 @@ def _parquet(path: Path) -> str:
 
 
 def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
-    """Refuses columns that DuckDB renames because they differ only in case.
+    """Refuses columns that DuckDB renames because they have one name, or names that differ only in case.
 
     Raises:
         InputError: the table has such columns.
     """
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
         return
-    refuse_equal_names(path, top_columns(duck, path))
+    found = top_columns(duck, path)
+    refuse_equal_names(path, found)
+    if renamed := [name for name in names if name not in found]:
+        twice = re.sub(r"_\d+$", "", renamed[0])
+        raise InputError(f"{path}: has the column '{twice}' twice", "write the table with distinct names of columns")
