@@ -23,6 +23,7 @@ UNPRINTABLE = {
 }
 """Characters that no eye sees, or that change how a terminal shows the text behind them, and their spelling; those that JSON leaves as
 they are keep a meaning there."""
+IN_A_LINE = UNPRINTABLE | {9: "\\t", 10: "\\n"}
 LONG_WORD = re.compile(r"([^\s'\"]{100})[^\s'\",]{900,}")
 """A word that no one could read, such as a number of thousands of digits; an error shows its beginning."""
 
@@ -62,6 +63,11 @@ class InputError(ValueError):
         super().__init__(f"{problem}\n  remedy: {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy
+
+
+def one_line(text: str) -> str:
+    """Returns a text with its control characters spelled out, ends of lines and tabs as well: a name of data in a line of a report."""
+    return text.translate(IN_A_LINE)
 
 
 def _readable(text: str) -> str:

@@ -40,6 +40,7 @@ class Sizes:
         num_train, num_valid, num_test: numbers of nodes of the splits; likewise.
         num_classes: number of classes; 0 if it is not known.
         num_rows, width, row_bytes: rows, columns and bytes per row of the feature table that the step reads; 0 if it reads none.
+        type_widths: columns of the node types' own features, 0 for a type without; () if they are not known, or nodes have no types.
         configs: role -> Semantic config of every step that it reads, directly or through others; empty if artifacts are given.
         artifacts: role -> artifact, for those of these that exist.
         survey: the `Survey` of the source, for the stages that read it; None if the graph and its features exist.
@@ -54,6 +55,7 @@ class Sizes:
     num_rows: int = 0
     width: int = 0
     row_bytes: int = 0
+    type_widths: tuple[int, ...] = ()
     configs: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)
     survey: Any = None
@@ -255,5 +257,6 @@ def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
         num_rows=rows.num_rows if rows else 0,
         width=rows.width if rows else 0,
         row_bytes=rows.row_bytes if rows else 0,
+        type_widths=tuple(artifacts["features"].summary["numbers"].get("type_columns", ())) if rows else (),
         artifacts=artifacts,
     )

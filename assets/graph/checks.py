@@ -157,19 +157,24 @@ def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Arra
             detail="; ".join(problems) or f"{split}: none is in two parts, twice in one or without a label",
             numbers={"nodes of all parts": sum(sizes), "different nodes of all parts": len(np.unique(np.concatenate(parts)))},
         ),
-        _classes_check(len(labels) - unknown, num_classes),
+        classes_check(labels, num_classes),
     ]  # fmt: skip
 
 
-def _classes_check(num_labelled: int, num_classes: int) -> Check:
-    """Warns of labels that are numbers, dates or ids rather than classes: hardly two nodes share one."""
-    most = max(LEAST_CLASSES, num_labelled // CLASS_NODES)
+def classes_check(labels: Array, num_classes: int) -> Check:
+    """Warns of labels i32[N] that are numbers, dates or ids rather than classes: hardly two nodes share one."""
+    filled, num_labelled = np.zeros(max(1, num_classes), bool), 0
+    for low, high in node_ranges(len(labels)):
+        part = labels[low:high]
+        filled[part[(part >= 0) & (part < num_classes)]] = True
+        num_labelled += int(np.count_nonzero(part >= 0))
+    found = int(np.count_nonzero(filled))
+    most = max(min(LEAST_CLASSES, max(CLASS_NODES, num_labelled) // 2), num_labelled // CLASS_NODES)
     return Check(
         name=SHARED,
-        passed=num_classes <= most,
-        detail=f"{num_classes:,} classes for {num_labelled:,} labelled nodes"
-        + ("" if num_classes <= most else f"; {CLASSIFIES}"),
-        numbers={"number of classes": num_classes, "most classes": most},
+        passed=found <= most,
+        detail=f"{found:,} classes for {num_labelled:,} labelled nodes" + ("" if found <= most else f"; {CLASSIFIES}"),
+        numbers={"number of classes": found, "most classes": most},
         blocking=False,
     )
 

@@ -17,8 +17,17 @@ from graphmill.assets.building.stage import Check
 from graphmill.assets.graph.checks import SLICE_EDGES
 from graphmill.assets.sources.directions import Directions
 from graphmill.assets.sources.interface import GraphConfig, RawGraph
-from graphmill.assets.sources.markers import LIMITS, UNLABELLED, is_bound, marked_numbers, marked_texts
+from graphmill.assets.sources.markers import (
+    LIMITS,
+    UNLABELLED,
+    is_bound,
+    marked_numbers,
+    marked_texts,
+    rounded_ids,
+    written_alike,
+)
 from graphmill.assets.sources.splits import PARTS
+from graphmill.kernels.errors import one_line
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 
@@ -39,6 +48,8 @@ LONELY, FEW_NODES = 0.9, 10
 """Share of nodes without in-edges from which a part of the split is told, and nodes of a part below which all must lack them."""
 HUB_SHARE, HUB_TIMES, HUB_NODES = (0.2, 0.95), 4, 30
 """Shares of all edges between which node 0 may be a marker, how many times as many as any other node it has, and least number of nodes."""
+LEAST_COUNTED, COUNTED_TIMES = 10, 20
+"""Least number of nodes of which node 0 is told if no edge names it, and how many times as many as nodes without edges there are."""
 LONE_SHARE = 0.5
 """Share of nodes without edges from which the last id of a type of integers is a marker and no count."""
 
@@ -104,7 +115,7 @@ def _check(name: str, found: Sequence[str], otherwise: str) -> Check:
     return Check(
         name=name,
         passed=not found,
-        detail="; ".join(found) or f"0 findings: {otherwise}",
+        detail=one_line("; ".join(found)) or f"0 findings: {otherwise}",
         numbers={"findings": len(found), "allowed findings": 0},
         blocking=False,
     )
@@ -116,16 +127,31 @@ def _some(shown: Sequence[str]) -> str:
 
 def _marked_nodes(raw: RawGraph, degree: Array, num_edges: int) -> list[str]:
     """Returns a sentence about ids that look like markers, with the edges of each."""
-    nodes = list(dict.fromkeys(_marked(raw, degree, num_edges)))
+    nodes, other = list(dict.fromkeys(_marked(raw, degree, num_edges))), _odd_ids(raw, degree)
     if not nodes:
-        return []
+        return other
     ids = raw.original_ids
     shown = [
         f"'{node if ids is None else ids[node]}' is a node with {int(degree[node]):,} of {num_edges:,} edges"
         for node in nodes
     ]
     way = "If it means that there is no node, leave out the rows of the edges that name it"
-    return [f"ids that look like markers: {_some(shown)}. {way}"]
+    return [f"ids that look like markers: {_some(shown)}. {way}", *other]
+
+
+def _odd_ids(raw: RawGraph, degree: Array) -> list[str]:
+    """Returns sentences about ids that may not be those of the nodes: rounded, written in two ways, or counted from 1."""
+    found, ids = list[str](), raw.original_ids
+    ends = [0, raw.num_nodes] if raw.node_type_ptr is None else raw.node_type_ptr.tolist()
+    for low, high in itertools.pairwise(ends) if ids is not None else ():
+        part = ids[low:high]
+        found += rounded_ids(part) if isinstance(part, np.ndarray) else written_alike(part, "ids", "a node")
+    without = np.asarray(degree) == 0
+    if ids is None and without[:1].any() and LEAST_COUNTED <= len(without) >= COUNTED_TIMES * np.count_nonzero(without):
+        found.append(
+            "no edge names node 0, and edges name nearly all others: if ids count from 1, subtract 1 from them"
+        )
+    return found
 
 
 def _marked(raw: RawGraph, degree: Array, num_edges: int) -> Iterator[int]:
@@ -170,10 +196,11 @@ def _unknown_classes(raw: RawGraph) -> list[str]:
         for place in marked_texts(names, UNLABELLED, 3)
         if counts[place]
     ]
+    alike = written_alike(names, "names of classes", "a class")
     if not found:
-        return []
+        return alike
     way = "If they mean that a label is unknown, name them in no_label (tables), or write -1 in their place"
-    return [f"classes whose names may mean no label: {_some(found)}. {way}"]
+    return [f"classes whose names may mean no label: {_some(found)}. {way}", *alike]
 
 
 def _class_counts(raw: RawGraph) -> Array:
@@ -196,7 +223,9 @@ def _empty_classes(raw: RawGraph) -> list[str]:
     shown = _some([names[place] for place in empty.tolist()])
     last, before = int(filled[-1]), int(filled[-2]) if len(filled) > 1 else 0
     way = 'labels = "names" numbers those that there are (tables), or y = np.unique(y, return_inverse=True)[1] where all are known'
-    if filled[0] == 1 and len(empty) == 1:
+    if filled.tolist() == [1] and (raw.labels == -1).any():
+        way = 'only class 1 and unknown labels, -1, are there: if -1 is a class, labels = "names" (tables), or y = (y > 0).astype(int)'
+    elif filled[0] == 1 and len(empty) == 1:
         way = f"classes are counted from 0: subtract 1. Or {way}"
     elif is_bound(last) and last > 2 * max(1, before):
         way = f'if {last} means unknown, write -1 in its place, or no_label = ["{last}"] (tables). Otherwise {way}'

@@ -12,7 +12,7 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Progress, Silent, Summary
 from graphmill.assets.costs.needs import Speed
-from graphmill.assets.graph.checks import SHARED, describe, node_checks, topology_checks
+from graphmill.assets.graph.checks import SHARED, classes_check, describe, node_checks, topology_checks
 from graphmill.assets.graph.costs import graph_need
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
@@ -157,7 +157,8 @@ class GraphStage(SourceStage):
         raw.directions = watch_directions(raw, semantic)
         train, valid, test = map(len, parts)
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
-        return Sound(counts, remarks(raw, semantic, parts, *degrees(raw, semantic)))
+        shared = classes_check(raw.labels, len(raw.class_names))
+        return Sound(counts, [shared, *remarks(raw, semantic, parts, *degrees(raw, semantic))])
 
     def build_from(self, opened: OpenSource, building: Building[GraphConfig, Threads]) -> Summary:
         """Reads the source, compresses the edges, splits, tests and describes the graph."""

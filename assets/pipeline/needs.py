@@ -116,7 +116,8 @@ class KnownSizes:
             # A step may read the features alone, which exist before the graph does.
             sizes = features or (self._survey(read["graph"]) if "graph" in read else known_sizes(exist))
         if features is not None:
-            sizes = replace(sizes, num_rows=features.num_rows, width=features.width, row_bytes=features.row_bytes)
+            names = ("num_rows", "width", "row_bytes", "type_widths")
+            sizes = replace(sizes, **{name: getattr(features, name) for name in names})
         configs = {role: source.configs[0] for role, source in read.items()}
         return replace(sizes, configs=configs, artifacts=exist, survey=None)
 

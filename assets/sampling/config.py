@@ -11,6 +11,7 @@ from typing import Any, Literal
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import EmptyRows
 from graphmill.kernels.sampling.walk import MOST_VISITS, walk_problems
 
@@ -34,6 +35,23 @@ def weight_table(weights: str) -> str | None:
     if column in ("", *DEGREES):
         return None
     return "" if column.isdigit() else column
+
+
+def width_mistake(weights: str, width: int) -> InputError | None:
+    """Returns the mistake of the key `weights` if a feature table of `width` columns lacks the one that it names; None without."""
+    column, given = weights.partition(":")[2], f'weights = "{weights}"'
+    if not column.isdigit():
+        return (
+            None
+            if width == 1
+            else InputError(
+                f"{given}, but that feature table has {width} columns", f"give [features.{column}] one column"
+            )
+        )
+    if int(column) < width:
+        return None
+    problem = f"{given}, but the main feature table has the columns 0 to {width - 1}"
+    return InputError(problem, "give the number of one of them, or name a feature table of one column")
 
 
 @dataclass(frozen=True, kw_only=True)

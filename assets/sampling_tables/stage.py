@@ -12,7 +12,7 @@ from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, open_graph
-from graphmill.assets.sampling.config import DEGREES
+from graphmill.assets.sampling.config import DEGREES, width_mistake
 from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
 from graphmill.assets.sampling_tables.costs import tables_need
 from graphmill.assets.storage.local.artifact import Artifact
@@ -155,14 +155,8 @@ def _read_column(features: Artifact, semantic: TablesConfig, num_nodes: int) -> 
     table = open_features(features)
     require_nodes(table, num_nodes, "the graph")
     place = int(semantic.column) if semantic.column.isdigit() else 0
-    if not semantic.column.isdigit() and table.width != 1:
-        raise InputError(
-            f'weights = "{semantic.weights}", but that feature table has {table.width} columns',
-            f"give [features.{semantic.column}] one column",
-        )
-    if place >= table.width:
-        problem = f'weights = "{semantic.weights}", but the main feature table has the columns 0 to {table.width - 1}'
-        raise InputError(problem, "give the number of one of them, or name a feature table of one column")
+    if mistake := width_mistake(semantic.weights, table.width):
+        raise mistake
     features.file("rows.npy")  # compares every byte with its digest, also of a named table
     values = widen(np.ascontiguousarray(table.open()[:, place])).astype(np.float64)
     if table.row_of is None:

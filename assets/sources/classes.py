@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphmill.assets.sources.markers import is_bound
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -50,7 +51,11 @@ def _numbering(values: Array, known: Array, whole: Array, name: str) -> str:
         return f"{CLASSIFIES}: give each node the number of its class, from 0, or NaN"
     if (values[known] < len(values)).all():
         return f"{NUMBER_THEM}: {name}[{name} < 0] = -1"
-    return f"{NUMBER_THEM}: known = {name} >= 0; {name}[known] = np.unique({name}[known], return_inverse=True)[1]"
+    number = f"{NUMBER_THEM}: known = {name} >= 0; {name}[known] = np.unique({name}[known], return_inverse=True)[1]"
+    largest = int(values[known].max())
+    if is_bound(largest) and (values[known & (values != largest)] < len(values)).all():
+        return f"if {largest} means unknown: {name} = np.where({name} == {largest}, -1, {name}.astype(np.int64)); otherwise {number}"
+    return number
 
 
 def _remedy(values: Array, num_nodes: int, name: str) -> str:

@@ -25,11 +25,17 @@ UNLABELLED = NOTHING | {
     "no_class",
     "unclassified", "not known", "unspecified", "not specified", "undetermined", "not determined", "uncategorized", "uncategorised",
     "unassigned", "not assigned", "tbd", "to be determined", "ignore", "unlabeled node",
+    "unbekannt", "inconnu", "inconnue", "desconocido", "desconhecido", "sconosciuto", "onbekend", "okänd", "nieznany", "неизвестно",
+    "keine angabe", "k.a.", "sin datos", "未知", "不明", "未标注", "无",
 }  # fmt: skip
 """Words for no class, in small letters."""
 CODE = r"^[A-Z]{2}$"
 """A code of two letters, of countries for example, among which NA is one."""
 
+MOST_COMPARED = 2_000_000
+"""Most different texts that are compared."""
+DOUBLE_DIGITS, SHIFTED, SHEET_DIGITS = 53, 1 << 20, 15
+"""Bits of the whole numbers that float64 tells apart, a factor that programs put in ids, and decimal digits that a spreadsheet keeps."""
 NUMBER = r"^[+-]?\d{1,40}(\.0*)?$"
 LIMITS = frozenset(2**bits - 1 for bits in (7, 8, 15, 16, 31, 32, 63, 64))
 """Largest values of integer types: -1 of an unsigned type, and what programs write for infinity."""
@@ -92,3 +98,54 @@ def marked_texts(names: Any, words: frozenset[str] = NOTHING, least: int = LEAST
 
 def _whole(text: str) -> int:
     return int(text.partition(".")[0])
+
+
+def rounded_ids(values: Array) -> list[str]:
+    """Returns a sentence about whole numbers that lost digits in float64 or in a spreadsheet; none without.
+
+    Args:
+        values: different integers[N] in ascending order.
+    """
+    large = values[values >= 1 << DOUBLE_DIGITS].astype(np.int64)
+    if len(large) < LEAST:
+        return []
+    through = "floating-point numbers" if (large.astype(np.float64).astype(np.int64) == large).all() else ""
+    digits = np.floor(np.log10(large.astype(np.float64))).astype(np.int64) + 1
+    if (large % 10 ** np.maximum(digits - SHEET_DIGITS, 0) == 0).all():
+        through = "a spreadsheet"
+    if not through or (large % SHIFTED == 0).all():
+        return []
+    way = "Ids that differ in the lost digits are one node: write the tables again from where they have all digits"
+    return [
+        f"ids that look rounded: all {len(large):,} from 2^53 on are numbers that {through} can hold, such as {large[-1]}. {way}"
+    ]
+
+
+def written_alike(names: Any, what: str, one: str) -> list[str]:
+    """Returns a sentence about texts that differ only in case, blanks, zeros around a number or the form of letters; none without.
+
+    Args:
+        names: different texts[N], a sequence or a Polars series.
+        what, one: plural name of the texts, and singular name of the things that they name.
+    """
+    import polars
+
+    if len(names) > MOST_COMPARED:
+        return []
+    texts = polars.Series("text", names, dtype=polars.String).fill_null("")
+    plain = (
+        texts.str.normalize("NFKC")
+        .str.replace_all(r"[\s\u200b-\u200f\ufeff]+", " ")
+        .str.strip_chars()
+        .str.to_lowercase()
+    )
+    plain = plain.str.replace(r"^0+([0-9])", "$1").str.replace(r"^([0-9]+)\.0+$", "$1")
+    again = plain.is_duplicated()
+    if not again.any():
+        return []
+    first = plain.filter(again)[0]
+    shown = ", ".join(repr(text) for text in texts.filter(plain == first)[:3])
+    way = f"Write those alike that mean {one}"
+    return [
+        f"{int(again.sum()):,} {what} differ from another only in case, blanks, zeros or the form of letters: {shown}. {way}"
+    ]

@@ -85,7 +85,9 @@ class SourceStage(OnePass):
             check_matrix(rows.shape, rows.dtype, len(rows) if rows.ndim else 0, str(table.file))
             stored = stored_type(dtype, table.dtype, source.normalize, str(table.file))
             without = max(0, found.num_nodes - len(rows))
-            return replace(found, num_features=rows.shape[1], dtype=stored, num_without_features=without)
+            return replace(
+                found, num_features=rows.shape[1], dtype=stored, num_without_features=without, type_widths=()
+            )
         return found.stored_as(table.dtype)
 
     def require_sound(self, opened: OpenSource, semantic: Any) -> Sound:

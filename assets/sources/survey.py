@@ -9,14 +9,14 @@ from typing import Any
 from graphmill.assets.costs.needs import Sizes, Term
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features.types import array_type
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, one_line
 from graphmill.kernels.types import id_dtype
 
 BASE_BYTES = 512 << 20
 """Memory of Python and the libraries that an import loads, rounded up."""
 
-PHASES = ("phases", "held_after", "features_memory")
-"""Fields whose sum is `memory_bytes`, or that come to less."""
+UNTOLD = ("phases", "held_after", "features_memory", "type_widths", "errors")
+"""Fields that `values` leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,7 @@ class Survey:
         num_split: most nodes of the training, validation and test splits; None for all nodes.
         phases: what the phases of the build hold, if the source knows it to some percent, rather than `memory_bytes` alone.
         held_after, features_memory: with phases, what is held when the graph is there, and while features are written.
+        type_widths: columns of the node types' own features, 0 for a type without; () for a source without node types.
         key: the key of `[graph]` that lowers `memory_bytes`, "" if none does.
     """
 
@@ -90,6 +91,7 @@ class Survey:
     phases: tuple[tuple[Term, ...], ...] = ()
     held_after: tuple[Term, ...] = ()
     features_memory: tuple[Term, ...] = ()
+    type_widths: tuple[int, ...] = ()
     key: str = ""
 
     @property
@@ -130,6 +132,7 @@ class Survey:
             num_rows=self.num_nodes - self.num_without_features,
             width=self.num_features,
             row_bytes=self.num_features * array_type(self.dtype).itemsize,
+            type_widths=self.type_widths,
             survey=self,
         )
 
@@ -145,16 +148,16 @@ class Survey:
     def values(self) -> dict[str, Any]:
         """Returns everything as JSON-ready values: the fields, and the bytes that follow from them."""
         names = ("topology_bytes", "table_bytes", "stored_bytes")
-        own = {name: value for name, value in asdict(self).items() if name not in (*PHASES, "errors")}
+        own = {name: value for name, value in asdict(self).items() if name not in UNTOLD}
         return own | {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[str]:
         """Returns the report."""
-        remarks = [*self.notes, *(f"cannot be built: {problem}" for problem in self.problems)]
+        remarks = [*map(one_line, self.notes), *(f"cannot be built: {problem}" for problem in self.problems)]
         remarks += [f"not checked: {self.not_checked}"] if self.not_checked else []
         return [
-            self.title,
-            *[f"  {line}" for line in self.contents],
+            one_line(self.title),
+            *[f"  {one_line(line)}" for line in self.contents],
             "would be built, once it is corrected" if self.problems else "would be built",
             f"  nodes     {self.num_nodes:,}",
             f"  edges     at most {self.num_edges:,}",

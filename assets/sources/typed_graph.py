@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, blocks_width
+from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, blocks_width, columns_of_types
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.spool import EdgeSpool
@@ -206,6 +206,7 @@ def survey_typed(
         contents=_contents(graph, files) if contents is None else contents,
         notes=unread_notes(graph.unread),
         num_without_features=graph.num_nodes - sum(block.num_rows for block in graph.blocks) if graph.blocks else 0,
+        type_widths=tuple(columns_of_types(graph.blocks, graph.node_types)),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from graphmill.kernels.errors import one_line
+
 MOST_NAMES = 8
 """Names that are shown of a list."""
 
@@ -15,7 +17,7 @@ def unread_words(one: str, several: str, names: Iterable[str], where: str = "") 
     Args:
         one, several: the word for one of them, and for several.
     """
-    listed = list(names)
+    listed = [*map(one_line, names)]
     if not listed:
         return []
     more = len(listed) - MOST_NAMES

@@ -31,6 +31,7 @@ from graphmill.trainers.models.layers.sage import AGGREGATORS
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.recipe.known_mistakes import widths_mistake
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.ledger import Line
 
@@ -151,13 +152,8 @@ def _projection(
             raise InputError(problem, "remove the key")
         of_nodes = config.embedding == "node"
         return TypedProjection(types, config.hidden, config.dropout, activation, of_nodes=of_nodes)
-    widths = {columns for columns in types.columns if columns} if types else set()
-    if len(widths) > 1:
-        found = ", ".join(f"{columns:,}" for columns in types.columns) if types else ""
-        problem = (
-            f"the node types have features of {found} columns, and input = {config.input!r} reads rows of one width"
-        )
-        raise InputError(problem, 'set input = "typed" in the train table: a projection per node type')
+    if types and (mistake := widths_mistake(config, types.columns)):
+        raise mistake
     return Projection(in_width, config.hidden, config.dropout, activation) if config.projects else None
 
 

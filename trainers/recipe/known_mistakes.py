@@ -24,6 +24,8 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
     train = semantic.train
     if not sizes.num_train:
         yield InputError(f"the graph {NO_SEEDS[0]}", NO_SEEDS[1])
+    if not is_reference(train.model) and (found := widths_mistake(train, sizes.type_widths)):
+        yield found
     if sizes.num_classes and (found := weights_mistake(train, sizes.num_classes)):
         yield found
     if execution.workspace is None or is_reference(train.model) or not (sizes.width and sizes.num_classes):
@@ -32,6 +34,19 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
     if held > bound:
         problem = f"workspace = {execution.workspace!r} holds {format_bytes(bound)}, and the parameters take {format_bytes(held)}"
         yield InputError(problem, "raise `workspace`, or lower `hidden`")
+
+
+def widths_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | None:
+    """Returns the mistake of node types whose features have several widths, which only typed input reads; None if there is none.
+
+    Args:
+        widths: columns of the types' own features, 0 for a type without.
+    """
+    if train.input == "typed" or len({*widths} - {0}) < 2:
+        return None
+    found = ", ".join(f"{columns:,}" for columns in widths)
+    problem = f"the node types have features of {found} columns, and input = {train.input!r} reads rows of one width"
+    return InputError(problem, 'set input = "typed" in the train table: a projection per node type')
 
 
 def weights_mistake(train: TrainConfig, num_classes: int, names: Sequence[str] = ()) -> InputError | None:

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.edge_forms import to_integers
 from graphmill.assets.sources.features.blocks import SLICE_BYTES, row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.storage.files.arrays import BAD_HEADER, READING
@@ -154,9 +155,7 @@ class Archive:
             raise InputError(f"{self.path}: has no array '{name}'; it has {', '.join(self.names)}", FIX_FILE)
         shape, dtype = self.header(name).shape, self.header(name).dtype
         if dtype.kind not in "iu":
-            number = f"number them: {name} = np.unique({name}, return_inverse=True)[1]"
-            remedy = f"save {name}.astype(np.int64)" if dtype.kind in "fb" else number
-            raise InputError(f"{self.path}: {name} is {dtype}, not integers", remedy)
+            raise InputError(f"{self.path}: {name} is {dtype}, not integers", to_integers(self.read(name), name))
         single = dims == 0 and shape in ((), (1,))
         if len(shape) != dims and not single:
             flat = dims == 1 and sum(size != 1 for size in shape) <= 1

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.sources.arrays.array_files import COPY, NPY, check_matrix, first_of, no_array, other_rows
+from graphmill.assets.sources.arrays.edge_forms import to_integers, to_two_rows
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.features.types import BFLOAT16, widened
-from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
 from graphmill.assets.storage.files.arrays import BAD_HEADER, READING, forget_pages
@@ -190,7 +190,9 @@ def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight
         InputError: the edges have another shape or type.
     """
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise InputError(f"{where} is {edges.dtype}{list(edges.shape)}, not integers [2, E]", FIX_FILE)
+        shaped = edges.ndim == 2 and edges.shape[0] == 2
+        remedy = to_integers(edges, "edge_index", "long()") if shaped else to_two_rows(edges.shape, "edge_index")
+        raise InputError(f"{where} is {edges.dtype}{list(edges.shape)}, not integers [2, E]", remedy)
 
     def batches() -> Iterator[EdgeBatch]:
         for low in range(0, edges.shape[1], STEP_EDGES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -247,9 +248,13 @@ class _Checks:
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             file, row = where(int(wrong[0]))
+            name = str(self.keys.weight_column)
+            held = str(self.edges.value(file, row, name))
+            what = (
+                f"holds {held}, beyond the range of float32" if re.search(r"[1-9]", held) else f"is {values[wrong[0]]}"
+            )
             raise InputError(
-                f"{self.edges.place(file, row)}: column '{self.keys.weight_column}' is {values[wrong[0]]}",
-                "give every edge a finite weight",
+                f"{self.edges.place(file, row)}: column '{name}' {what}", "give every edge a finite weight"
             )
         return values
 
@@ -264,13 +269,24 @@ class _Checks:
         """Raises InputError when edges named nodes that do not exist."""
         if not self.num_dangling:
             return
-        shown = []
+        shown, alike = [], ""
         for file, row in sorted(self.examples):
             names = (self.keys.source_column, self.keys.target_column)
             ends = [self.edges.value(file, row, name) for name in names]
             shown.append(f"{self.edges.place(file, row)}: {ends[0]} -> {ends[1]}")
-        nodes = " or ".join(self.missing)
+            alike = alike or self._alike(ends)
+        nodes, remedy = " or ".join(self.missing), "add the missing nodes, or remove these edges"
         raise InputError(
             f"{self.num_dangling} of {self.num_rows} edges name a node that is not in {nodes}: {'; '.join(shown)}",
-            "add the missing nodes, or remove these edges",
+            f"write ids alike in all tables ({alike}), or {remedy}" if alike else remedy,
         )
+
+    def _alike(self, ends: list[Any]) -> str:
+        """Returns how a missing node is written in the tables of nodes; "" if they have nothing like it."""
+        for end, value in zip(self.ends, ends, strict=True):
+            text = str(value).strip()
+            number = int(text) if end.numbering.staged == "" and WHOLE_NUMBER.fullmatch(text) else value
+            looked_up = end.numbering.look_up(np.array([number], np.int64))[1][0] if number is not value else True
+            if looked_up and (found := end.numbering.alike(self.edges.duck, number)):
+                return found
+        return ""

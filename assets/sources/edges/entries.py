@@ -156,7 +156,7 @@ class FeatureEntries:
         )
         width = int(self.duck.rows("SELECT count(*) FROM feature_names")[0][0])
         if width > MOST_FEATURES:
-            self._too_many(f"{width:,} different names")
+            raise too_many(self.table, self.names[1], f"{width:,} different names")
         return width
 
     def _width(self, config: EdgeTableKeys) -> int:
@@ -165,19 +165,13 @@ class FeatureEntries:
         row = self._first(f"feature < 0 OR feature >= {most}")
         if row is not None and config.num_features is None and self._first("feature < 0") is None:
             file, place = locate(self.files, row)
-            self._too_many(f"'{self.table.value(file, place, self.names[1])}'")
+            raise too_many(self.table, self.names[1], f"'{self.table.value(file, place, self.names[1])}'")
         if row is not None:
             self._refuse(
                 row, self.names[1], f"a feature in [0, {most})", "number the features from 0, or set num_features"
             )
         largest = self.duck.rows("SELECT max(feature) FROM entries")[0][0]
         return config.num_features or int(largest) + 1
-
-    def _too_many(self, what: str) -> None:
-        raise InputError(
-            f"{self.table.paths[0]}: column '{self.names[1]}' holds {what}, and rows have at most {MOST_FEATURES:,} features",
-            "number the features that matter from 0, and leave the others out",
-        )
 
     def _refuse_strangers(self) -> None:
         """Refuses entries of nodes that the graph lacks."""
@@ -256,13 +250,25 @@ class FeatureEntries:
         return f"{self.table.paths[0]}: feature '{feature}' of node '{node}'"
 
 
+def too_many(table: TableFiles, column: str, what: str) -> InputError:
+    """Returns the error of more features than a row has."""
+    return InputError(
+        f"{table.paths[0]}: column '{column}' holds {what}, and rows have at most {MOST_FEATURES:,} features",
+        "number the features that matter from 0, and leave the others out",
+    )
+
+
 def _clipped(number: str) -> str:
     """Returns the expression of a feature as INTEGER; an invalid one becomes another invalid one, which a later check finds."""
     return f"CAST(CASE WHEN {number} < 0 THEN -1 WHEN {number} > {MOST_FEATURES} THEN {MOST_FEATURES} ELSE {number} END AS INTEGER)"
 
 
 def survey_entries(table: TableFiles, config: EdgeTableKeys) -> tuple[int, str]:
-    """Returns (number of features, type of their values); counts the features if the configuration does not give their number."""
+    """Returns (number of features, type of their values); counts the features if the configuration does not give their number.
+
+    Raises:
+        InputError: there are too many features.
+    """
     names = entry_columns(table, config)
     if config.num_features is not None:
         return config.num_features, entry_type(names)
@@ -270,4 +276,7 @@ def survey_entries(table: TableFiles, config: EdgeTableKeys) -> tuple[int, str]:
     column = table.field(names[1]) if named else table.integer("entry_columns", names[1])
     wanted = "count(DISTINCT v)" if named else "coalesce(max(v) + 1, 0)"
     sql = f"SELECT {wanted} FROM ({table.union(column, distinct=False)})"
-    return int(table.duck.rows(sql, str(table.paths[0]))[0][0]), entry_type(names)
+    width = int(table.duck.rows(sql, str(table.paths[0]))[0][0])
+    if width > MOST_FEATURES:
+        raise too_many(table, names[1], f"{width:,} different names" if named else f"'{width - 1}'")
+    return width, entry_type(names)

@@ -20,6 +20,7 @@ import numpy as np
 from graphmill.assets.sources.readers.duck import Duck, literal
 from graphmill.assets.sources.readers.plain_text import Numbers, select_numbers
 from graphmill.assets.sources.readers.table_files import INTEGERS, TableFiles
+from graphmill.assets.storage.files.encodings import through
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.graph.id_set import IdSet, RankIndex
 from graphmill.kernels.types import Array
@@ -27,6 +28,7 @@ from graphmill.kernels.types import Array
 UNFIT = ("FLOAT", "DOUBLE", "BOOLEAN")
 LIKE_A_NUMBER = r"[+-]?[0-9][0-9.,]*([eE][+-]?[0-9]+)?"
 FIX_IDS = "correct the tables; every node has one row, with an id of its own"
+FIX_ENDS = "give each row both ends, or leave rows without them out"
 
 
 @dataclass(kw_only=True)
@@ -53,6 +55,18 @@ class Numbering:
             return given, (given < 0) | (given >= self.num_nodes)
         place = self._ranks.look_up(given, self.threads)
         return place, place < 0
+
+    def alike(self, duck: Duck, value: object) -> str:
+        """Returns an id that is another way to write a text, or another number of one that counts from 0 or 1; "" without one."""
+        if not self.staged:
+            first = 0 if self.ids is None else int(self.ids[0])
+            counts = self.ids is None or int(self.ids[-1]) - first == len(self.ids) - 1
+            wanted = {0: self.num_nodes, 1: 0}.get(first) if counts else None
+            return f"ids of nodes are {first} to {first + self.num_nodes - 1}" if value == wanted else ""
+        plain = "regexp_replace(regexp_replace(lower(trim(nfc_normalize(CAST({} AS VARCHAR)))), '^0+([0-9])', '\\1'), '\\.0+$', '')"
+        same = f"SELECT id FROM {self.staged} WHERE {plain.format('id')} = {plain.format(literal(str(value)))} LIMIT 1"
+        found = duck.rows(same)
+        return f"the tables of nodes have {str(found[0][0])!r} for {str(value)!r}" if found else ""
 
     @cached_property
     def _ranks(self) -> RankIndex | None:
@@ -155,14 +169,25 @@ def no_id(table: TableFiles, file: int, row: int, column: str, section: str) -> 
         section: the table of the pipeline file whose `id_type` decides the ids, "" without one.
     """
     value = table.value(file, row, column)
-    if value is None:
-        return InputError(f"{table.place(file, row)}: column '{column}' is empty", FIX_IDS)
+    if value is None or not str(value).strip():
+        remedy = FIX_IDS if table.key.partition(".")[0] == "nodes" else FIX_ENDS
+        return InputError(f"{table.place(file, row)}: column '{column}' is empty", remedy)
+    if table.is_csv and str(value).strip() == column:
+        problem = (
+            f"{table.place(file, row)}: column '{column}' holds '{value}': the line of names stands among the rows"
+        )
+        first = table.layouts[file].skipped + 1
+        again = through(str(table.paths[file]), f"awk 'NR == {first} {{names = $0}} NR <= {first} || $0 != names'")
+        return InputError(problem, f"keep the first one: {again} > NEW.csv, and name the new file")
     why = why_not_whole(str(value)) or "not a whole number like the ids before it"
     remedy = _or_text(_of_no_number(why) or "correct the file", section)
     return InputError(f"{table.place(file, row)}: column '{column}' holds '{value}', {why}", remedy)
 
 
 def _or_text(remedy: str, section: str) -> str:
+    """Returns a remedy with the key that takes ids as they are written, unless digits are lost."""
+    if remedy == EXACT_IDS:
+        return remedy
     return f'{remedy}, or set id_type = "text" in {section}' if section else remedy
 
 
@@ -177,7 +202,7 @@ def why_not_whole(text: str) -> str:
         return "" if plain else "a number with a sign" if text[0] == "+" else "a number with leading zeros"
     if not re.fullmatch(LIKE_A_NUMBER, text, re.ASCII):
         return ""
-    return "a number with a point, a comma or an exponent"
+    return ROUNDED if "e" in text.lower() else "a number with a point, a comma or an exponent"
 
 
 def _number_in_duck(nodes: TableFiles, column: str, kind: str, id_type: str, staged: str) -> Numbering:
@@ -236,12 +261,15 @@ def require_one_sort(
             if why := why_not_whole(value):
                 raise InputError(f"{problem}, {why}", _or_text(_of_no_number(why) or remedy, section))
             other, found = _no_whole(table, files, staged, columns)
+            all_ids = "its ids are not all whole numbers" if other else "the ids of other columns or tables are text"
             raise InputError(
-                f"{problem}, and its ids are not all whole numbers{other}",
-                _or_text(_of_no_number(found) or remedy, section),
+                f"{problem}, and {all_ids}{other}",
+                _or_text(_of_no_number(found) or (remedy if other else "write all ids alike"), section),
             )
 
 
+ROUNDED = "a number with an exponent, which has lost digits"
+EXACT_IDS = "write the table again with whole numbers as ids, from where they have all digits"
 PLAIN_IDS = "write whole numbers without signs, points and leading zeros"
 LARGE_IDS = "write the table as Parquet with unsigned 64-bit ids"
 
@@ -250,7 +278,9 @@ NO_ID = "the row has no id"
 
 
 def _of_no_number(why: str) -> str:
-    """Returns the remedy for an id that is missing or too large, "" for others."""
+    """Returns the remedy for an id that is missing, rounded or too large, "" for others."""
+    if why == ROUNDED:
+        return EXACT_IDS
     empty = "give each row an id; if something else separates the fields, set delimiter" if why == NO_ID else ""
     return LARGE_IDS if why.startswith("which is beyond") else empty
 

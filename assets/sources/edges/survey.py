@@ -16,6 +16,7 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
+from graphmill.assets.sources.edges.numbering import id_kind
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
@@ -48,6 +49,8 @@ def survey_tables(config: EdgeTableKeys) -> Survey:
         edges = open_table(config, duck, "edges")
         for key, name in named_columns(config, OF_EDGES).items():
             edges.require(key, name)
+        for key in ("source_column", "target_column"):
+            id_kind(edges, key, getattr(config, key), config.id_type)
         nodes = None if config.nodes is None else open_table(config, duck, "nodes")
         for key, name in named_columns(config, OF_NODES).items():
             if nodes is not None:

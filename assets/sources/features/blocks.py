@@ -56,6 +56,7 @@ class FeatureBlock:
         width, dtype: number of columns and type of the source; "bfloat16" if it has that type.
         slices: function that yields (first row, rows[n, F]) that cover all rows once, in order; bfloat16 as float32.
         place: function (row, column) -> place of that value in words, for errors; None for "WHERE row ROW column COLUMN".
+        held: function (row, column) -> the value as the source writes it; None if only its number is known.
         node_of_row: i64[num_rows] node ids of the rows; None if they are in order.
         named_twice: phrases about columns or data that another key names, too, such as the labels.
         column: function column -> its name in words; None for "column COLUMN of WHERE".
@@ -69,6 +70,7 @@ class FeatureBlock:
     slices: Callable[[], Iterator[tuple[int, Array]]]
     first: int = 0
     place: Callable[[int, int], str] | None = None
+    held: Callable[[int, int], str] | None = None
     node_of_row: Array | None = None
     named_twice: Sequence[str] = ()
     column: Callable[[int], str] | None = None
@@ -246,5 +248,10 @@ def _refuse_non_finite(found: Array, rows: Array, low: int, block: FeatureBlock,
         return
     row, column = (int(i) for i in np.argwhere(~np.isfinite(found))[0])
     place = block.place(low + row, column) if block.place else f"{block.where} row {low + row} column {column}"
+    held = block.held(low + row, column) if block.held and np.isinf(found[row, column]) else ""
+    if held.strip(" +-").lower() not in ("", "inf", "infinity"):
+        raise InputError(
+            f"{place} holds {held}, beyond the range of {rows.dtype}", "scale the features, or write Parquet"
+        )
     remedy = "give every node finite features, and run again" if not why else "scale the features, or ask for float32"
     raise InputError(f"{place} is {rows[row, column]}{why}", remedy)

@@ -160,6 +160,18 @@ def _dense_slices(archive: Archive, form: str, num_nodes: int, width: int) -> It
         yield low, out
 
 
+def number_of_nodes(archive: Archive) -> int:
+    """Returns the number in `num_nodes`.
+
+    Raises:
+        InputError: it is not a number of nodes.
+    """
+    found = int(archive.integers("num_nodes", 0))
+    if found < 0:
+        raise InputError(f"{archive.path}: num_nodes is {found}, not a number of nodes", "correct it, or leave it out")
+    return found
+
+
 def num_labels(archive: Archive, name: str) -> int:
     """Returns the number of nodes that an array of labels is for: its length, or the long side of [N, 1] and [1, N].
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive, Header
+from graphmill.assets.sources.arrays.edge_forms import to_two_rows
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
@@ -42,6 +43,7 @@ from graphmill.assets.sources.npz.arrays import (
     feature_blocks,
     feature_rows,
     num_labels,
+    number_of_nodes,
     refuse_strangers,
     shared_ids,
     splits,
@@ -150,7 +152,11 @@ class ArchiveSource:
         shapes = {name: (count, count) if isinstance(count, int) else count for name, count in said.items()}
         if len(set(shapes.values())) > 1:
             listed = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items())
-            raise InputError(f"{self.archive.path}: the arrays disagree about the number of nodes: {listed}", FIX_FILE)
+            turned = self._form in self.archive and self.archive.header(self._form).shape[1] in {
+                each[0] for each in shapes.values()
+            }
+            remedy = f"{self._form} looks transposed: save {self._form}.T" if turned else FIX_FILE
+            raise InputError(f"{self.archive.path}: the arrays disagree about the number of nodes: {listed}", remedy)
         return next(iter(shapes.values()))[0]
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
@@ -169,7 +175,7 @@ class EdgeListSource(ArchiveSource):
         """Returns the number in `num_nodes` and the length of `y`; without both and without features, the largest id + 1."""
         said, archive = {}, self.archive
         if "num_nodes" in archive:
-            said["num_nodes"] = int(archive.integers("num_nodes", 0))
+            said["num_nodes"] = number_of_nodes(archive)
         if "y" in archive:
             said["y"] = num_labels(archive, "y")
         return said if said or self._form else {"edge_index": int(self._edges().max()) + 1}
@@ -203,10 +209,12 @@ class EdgeListSource(ArchiveSource):
 
     def _edges(self) -> Array:
         """Reads integers [2, E]."""
-        edges, path = self.archive.integers("edge_index", 2), self.archive.path
-        if len(edges) != 2:
-            hint, remedy = ("; it looks transposed", "save edge_index.T") if edges.shape[1] == 2 else ("", FIX_FILE)
-            raise InputError(f"{path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", remedy)
+        shape, path = self.archive.header("edge_index").shape, self.archive.path
+        if len(shape) != 2 or shape[0] != 2:
+            hint = "; it looks transposed" if len(shape) == 2 and shape[1] == 2 else ""
+            problem = f"{path}: edge_index has shape {list(shape)}, not [2, E]{hint}"
+            raise InputError(problem, to_two_rows(shape, "edge_index"))
+        edges = self.archive.integers("edge_index", 2)
         if edges.shape[1] == 0:
             raise InputError(f"{path}: edge_index has no edges", "give a graph with at least one edge")
         return edges
@@ -261,9 +269,10 @@ def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, in
             raise InputError(problem, FIX_FILE)
         return sizes[0], sizes[1], value
     if form is not None:
-        return (*shape(form, 2), value)  # pyright: ignore[reportReturnType]
+        feature_rows(archive, form)  # refuses another shape
+        return (*headers[form].shape, value)  # pyright: ignore[reportReturnType]
     if "num_nodes" in headers:
-        return int(archive.integers("num_nodes", 0)), 1, value
+        return number_of_nodes(archive), 1, value
     for name in ("y", "labels"):
         if name in headers:
             return num_labels(archive, name), 1, value

@@ -37,6 +37,7 @@ NOT_PARQUET = (
 """Words of DuckDB's errors about damaged Parquet files."""
 DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}.*")
 DECIMAL_POINT = "write numbers with a decimal point, such as 0.5"
+THOUSANDS = "write numbers without a sign between thousands, and with a decimal point, such as 1500 or 1.5"
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -158,9 +159,14 @@ def explained(text: str, where: str) -> InputError:
     if longest := re.search(r"Maximum line size of (\d+) bytes exceeded", text):
         return too_long(place, int(longest[1]))
     if ours := re.search(f"({ROW_HAS}.*)", text):
-        return InputError(f"{place}: {ours[1]}", FIX_FILE)
+        if not (marked := re.search(r": ([#%])", ours[1])):
+            return InputError(f"{place}: {ours[1]}", FIX_FILE)
+        comment = f'set comment = "{marked[1]}" where the pipeline file names the file'
+        return InputError(f"{place}: {ours[1]}", f"{comment}, if it begins comments, or {FIX_FILE}")
     if column and value:
         return no_number(place, column[1], value[1])
+    if "is encrypted" in text:
+        return InputError(f"{place}: the file is encrypted", "write it without encryption")
     if "unterminated quote" in text:
         return InputError(f"{place}: a quoted field has no end", FIX_FILE)
     if "state machine reached an invalid state" in text:
@@ -190,7 +196,7 @@ def no_number(place: str, column: str, value: str | None) -> InputError:
         )
     held, remedy = "which is no number", FIX_FILE
     if DECIMAL_COMMA.fullmatch(value.strip()):
-        remedy = DECIMAL_POINT
+        remedy = THOUSANDS if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", value.strip()) else DECIMAL_POINT
     elif DATE.fullmatch(value.strip()):
         held, remedy = "which is a date and no number", AS_NUMBER
     return InputError(f"{place}: column '{column}' holds '{value}', {held}", remedy)

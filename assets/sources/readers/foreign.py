@@ -14,6 +14,10 @@ from graphmill.assets.storage.files.encodings import through
 from graphmill.kernels.errors import InputError
 
 _TO_PARQUET = "python -c \"import polars; polars.{read}({path!r}).write_parquet({path!r} + '.parquet')\""
+_FROM_JSON = (
+    'python -c "import json, polars; rows = json.load(open({path!r})); '
+    "polars.DataFrame(rows, orient='row').write_parquet({path!r} + '.parquet')\""
+)
 _TO_TEXT = "python -c \"import networkx; networkx.write_edgelist(networkx.read_{form}({path!r}), {path!r} + '.txt', data=False)\""
 _NODE_LINK = (
     'python -c "import json, networkx; networkx.write_edgelist(networkx.node_link_graph(json.load(open({path!r}))), '
@@ -27,7 +31,7 @@ _DOT = "grep -oE '[[:alnum:]_.]+ *-[->] *[[:alnum:]_.]+' {shell} | sed -E 's/ *-
 _FORMATS = {
     (".feather", ".arrow", ".ipc"): ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
     (".jsonl", ".ndjson"): ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
-    (".json",): ("JSON", _TO_PARQUET.replace("{read}", "read_json")),
+    (".json",): ("JSON", _FROM_JSON),
     (".avro",): ("Avro", _TO_PARQUET.replace("{read}", "read_avro")),
     (".orc",): ("ORC", "write it as Parquet with the program that wrote it"),
     (".xlsx", ".xls", ".ods"): ("a spreadsheet", "save its table as CSV"),
@@ -74,8 +78,9 @@ _MATRIX = (
 )
 FIRST_LINES = {
     r"%%MatrixMarket\s+matrix\s+coordinate.*": FOREIGN[".mtx"],
-    r"(<\?xml|<graphml).*": FOREIGN[".graphml"],
-    r"<gexf.*": FOREIGN[".gexf"],
+    r"(<\?xml.*)?<graphml.*": FOREIGN[".graphml"],
+    r"(<\?xml.*)?<gexf.*": FOREIGN[".gexf"],
+    r"<\?xml.*": ("XML", "write its table as CSV; or download the file itself if this is a server's answer"),
     r"(graph\s*\[.*|Creator\s+\".*)": FOREIGN[".gml"],
     r"\*(vertices|network)\b.*": FOREIGN[".net"],
     r">>graph6<<.*": FOREIGN[".g6"],
@@ -89,6 +94,13 @@ FIRST_LINES = {
 
 DIMACS_PROBLEM, DIMACS_LINE = re.compile(r"p\s+[a-z]+\s+\d+.*"), re.compile(r"[pc]\b.*|[aend](\s+[-\d.]+)+")
 LISTS = ("lists or tuples of Python", "keep what is in them: tr -d '[]() ' < {shell} > edges.csv")
+FRAME_LINE = re.compile(r"(?=.*[-=─═]{2})[-=+|: ┌┬┐├┼┤└┴┘╞╪╡│─═╭╮╰╯]+")
+FRAMED = (
+    "a table as a terminal or a document shows it",
+    "write it as CSV with its program (psql --csv, mysql --batch); or, if | separates its fields: grep '|' {shell} | "
+    "grep '[[:alnum:]]' | tr -d ' ' | sed -E 's/^\\|//; s/\\|$//; s/\\|/,/g' > NEW.csv",
+)
+"""The line between the names and the rows of a table in a frame, and what such a text is."""
 LIST_LINE = re.compile(r"[\[(][^\[\](){}]*[\])],?")
 TOOLS = {"gzip": "gzip -dc", "zstd": "zstd -dc", "bzip2": "bzip2 -dc", "xz": "xz -dc"}
 TR = "tr -d '\\000'"
@@ -131,9 +143,12 @@ def _format_of(lines: Sequence[str]) -> tuple[str, str] | None:
     """Returns (format, remedy) of a text by its first lines; None if it may be a table."""
     if (found := _json(lines)) is not None:
         return found
+    first = " ".join(lines) if lines[0].startswith("<") else lines[0]
     for pattern, found in FIRST_LINES.items():
-        if re.fullmatch(pattern, lines[0], re.IGNORECASE):
+        if re.fullmatch(pattern, first, re.IGNORECASE):
             return found
+    if any(map(FRAME_LINE.fullmatch, lines[:4])):
+        return FRAMED
     if lines[0] == "graph" and lines[1:2] == ["["]:
         return FOREIGN[".gml"]
     if any(map(DIMACS_PROBLEM.fullmatch, lines)) and all(map(DIMACS_LINE.fullmatch, lines)):

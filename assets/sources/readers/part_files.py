@@ -70,14 +70,25 @@ def part_files(folder: Path) -> list[Path]:
     """Returns the part files of a folder, at any depth, in the order of their names.
 
     Raises:
-        InputError: the folder belongs to a table that has to be read in another way, or is not finished.
+        InputError: the folder belongs to a table that has to be read in another way, is not finished, has a file twice, or a link to no
+            file.
     """
     refuse_managed([folder])
     if (folder / "_temporary").exists():
         problem = f"{folder} holds _temporary, so the program that writes it has not finished"
         raise InputError(problem, "wait for it, or write the table again")
-    below = (path for path in folder.rglob("*") if not _hidden(path.relative_to(folder).parts))
-    return in_order(path for path in below if path.is_file())
+    below = [path for path in folder.rglob("*") if not _hidden(path.relative_to(folder).parts)]
+    for path in below:
+        if path.is_symlink() and not path.is_file():
+            what = "a folder, which is not followed" if path.is_dir() else "nothing that is there"
+            raise InputError(f"{path} is a link to {what}", "remove the link, or name its folder beside this one")
+    files = in_order(path for path in below if path.is_file())
+    plain = {str(path): path for path in files}
+    for path in files:
+        packed = next((ending for ending in PACKED if path.name.lower().endswith(ending)), "")
+        if packed and (twin := plain.get(str(path)[: -len(packed)])):
+            raise InputError(f"{twin} and {path.name} look like one file, once packed", "leave one of them out")
+    return files
 
 
 def _hidden(parts: Sequence[str]) -> bool:

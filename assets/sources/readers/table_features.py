@@ -40,6 +40,8 @@ def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[st
         chosen += fitting
     if any(_is_pattern(table, each) for each in listed):
         chosen = list(dict.fromkeys(chosen))
+    if twice := next((name for name in chosen if chosen.count(name) > 1), ""):
+        raise InputError(f"{table.paths[0]}: features name column '{twice}' twice", "name it once")
     for name in chosen:
         table.require("features", name)
     return chosen
@@ -144,13 +146,19 @@ def table_block(
                 _refuse_empty(table, rows, low, part, names)
                 yield rows.start + low, part
 
-    def place(row: int, column: int) -> str:
+    def located(row: int) -> tuple[int, int]:
         start, file = max(pair for pair in starts if pair[0] <= row)
+        return file, row - start
+
+    def place(row: int, column: int) -> str:
         number = int(number_at(column))
         where = f"column '{names[number]}'"
         if lists_of(table, names[number]):
             where = f"place {column - int(ends[number]) + widths[number]} of {where}"
-        return f"{table.place(file, row - start)}: {where}"
+        return f"{table.place(*located(row))}: {where}"
+
+    def held(row: int, column: int) -> str:
+        return str(table.value(*located(row), names[int(number_at(column))]))
 
     where = f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}"
     return FeatureBlock(
@@ -164,6 +172,7 @@ def table_block(
         dtype=np.dtype(SQL_TYPES[value]),
         slices=slices,
         place=place,
+        held=held if table.is_csv else None,
         node_of_row=node_of_row,
     )
 

@@ -42,10 +42,12 @@ from graphmill.assets.sources.readers.text_layout import (
     refuse_equal_names,
     refuse_some_headers,
 )
-from graphmill.kernels.errors import InputError, did_you_mean
+from graphmill.kernels.errors import InputError, did_you_mean, one_line
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
+ROW_NUMBER = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+"""Names that pandas gives to a column without a name, which holds the numbers or names of rows."""
 MOST_DIFFERENCES = 5
 """Most columns that are named because some files lack them."""
 BIGINT = re.compile(r"0|-?[1-9]\d{0,18}")
@@ -104,6 +106,8 @@ class TableFiles:
         self.layouts: list[TextLayout] = []
         self._schemas = self._text_schemas() if self.is_csv else [*map(self._schema, self.paths)]
         self.columns = self._schemas[0]
+        numbered = (name for name in self.columns if ROW_NUMBER.fullmatch(name) or self._is_unnamed(name))
+        self.taken = {**dict.fromkeys(numbered, "number of the row"), **self.taken}
         self._from_folders: list[str] = []
         if self.is_csv and self.form.header is None:
             refuse_some_headers(self.paths, self.layouts, self.section)
@@ -147,7 +151,7 @@ class TableFiles:
     def _lacks(self, number: int, role: str, name: str) -> InputError:
         """Returns the error of a file without a column; the remedy fits the layout of a text file."""
         path, schema = self.paths[number], self._schemas[number]
-        has = f"{did_you_mean(name, schema, chr(39))}; it has {', '.join(list(schema)[:20])}"
+        has = f"{did_you_mean(name, schema, chr(39))}; it has {one_line(', '.join(list(schema)[:20]))}"
         remedy = f"set {role} in {self.section}, or rename the column"
         if role == "features" and self.section == "[graph]":
             remedy = "correct `features` in [graph], or `columns` of the [features] table that names it, or rename the column"
@@ -308,6 +312,11 @@ class TableFiles:
                 return BIGINT.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
         return False
 
+    def _is_unnamed(self, name: str) -> bool:
+        """Tells whether the line of names has none for a column of text."""
+        place = list(self.columns).index(name)
+        return bool(self.layouts) and self.layouts[0].header and not self.layouts[0].first_line[place].strip()
+
     def _text_schemas(self) -> list[dict[str, str]]:
         """Finds the layouts of the files; an empty one is an error unless what wrote the folder says that all is well."""
         kept = []
@@ -345,7 +354,11 @@ def _parquet(path: Path) -> str:
 
 
 def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
-    """Refuses columns that DuckDB renames because they differ only in case."""
+    """Refuses columns that DuckDB renames because they have one name, or names that differ only in case."""
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
         return
-    refuse_equal_names(path, top_columns(duck, path))
+    found = top_columns(duck, path)
+    refuse_equal_names(path, found)
+    if renamed := [name for name in names if name not in found]:
+        twice = re.sub(r"_\d+$", "", renamed[0])
+        raise InputError(f"{path}: has the column '{twice}' twice", "write the table with distinct names of columns")

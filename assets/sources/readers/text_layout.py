@@ -30,6 +30,7 @@ from graphmill.assets.sources.readers.duck import (
     too_long,
 )
 from graphmill.assets.sources.readers.foreign import refuse_other_text
+from graphmill.assets.sources.readers.headings import refuse_quotes_behind_blanks, refuse_title
 from graphmill.assets.sources.readers.packing import LINES, LONGEST_LINE, PACKED, for_duck, text_lines
 from graphmill.assets.sources.readers.part_files import CSV
 from graphmill.assets.sources.readers.separators import (
@@ -176,11 +177,15 @@ def read_layout(duck: Duck, path: Path, form: TextForm) -> TextLayout | None:
         return None
     sample = _sample(first, lines, comment)
     refuse_other_text(path, [*above, *sample])
+    if form.header is None:
+        refuse_title(path, len(above), sample, comment)
     found = find_separator(_bare_name(path), [line for line in sample if _is_row(line, comment)])
     delimiter = form.delimiter or named or found or ("\t" if _bare_name(path).endswith(".tsv") else ",")
     if len(delimiter) > 1 and not delimiter.strip(BLANKS):
         delimiter = BLANKS
     split = len(delimiter) > 1 or (bool(comment) and '"' not in first and not _bare_name(path).endswith(".csv"))
+    if not split:
+        refuse_quotes_behind_blanks(path, sample, delimiter)
     rows = _fields(path, itertools.chain(sample, lines), delimiter, comment if split else "", split=split)
     line = next(rows, [])
     header = form.header
@@ -267,17 +272,19 @@ def refuse_some_headers(paths: Sequence[Path], layouts: Sequence[TextLayout], se
 
 
 def _header(path: Path, line: list[str], section: str) -> list[str]:
-    """Returns the names of a header line.
+    """Returns the names of a header line; columns without one are called c0, c1, ... by their place.
+
+    Programs leave names out: pandas that of the column of row numbers, others that behind a separator at the end of each line.
 
     Raises:
-        InputError: a name is missing or occurs twice.
+        InputError: no column has a name, or a name occurs twice.
     """
     line = [name.strip(BLANKS) for name in line]
-    if len(line) > 1 and line[0] == "" and "c0" not in line:
-        line = ["c0", *line[1:]]  # pandas gives the column of row numbers no name
+    if any(line):
+        line = [name or f"c{place}" for place, name in enumerate(line)]
     repeated = sorted({name for name in line if line.count(name) > 1})
     if not line or repeated or "" in line:
-        what = f"has the column '{repeated[0]}' twice" if repeated and repeated[0] else "lacks a name for each column"
+        what = f"has the column '{repeated[0]}' twice" if repeated and repeated[0] else "has no names of columns"
         remedy = (
             f"begin the file with a line of distinct column names, or set header = false in {section} if it has none"
         )

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.features.config import step_name
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.pipeline.toml_text import KeyPath
+from graphmill.assets.sampling.config import width_mistake
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.pipelines.inspect_pipeline import survey_pipeline
@@ -60,6 +62,8 @@ def report_pipeline(
     there = all(not each.missing for each in needs.steps if each.step.name == "graph")
     found = [] if there else [*survey.errors]
     if not found:
+        found = [*_lacking_columns(pipeline, survey)]
+    if not found:
         if here:
             attempts(needs.require_fit)
         found = [error for table in pipeline.train for error in _refused(pipeline, table.name, sizes[table.name])]
@@ -76,6 +80,15 @@ def require_runnable(pipeline: Pipeline, home: Path | None, *, here: bool = True
     if errors or found is None:
         raise joined(errors)
     return found
+
+
+def _lacking_columns(pipeline: Pipeline, survey: Survey) -> Iterator[InputError]:
+    """Yields the mistake of weights of [sampling] that name a column which their feature table lacks."""
+    name = None if pipeline.sampling is None else pipeline.sampling.feature_table
+    tables = {table.name: table for table in survey.feature_tables}
+    if name is not None and step_name(name) in tables:
+        mistake = width_mistake(pipeline.sampling.weights, tables[step_name(name)].width)
+        yield from [mistake] if mistake else []
 
 
 def _training_sizes(pipeline: Pipeline, survey: Survey, known: KnownSizes) -> dict[str, Sizes]:

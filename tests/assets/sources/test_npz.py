@@ -171,7 +171,7 @@ BAD = {
     "loops only": (whole(edge_index=np.array([[1], [1]])), "has edges: 0 edges after loops"),
     "transposed": (whole(edge_index=EDGES.T), r"shape \[4, 2\], not \[2, E\]; it looks transposed"),
     "float edges": (whole(edge_index=EDGES * 1.0), "edge_index is float64, not integers"),
-    "flat edges": (whole(edge_index=EDGES[0]), r"shape \[4\], not 2 dimensions"),
+    "flat edges": (whole(edge_index=EDGES[0]), r"shape \[4\], not \[2, E\]"),
     "missing edges": (whole(edge_index=None), "has no edge_index; it holds num_nodes"),
     "ragged": (whole(y=np.zeros(3, int)), "disagree about the number of nodes: num_nodes 4, y 3, x 4"),
     "labels too low": (whole(y=np.array([0, -5, 0, 0])), "node 1 has -5"),
@@ -309,8 +309,8 @@ def test_real_graphs(tmp_path, name, nodes, edges, width, classes, split):
 @pytest.mark.parametrize(
     ("arrays", "problem"),
     [
-        ({"x": np.ones(4)}, r"x has the shape \[4\], not 2 dimensions"),
-        ({"x": np.ones((4, 2, 3))}, r"x has the shape \[4, 2, 3\], not 2 dimensions"),
+        ({"x": np.ones(4)}, r"x has shape \[4\], not \[N, F\]"),
+        ({"x": np.ones((4, 2, 3))}, r"x has shape \[4, 2, 3\], not \[N, F\]"),
         ({"y": np.int64(3)}, "y is one number, not a label for each node"),
         ({"x_data": np.ones(2), "x_shape": np.array([1, 2, 3])}, r"x_shape holds \[1, 2, 3\]"),
         ({"edge_index": np.int64(3)}, r"the edges have the shape \[\]"),

@@ -7,6 +7,7 @@ import torch
 
 from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import EXACT, FEATURES, FEATURES_ALONE
+from graphmill.assets.graph.checks import SHARED
 from graphmill.assets.graph.remarks import CLASSES, FILLED, KEYS, NEIGHBOURS, NODES, ONCE, REMARKS
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.sources.interface import TableConfig
@@ -15,10 +16,11 @@ from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from graphmill.jobs.commands.pipelines.inspect_pipeline import with_problems
 from tests.assets.sources.own_data import FORMS, Drawn, build_config
 
-WARNED = {*REMARKS, EXACT, FEATURES_ALONE}
+WARNED = {*REMARKS, SHARED, EXACT, FEATURES_ALONE}
 WORDS_OF = {
     NODES: "look like markers", CLASSES: "may mean no label", EXACT: "are rounded", FEATURES_ALONE: "is also the", KEYS: "triples",
     FILLED: "have no node", ONCE: "undirected = false", NEIGHBOURS: "have no in-edge",
+    SHARED: "labelled nodes; graphmill classifies",
 }  # fmt: skip
 """Check -> words of its sentence."""
 TABLES = ("csv", "parquet")
@@ -104,7 +106,7 @@ def test_ids_that_mean_no_node(tmp_path, kind):
 def test_numbers_of_archives_that_mean_no_node(tmp_path, dtype):
     rng, path = np.random.default_rng(2), tmp_path / "g.npz"
     for star, nodes in ((False, 100), (True, 100)):
-        pairs = rng.integers(1, nodes, (2, 200))
+        pairs = rng.integers(0, nodes, (2, 200))
         # All edges of a star begin in its centre, and those of a marker are some of all.
         pairs = np.stack([np.zeros(200, int), pairs[0]]) if star else pairs
         np.savez(path, edge_index=pairs.astype(dtype))
@@ -117,6 +119,56 @@ def test_numbers_of_archives_that_mean_no_node(tmp_path, dtype):
         roots[1] = -1
         np.savez(path, edge_index=np.concatenate([chain, roots], axis=1).astype(dtype))
         assert "'65535' is a node with 100 of 299 edges" in told(tmp_path, "npz", {"path": path})[NODES]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_ids_that_lost_digits_or_are_written_in_two_ways(tmp_path, kind):
+    rng = np.random.default_rng(4)
+    large = rng.integers(2**60, 2**62, 60)
+    odd = {
+        "floating-point numbers can hold": large.astype(np.float64).astype(np.int64).tolist(),
+        "a spreadsheet can hold": (large // 10**4 * 10**4).tolist(),
+        "only in case, blanks": [*(f"user {i}" for i in range(40)), *(f"User  {i}" for i in range(20))],
+        "zeros or the form of letters": [
+            *(f"Zu\u0308rich{i}" for i in range(30)),
+            *(f"Z\u00fcrich{i}" for i in range(30)),
+        ],
+    }
+    for words, ids in odd.items():
+        found = told(tmp_path, "edges", {"edges": write(tmp_path, "e", kind, edges(rng, ids))})
+        assert [*found] == [NODES] and words in found[NODES]
+    if kind == "parquet":  # digits of text, which a CSV file has as numbers
+        ids = [*(f"{i:03d}" for i in range(40)), *(str(i) for i in range(20))]
+        assert "zeros" in told(tmp_path, "edges", {"edges": write(tmp_path, "e", kind, edges(rng, ids))})[NODES]
+    for ids in (large.tolist(), (large >> 40 << 40).tolist()):  # programs put numbers into the upper bits
+        assert told(tmp_path, "edges", {"edges": write(tmp_path, "e", kind, edges(rng, ids))}, built=False) == {}
+
+
+def test_ids_of_archives_that_count_from_1(tmp_path):
+    pairs = np.random.default_rng(5).integers(1, 60, (2, 400))
+    np.savez(tmp_path / "g.npz", edge_index=pairs)
+    assert "if ids count from 1" in told(tmp_path, "npz", {"path": tmp_path / "g.npz"})[NODES]
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [(["Cat", "cat ", "dog"], "differ from another only in case"), (["unbekannt", "a", "b"], "may mean no label")],
+)
+def test_names_of_classes_that_are_one_or_none(tmp_path, classes, words):
+    rng = np.random.default_rng(6)
+    nodes = pl.DataFrame({"id": range(60), "y": [classes[i % 3] for i in range(60)]})
+    keys = {
+        "edges": write(tmp_path, "e", "parquet", edges(rng, range(60))),
+        "nodes": write(tmp_path, "n", "parquet", nodes),
+    }
+    assert words in told(tmp_path, "edges", {**keys, "label_column": "y", "labels": "names"})[CLASSES]
+
+
+def test_labels_of_1_and_minus_1(tmp_path):
+    rng = np.random.default_rng(7)
+    labels = np.where(rng.random(60) < 0.5, -1, 1)
+    np.savez(tmp_path / "g.npz", edge_index=rng.integers(0, 60, (2, 400)), y=labels)
+    assert "if -1 is a class" in told(tmp_path, "npz", {"path": tmp_path / "g.npz"})[FILLED]
 
 
 WORDS = ("unknown", "Unknown", "UNLABELED", "n/a", "none", "?", "null", "missing", "-", "-1", "not labelled", "nan.")

@@ -267,3 +267,36 @@ def test_the_type_of_a_column_in_folder_names(tmp_path: Path, values: list[str],
         polars.DataFrame({"src": [1], "dst": [2]}).write_parquet(path)
     with Duck(None, 64 << 20, 1) as duck:
         assert TableFiles(duck, paths, "edges", TextForm()).folder_types == {"w": kind}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("folder", "a link to a folder, which is not followed"), ("nowhere.csv", "a link to nothing that is there")],
+)
+def test_links_below_a_folder_that_lead_to_no_file_are_refused(tmp_path, name, said):
+    table = tmp_path / "edges"
+    table.mkdir()
+    (tmp_path / "folder").mkdir()
+    (table / "part-0.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "real.csv").write_text("src,dst\n1,2\n")
+    (table / "part-1.csv").symlink_to(tmp_path / "real.csv")
+    assert [path.name for path in expand([table], "edges")] == ["part-0.csv", "part-1.csv"]
+    (table / "part-2.csv").symlink_to(tmp_path / name)
+    with pytest.raises(InputError, match=said):
+        expand([table], "edges")
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".xz"])
+def test_a_file_that_is_there_packed_and_unpacked_is_refused(tmp_path, ending):
+    for name in ("part-0.csv", f"part-1.csv{ending}", f"part-0.csv{ending}"):
+        (tmp_path / name).write_bytes(b"src,dst\n0,1\n")
+    with pytest.raises(InputError, match=rf"part-0\.csv and part-0\.csv\{ending} look like one file"):
+        expand([tmp_path], "edges")
+
+
+def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
+    polars.DataFrame({"src": [0, 1], "dst": [1, 2], "sr2": [5, 6]}).write_parquet(tmp_path / "edges.parquet")
+    content = (tmp_path / "edges.parquet").read_bytes()
+    (tmp_path / "edges.parquet").write_bytes(content.replace(b"sr2", b"src"))
+    with Duck(None, 256 << 20, 1) as duck, pytest.raises(InputError, match="has the column 'src' twice"):
+        TableFiles(duck, [tmp_path / "edges.parquet"], "edges")
