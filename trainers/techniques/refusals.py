@@ -103,7 +103,7 @@ UNSTORED_ROWS = (
         "packed",
         "draws batches for which no rows are packed",
         whens="online",
-        remedy='set samples = "stored" in [[train]]',
+        remedy='remove the key, or set samples = "stored" in [[train]]',
     ),
     *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
 )
