@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.files.verified import damaged_file
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.system.control_group import limit_bytes
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import id_dtype
@@ -236,20 +234,12 @@ def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
     return known_sizes(found) if "graph" in found else None
 
 
-def _count(graph: Artifact, name: str) -> int:
-    """Returns a number of things that a graph tells, 0 if it does not; raises InputError if it is not one."""
-    value = graph.summary["numbers"].get(name, 0)
-    if type(value) is not int or value < 0:
-        raise damaged_file(graph.path / MANIFEST, f"{name} is {value!r}")
-    return value
-
-
 def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
     """Returns the sizes that artifacts tell: a graph, a feature table, or both. A graph that is not among them counts no node."""
     graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
     rows = artifacts["features"].table_facts("rows") if "features" in artifacts else None
-    counts: dict[str, Any] = {name: _count(graph, name) if graph else 0 for name in names}
+    counts: dict[str, Any] = {name: graph.summary["numbers"][name] if graph else 0 for name in names}
     return Sizes(
         **counts,
         num_rows=rows.num_rows if rows else 0,
