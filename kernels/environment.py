@@ -53,7 +53,7 @@ ROWS = (
     (PIPELINES, USER, "Folder of your pipeline files; `pipelines` in the current folder without it."),
     (STORE, USER, "URL of the object store that homes share, such as s3://BUCKET/PREFIX; no object store without it."),
     (CACHE_BYTES, USER, "Most bytes of artifacts that are fetched into the home, such as 200GiB; no bound without it."),
-    (ANY_MEMORY, USER, "1 begins steps that need more memory than is there; they are refused without it."),
+    (ANY_MEMORY, USER, "Set to 1, steps begin that need more memory than is there; they are refused without it."),
     (EXAMPLES, USER, "0 shows none of the shipped pipelines in the web UI, 1 all; those that ran without it."),
     (PROCESSOR, USER, "Highest level of instructions for the kernels, x86-64-v3 or x86-64-v4; the processor's without it."),
     (TEMPORARY, USER, "Folder of temporary files; /tmp without it."),
@@ -185,6 +185,11 @@ def launcher(environment: Mapping[str, str] | None = None) -> tuple[str, dict[st
         ):
             return program, {name: environment[name] for name in (*told, *MEETING) if name in environment}
     return "", {}
+
+
+def is_first(told: Mapping[str, str]) -> bool:
+    """Tells whether a process is the first of those that `srun` or `mpirun` started, by the variables that `launcher` returned."""
+    return any(program != TORCHRUN and _at_most(told.get(rank, ""), 0) for program, _, rank in LAUNCHERS)
 
 
 def answers(address: str, port: str) -> bool:

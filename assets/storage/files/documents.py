@@ -43,7 +43,7 @@ from graphmill.assets.storage.files.schema import (
     whole,
 )
 from graphmill.assets.storage.files.sealed_json import DIGEST, sealed_bytes, unseal_bytes
-from graphmill.assets.storage.files.stage_numbers import NUMBERS, Numbers
+from graphmill.assets.storage.files.stage_numbers import NUMBERS, PublishedNumbers
 from graphmill.assets.storage.names.manifest import FORMAT, OWN_FILES
 from graphmill.assets.storage.names.version import part_version, version_of
 
@@ -204,7 +204,7 @@ def recipe_problem(manifest: Mapping[str, Any]) -> str:
 
 def wrong_numbers(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yields the problems of the numbers of a manifest whose other fields are sound."""
-    numbers = NUMBERS.get(manifest["stage"], Numbers())
+    numbers = NUMBERS.get(manifest["stage"], PublishedNumbers())
     yield from numbers.problems(manifest["summary"]["numbers"], manifest["files"])
 
 

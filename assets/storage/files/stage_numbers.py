@@ -35,7 +35,7 @@ VOLUMES = Fields({"schedule": name, "v_ori": COUNT, "v_p2p": COUNT, "v_ru": COUN
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numbers:
+class PublishedNumbers:
     """The numbers of a stage. Names stand in texts, with blanks between them; one with a star at its end stands for all that begin so.
 
     Attributes:
@@ -89,8 +89,8 @@ class Numbers:
                 yield f"summary/numbers/{each} is not {shape[axis] - surplus}, which follows from {array}.npy"
 
 
-NUMBERS: Mapping[str, Numbers] = {
-    "graph": Numbers(
+NUMBERS: Mapping[str, PublishedNumbers] = {
+    "graph": PublishedNumbers(
         always="num_nodes num_edges num_classes class_names num_train num_valid num_test homophily_ratio",
         counts="num_nodes num_edges num_classes num_labelled num_train num_valid num_test num_isolated num_duplicates num_self_loops "
         "num_ids_of_both_ends",
@@ -109,7 +109,7 @@ NUMBERS: Mapping[str, Numbers] = {
             **{f"num_{part}": (f"{part}_ids", 0, 0) for part in ("train", "valid", "test")},
         },
     ),
-    "features": Numbers(
+    "features": PublishedNumbers(
         always="num_rows num_features feature_dtype feature_bytes num_without_features",
         counts="num_nodes num_rows num_features num_without_features",
         sizes="feature_bytes",
@@ -117,14 +117,14 @@ NUMBERS: Mapping[str, Numbers] = {
         others={"type_columns": COUNTS, "beyond_float32": text},
         lengths={"num_rows": ("rows", 0, 0), "num_features": ("rows", 1, 0)},
     ),
-    "sampling_tables": Numbers(
+    "sampling_tables": PublishedNumbers(
         always="num_edges num_without_weight num_empty_rows weights",
         counts="num_nodes num_edges num_without_weight num_empty_rows",
         values="effective_neighbours smallest_weight largest_weight",
         words="weights",
         lengths={"num_edges": ("table", 0, 0)},
     ),
-    "partitions": Numbers(
+    "partitions": PublishedNumbers(
         always="num_parts method edge_cut replication",
         counts="num_nodes num_parts",
         values="replication* balance_*",
@@ -132,7 +132,7 @@ NUMBERS: Mapping[str, Numbers] = {
         others={"method": name, "method_chosen": text, "beside_random": listed(mapped(plain))},
         lengths={"num_nodes": ("part_of", 0, 0), "num_parts": ("cut", 0, 0)},
     ),
-    "shards": Numbers(
+    "shards": PublishedNumbers(
         always="num_parts num_features feature_dtype feature_bytes shard_bytes",
         counts="num_parts num_nodes num_rows num_features",
         sizes="feature_bytes",
@@ -140,10 +140,10 @@ NUMBERS: Mapping[str, Numbers] = {
         others={"feature_dtype": STORED_TYPE, "shard_bytes": listed(BYTES), "type_columns": COUNTS},
         lengths={"num_nodes": ("row_of", 0, 0), "num_parts": ("num_rows", 0, 0)},
     ),
-    "shards.parts": Numbers(
+    "shards.parts": PublishedNumbers(
         counts="part num_rows num_features", lengths={"num_rows": ("rows", 0, 0), "num_features": ("rows", 1, 0)}
     ),
-    "chunks": Numbers(
+    "chunks": PublishedNumbers(
         always="num_nodes num_distinct num_parts chunks_per_part schedule v_ori v_ru volumes_by_schedule",
         counts="num_nodes num_distinct num_parts num_fetched chunks_per_part v_ori v_p2p v_ru most_*",
         values="replication byte_nanoseconds*",
@@ -159,7 +159,7 @@ NUMBERS: Mapping[str, Numbers] = {
             "chunks_per_part": ("schedule", 1, 0),
         },
     ),
-    "hotness": Numbers(
+    "hotness": PublishedNumbers(
         always="num_nodes",
         counts="num_nodes "
         + " ".join(
@@ -170,21 +170,21 @@ NUMBERS: Mapping[str, Numbers] = {
         values="presample_* evaluate_* hit_ratio_* expected_hit_ratio_*",
         lengths={"num_nodes": ("order", 0, 0)},
     ),
-    "budgets": Numbers(
+    "budgets": PublishedNumbers(
         always="feature_bytes automatic device_bytes host_bytes disk_bytes device_rows host_rows",
         counts="device_rows host_rows",
         sizes="feature_bytes row_bytes device_bytes host_bytes disk_bytes device_total_bytes memory_bytes",
         words="device host disk device_share host_share",
         others={"automatic": listed(name)},
     ),
-    "samples": Numbers(
+    "samples": PublishedNumbers(
         always="num_epochs num_batches sample_bytes inputs_a_batch",
         counts="num_epochs num_batches num_evaluation_batches num_parts num_accesses num_accessed_nodes",
         sizes="sample_bytes largest_batch_bytes",
         others={"inputs_a_batch": SPREAD, "edges_a_batch": SPREAD, "hottest_nodes_access_ratio": mapped(VALUE)},
     ),
-    "samples.parts": Numbers(counts="epoch first_step num_batches", lengths={"num_batches": ("bounds", 0, 1)}),
-    "cache_plan": Numbers(
+    "samples.parts": PublishedNumbers(counts="epoch first_step num_batches", lengths={"num_batches": ("bounds", 0, 1)}),
+    "cache_plan": PublishedNumbers(
         always="moved_bytes amplification num_segments read_bytes_by_tier num_batches full_packing_bytes feature_bytes",
         counts="num_* segment_size*",
         sizes="row_bytes asked_bytes moved_bytes disk_bytes disk_budget_bytes full_packing_bytes feature_bytes",
@@ -197,16 +197,16 @@ NUMBERS: Mapping[str, Numbers] = {
             "num_host_rows": ("host_ids", 0, 0),
         },
     ),
-    "packed_chunks": Numbers(
+    "packed_chunks": PublishedNumbers(
         always="num_batches num_segments chunk_bytes cache_bytes",
         counts="num_* packed_rows cached_rows device_rows host_rows",
         sizes="row_bytes chunk_bytes cache_bytes largest_chunk_bytes",
         lengths={"num_batches": ("offsets", 0, 0), "num_segments": ("cache_offsets", 0, 0)},
     ),
-    "packed_chunks.parts": Numbers(
+    "packed_chunks.parts": PublishedNumbers(
         counts="first_segment first_batch num_batches num_rows", lengths={"num_batches": ("bounds", 0, 1)}
     ),
-    "model": Numbers(
+    "model": PublishedNumbers(
         always="best_epoch epochs_run",
         counts="best_epoch epochs_run parameters exact_evaluation_cost epoch_cost",
         values="train_* valid_* test_* loss",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from graphmill.assets.building.stage import Summary
-from graphmill.assets.storage.files.stage_numbers import NUMBERS, Numbers
+from graphmill.assets.storage.files.stage_numbers import NUMBERS, PublishedNumbers
 from graphmill.assets.storage.names.version import version_of
 
 TIERS = {"device": 0, "host": 0}
@@ -16,7 +16,7 @@ DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 def numbers_of(stage, arrays=None):
     """Returns the numbers that every artifact of a stage has, and those that follow from its arrays."""
-    declared, arrays = NUMBERS.get(stage, Numbers()), arrays or {}
+    declared, arrays = NUMBERS.get(stage, PublishedNumbers()), arrays or {}
     lengths = {
         name: arrays[array].shape[axis] - surplus
         for name, (array, axis, surplus) in declared.lengths.items()
