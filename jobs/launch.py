@@ -46,7 +46,7 @@ from graphmill.jobs.runs.instance import (
 )
 from graphmill.jobs.runs.listed import listed_in_ui
 from graphmill.jobs.runs.training import LAUNCHED_TAG, EpochLines, training_steps
-from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, launcher
+from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, is_first, launcher
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.recipe import ModelRecipe
@@ -159,6 +159,10 @@ def _refuse_launchers(order: Launch) -> None:
     """Refuses to train as one of several processes of a launcher: each would be a run of its own, and wait for the slot of another."""
     program, told = launcher()
     if not program or order.selection == "preprocess" or not order.pipeline.train:
+        return
+    if (order.on or order.pipeline.on) and is_first(
+        told
+    ):  # `ray symmetric-run` starts the command on the first node alone
         return
     said = ", ".join(f"{name}={value}" for name, value in told.items())
     problem = f"{program} started this process as one of several, or its variables were left in this shell: {said}"

@@ -33,6 +33,7 @@ class Variable:
 
 HOME, PIPELINES = "GRAPHMILL_HOME", "GRAPHMILL_PIPELINES"
 STORE, CACHE_BYTES = "GRAPHMILL_STORE", "GRAPHMILL_CACHE_BYTES"
+ANY_MEMORY = "GRAPHMILL_ANY_MEMORY"
 EXAMPLES, PROCESSOR = "GRAPHMILL_EXAMPLES", "GRAPHMILL_PROCESSOR"
 UI, UI_PORT, UI_NAMES = "GRAPHMILL_UI", "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
 RANKS_LISTENER, RANK_ERRORS = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS"
@@ -51,6 +52,7 @@ ROWS = (
     (PIPELINES, USER, "Folder of your pipeline files; `pipelines` in the current folder without it."),
     (STORE, USER, "URL of the object store that homes share, such as s3://BUCKET/PREFIX; no object store without it."),
     (CACHE_BYTES, USER, "Most bytes of artifacts that are fetched into the home, such as 200GiB; no bound without it."),
+    (ANY_MEMORY, USER, "Set to 1, steps begin that need more memory than is there; they are refused without it."),
     (EXAMPLES, USER, "0 shows none of the shipped pipelines in the web UI, 1 all; those that ran without it."),
     (PROCESSOR, USER, "Highest level of instructions for the kernels, x86-64-v3 or x86-64-v4; the processor's without it."),
     (TEMPORARY, USER, "Folder of temporary files; /tmp without it."),
@@ -179,6 +181,11 @@ def launcher(environment: Mapping[str, str] | None = None) -> tuple[str, dict[st
         ):
             return program, {name: environment[name] for name in (*told, *MEETING) if name in environment}
     return "", {}
+
+
+def is_first(told: Mapping[str, str]) -> bool:
+    """Tells whether a process is the first of those that `srun` or `mpirun` started, by the variables that `launcher` returned."""
+    return any(program != TORCHRUN and _at_most(told.get(rank, ""), 0) for program, _, rank in LAUNCHERS)
 
 
 def answers(address: str, port: str) -> bool:

@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _train_as_rank()
         if environment.is_set(environment.TORCHELASTIC):
             _join_torchrun()
+        _refuse_copies(options)
         order = _from_bundle(options) if options.source else _from_pipeline(options)
         lines = "none" if options.quiet else "all" if options.verbose else "some"
         order = replace(order, resume=options.resume, retrain=options.retrain, ranks=options.ranks, on=options.on)
@@ -241,6 +242,23 @@ def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], 
         gpus=int(config.train.device == "cuda"),
         memory_bytes=0 if need is None else need.memory_bytes // world,
         least_bytes=0 if need is None else need.least_bytes // world,
+    )
+
+
+def _refuse_copies(options: argparse.Namespace) -> None:
+    """Refuses to be one of several processes that nothing has told how to meet: each would train all of it.
+
+    Raises:
+        InputError: `srun` or `mpirun` started them, and RANK is not set.
+    """
+    program, told = environment.launcher()
+    if not program or environment.is_set(environment.RANK) or (options.on and environment.is_first(told)):
+        return
+    said = ", ".join(f"{name}={value}" for name, value in told.items())
+    raise InputError(
+        f"{program} started this process as one of several ({said}), and each of them would train the same model",
+        f"start one process with --ranks N; or set {environment.RANK}, {environment.WORLD_SIZE}, {environment.MASTER_ADDR} and "
+        f"{environment.MASTER_PORT} for each, or start one torchrun per machine by {program}",
     )
 
 

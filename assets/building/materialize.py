@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 from graphmill.assets.building.build import Build, input_versions, publish_together
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import FanOut, Progress, Silent, Stage
-from graphmill.assets.costs.needs import Need, require_fit, sizes_of
+from graphmill.assets.costs.needs import Need, require_free, sizes_of
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.system.control_group import free_bytes
-from graphmill.assets.storage.system.machine import anonymous_bytes
 
 if TYPE_CHECKING:
     from graphmill.assets.building.parts import Elsewhere
@@ -99,9 +97,7 @@ def _require_fit(build: Build) -> Need | None:
     """
     sizes = sizes_of({**build.inputs, **build.reads})
     need = build.stage.need(build.semantic, build.execution, sizes) if sizes else None
-    free, own = free_bytes(), anonymous_bytes()
-    if need is not None and free is not None:
-        require_fit(need, free + (own or 0))
+    require_free(need)
     return need
 
 
@@ -122,7 +118,8 @@ def materialize_together(
         asked_by: PIPELINE/STEP that each is built for.
 
     Raises:
-        InputError: external content is missing or damaged, or a blocking check failed. Artifacts that were finished before stay.
+        InputError: external content is missing or damaged, the memory or the disk is too small, or a blocking check failed. Artifacts that
+            were finished before stay.
     """
     digests = raw or [None] * len(asked)
     builds = [
@@ -134,6 +131,8 @@ def materialize_together(
         artifacts = {build.version: build.share(each) for build in builds if (each := found[build.version])}
         missing = {build.version: build for build in builds if build.version not in artifacts}
         if missing:
+            for build in missing.values():
+                require_free(build.stage.certain_need(build.semantic, execution))
             built = publish_together(list(missing.values()), progress or Silent())
             artifacts |= {artifact.version: artifact for artifact in built}
     return [artifacts[build.version] for build in builds]

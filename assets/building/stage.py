@@ -253,6 +253,10 @@ class OnePass(Stage):
         """
         raise NotImplementedError
 
+    def certain_need(self, semantic: Any, execution: Any) -> Need | None:
+        """Returns the need of a build as far as it is certain before any content is read; None without such a number."""
+        return None
+
     def build_from(self, opened: Any, building: Building[Any, Any]) -> Summary:
         """Fills the writer from the value that `opened` yields and returns the summary."""
         raise NotImplementedError

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.files.verified import damaged_file
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.storage.names.manifest import MANIFEST
-from graphmill.assets.storage.system.control_group import limit_bytes
+from graphmill.assets.storage.system.control_group import free_bytes, limit_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes
+from graphmill.kernels.environment import ANY_MEMORY, read
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import id_dtype
 
@@ -198,12 +198,12 @@ def require_fit(need: Need, there: int | None) -> None:
     Raises:
         InputError: the sum is larger; the error lists the summands, and the keys that lower them.
     """
-    if there is None or need.least_bytes <= there * (1 + MARGIN):
+    if there is None or need.least_bytes <= there * (1 + MARGIN) or read(ANY_MEMORY) == "1":
         return
     phase = sorted(need.certain, key=lambda term: -term.most)
     keys = dict.fromkeys(term.key for term in phase if term.key)
     fixed = sum(term.most for term in phase if not term.key)
-    remedy = f"lower {' or '.join(keys)}"
+    remedy = f"lower {' or '.join(keys)}, in the file or by --set"
     if not keys or fixed > there * (1 + MARGIN):
         limit = limit_bytes()
         given = (
@@ -216,8 +216,22 @@ def require_fit(need: Need, there: int | None) -> None:
     raise InputError(
         f"{need.name} needs {format_bytes(sum(term.most for term in phase))} of memory and {format_bytes(there)} are there:\n"
         + "\n".join(f"  {line}" for line in need.lines(phase)),
-        remedy,
+        f"{remedy}; {ANY_MEMORY}=1 begins all the same",
     )
+
+
+def require_free(need: Need | None) -> None:
+    """Refuses a need that exceeds the memory that is free and that this process has already; every step asks before it begins.
+
+    Args:
+        need: the need of this process and of those that it starts, None if there is no formula.
+
+    Raises:
+        InputError: as `require_fit`.
+    """
+    free = free_bytes()
+    if need is not None and free is not None:
+        require_fit(need, free + (anonymous_bytes() or 0))
 
 
 def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
@@ -238,20 +252,12 @@ def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
     return known_sizes(found) if "graph" in found else None
 
 
-def _count(graph: Artifact, name: str) -> int:
-    """Returns a number of things that a graph tells, 0 if it does not; raises InputError if it is not one."""
-    value = graph.summary["numbers"].get(name, 0)
-    if type(value) is not int or value < 0:
-        raise damaged_file(graph.path / MANIFEST, f"{name} is {value!r}")
-    return value
-
-
 def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
     """Returns the sizes that artifacts tell: a graph, a feature table, or both. A graph that is not among them counts no node."""
     graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
     rows = artifacts["features"].table_facts("rows") if "features" in artifacts else None
-    counts: dict[str, Any] = {name: _count(graph, name) if graph else 0 for name in names}
+    counts: dict[str, Any] = {name: graph.summary["numbers"][name] if graph else 0 for name in names}
     return Sizes(
         **counts,
         num_rows=rows.num_rows if rows else 0,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, Stage
-from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.costs.needs import Need, Sizes
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.arrays.array_files import check_matrix
 from graphmill.assets.sources.arrays.mapped_arrays import open_rows
@@ -89,6 +89,10 @@ class SourceStage(OnePass):
                 found, num_features=rows.shape[1], dtype=stored, num_without_features=without, type_widths=()
             )
         return found.stored_as(table.dtype)
+
+    def certain_need(self, semantic: Any, execution: Any) -> Need | None:
+        """Returns the need of a generated graph, which its keys tell; None for files, whose sizes are bounds until they are read."""
+        return None if self.external(semantic) else self.need(semantic, execution, self.known(semantic))
 
     def require_sound(self, opened: OpenSource, semantic: Any) -> Sound:
         """Makes the checks of a build of this stage, without a build.

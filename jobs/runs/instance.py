@@ -38,6 +38,8 @@ SAID = {
     "locked": "end the other program that holds it, and run the same command again",
 }
 """Words of SQLite's messages, and the remedy for each."""
+LONGEST_HOME = 440
+"""Most bytes of the path of a home: SQLite opens files with names of at most 512 bytes, and those of the history are up to 72 longer."""
 SERVER = (
     "start the database server, or correct its address in {settings}, then run the same command again; "
     "a training goes on with --resume"
@@ -236,6 +238,10 @@ def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) ->
         remedy = SERVER.format(settings=Path(home) / SETTINGS)
     if remedy is None:
         return None
+    if remedy == PERMIT and len(os.fsencode(Path(home).absolute())) > LONGEST_HOME:
+        remedy = (
+            f"point GRAPHMILL_HOME at a folder with a path of at most {LONGEST_HOME} bytes: SQLite opens no longer one"
+        )
     if remedy == FREE:
         said += f"; {shutil.disk_usage(home or '.').free:,} bytes are free"
     return HistoryError(f"the history of runs in {home} cannot be used: {said}", remedy)

@@ -15,10 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from graphmill.assets.storage.local.repair import find_damage
+from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError, require_message
+from tests.adversary.forged import forge
 from tests.adversary.house import grounds_of
 from tests.adversary.house_damage import attack_house, forge_house
 from tests.adversary.object_store import attack_documents, attack_objects
@@ -68,14 +70,45 @@ def cut(path: Path, draw: random.Random) -> None:
         path.write_bytes(data[half:] + data[:half] if data[half:] + data[:half] != data else data[:-1])
 
 
+FORGED = (OBJECT, "house", ARTIFACT)
+"""Where the documents of `forgeries` lie, in the order of the seeds."""
+
+
 def forgeries(reference: Path) -> Attack:
-    """Returns the attack that forges a sealed document, of an object store and of a house in turn."""
+    """Returns the attack that forges a sealed document: of an object store, of a house, or the numbers of an artifact that steps read."""
     grounds = grounds_of(reference)
 
     def attack(seed: int, folder: Path) -> str:
-        return (attack_documents if seed % 2 == 0 else forge_house)(grounds, folder, random.Random(seed))
+        sort, draw = FORGED[seed % len(FORGED)], random.Random(seed)
+        if sort == ARTIFACT:
+            return _forged_numbers(reference, folder, draw)
+        return (attack_documents if sort == OBJECT else forge_house)(grounds, folder, draw)
 
     return attack
+
+
+def _forged_numbers(reference: Path, folder: Path, draw: random.Random) -> str:
+    """Forges a number of an artifact, and carries out every step that reads it: each ends well, or by one message."""
+    home = folder / "home"
+    shutil.copytree(reference, home)
+    steps = workshop.steps(home)
+    step = draw.choice(steps)
+    readers = [each for each in steps if step in each.sources.values()]
+    part = draw.choice(workshop.folders(home, step))
+    forge(part / MANIFEST, draw, folder, within=("summary", "numbers"))
+    ways = []
+    for reader in readers:
+        for place in workshop.folders(home, reader):
+            shutil.rmtree(place)
+        try:
+            workshop.carry_out(home, reader)
+        except InputError as error:
+            require_message(error)
+            ways.append(REFUSED)
+        except Exception as error:
+            error.add_note(f"{workshop.label(reader)} after {(part / MANIFEST).read_text()[:3000]}")
+            raise
+    return REFUSED if ways else SOUND
 
 
 def _attack(reference: Path, damage: Callable[[Path, random.Random], None]) -> Attack:

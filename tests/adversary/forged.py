@@ -27,16 +27,17 @@ def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
             yield from places(held, (*above, key))
 
 
-def forged(document: dict[str, Any], draw: random.Random, folder: Path) -> dict[str, Any]:
+def forged(document: dict[str, Any], draw: random.Random, folder: Path, within: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns a document with one field that says nonsense, or a name that is another one.
 
     Args:
         document: a sound document.
         draw: what draws field and nonsense.
         folder: folder in whose `out` absolute paths lie: nothing may come into it.
+        within: path of the table whose fields are drawn; () for the whole document.
     """
     found = copy.deepcopy(document)
-    *above, key = draw.choice(list(places(found)))
+    *above, key = draw.choice([each for each in places(found) if each[: len(within)] == within and each != within])
     inner = found
     for each in above:
         inner = inner[each]
@@ -52,10 +53,10 @@ def forged(document: dict[str, Any], draw: random.Random, folder: Path) -> dict[
     return found
 
 
-def forge(path: Path, draw: random.Random, folder: Path) -> bool:
+def forge(path: Path, draw: random.Random, folder: Path, within: tuple[str, ...] = ()) -> bool:
     """Forges a sealed document in place; returns False for a file that is none, or a forgery that cannot be written."""
     try:
-        path.write_bytes(seal(forged(unseal(path), draw, folder)))
+        path.write_bytes(seal(forged(unseal(path), draw, folder, within)))
     except (ValueError, TypeError):
         return False
     return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.adversary.attack import Attack
-from tests.adversary.damage import cuts, damaged_sort, flips, forgeries
+from tests.adversary.damage import FORGED, cuts, damaged_sort, flips, forgeries
 from tests.adversary.data import malformed
 from tests.adversary.drawn_pipelines import drawn_files
 from tests.adversary.interruptions import can_mount, crowds, full_disks, killed_sort, kills
@@ -42,7 +42,7 @@ KINDS = {
     "data": Kind(prepare=malformed, share=0.1, drawn=3),
     "flips": Kind(prepare=flips, share=0.3, drawn=4, sort=damaged_sort),
     "cuts": Kind(prepare=cuts, share=0.1, drawn=2, sort=damaged_sort),
-    "forgeries": Kind(prepare=forgeries, share=0.1, drawn=3, sort=lambda seed: "house" if seed % 2 else "object"),
+    "forgeries": Kind(prepare=forgeries, share=0.1, drawn=3, sort=lambda seed: FORGED[seed % len(FORGED)]),
     "kills": Kind(prepare=kills, share=0.15, drawn=2, sort=killed_sort),
     "signals": Kind(prepare=signals, share=0.1, drawn=3, sort=signalled_command),
     "disks": Kind(prepare=full_disks, share=0.1, drawn=1, possible=can_mount),

@@ -33,6 +33,7 @@ from graphmill.trainers.rows.packed_loader import loader_reading
 from graphmill.trainers.rows.source import MappedSource, RowIds
 from graphmill.trainers.training.open_rows import open_rows
 from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.assets.storage.tiny_artifacts import numbers_of
 from tests.trainers.graphs import GraphArtifacts, attributed, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_packed, train_small
@@ -296,4 +297,4 @@ def with_rows_of_zeros(home: Path, table: FeatureTable) -> Artifact:
     whole[np.asarray(table.row_of) >= 0] = table.open()
     with Store(home).writer("features", "0" * 64) as writer:
         writer.save("rows", whole)
-        return writer.publish({}, {}, Summary(), {})
+        return writer.publish({}, {}, Summary(numbers=numbers_of("features", {"rows": whole})), {})

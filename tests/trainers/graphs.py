@@ -13,6 +13,7 @@ from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
 from graphmill.kernels.types import Topology
+from tests.assets.storage.tiny_artifacts import numbers_of
 from tests.graphs import GraphArtifacts, OpenedGraph
 
 RELATIONS = 0
@@ -136,7 +137,7 @@ def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict
     with Store(home).writer(stage, version_of(stage, 0, config, {}, {})) as writer:
         for name, array in arrays.items():
             writer.save(name, array)
-        return writer.publish(config, {}, Summary(numbers=numbers), {}, code_version=0)
+        return writer.publish(config, {}, Summary(numbers=numbers_of(stage, arrays) | numbers), {}, code_version=0)
 
 
 def random_graph(home: Path, **size: int) -> OpenedGraph:

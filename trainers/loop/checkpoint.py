@@ -163,7 +163,7 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     Raises:
         InputError: the file is damaged, or belongs to another recipe.
     """
-    remedy = f"remove {path} and train without --resume"
+    remedy = _remedy(path)
     try:
         require_whole(data)
         head = parse_head(head_of(data, len(data)))
@@ -174,12 +174,35 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
             part, _, rest = name.partition("/")
             parts[part][rest] = tensor
     except Exception as error:
-        raise InputError(f"checkpoint {path} is damaged: {error}", remedy) from error
+        raise damaged_checkpoint(path, error) from error
     if head["format"] != FORMAT:
         raise InputError(f"checkpoint {path} has format {head['format']}; this version reads format {FORMAT}", remedy)
     if head["version"] != version:
         raise InputError(f"checkpoint {path} is of model {head['version'][:12]}, not {version[:12]}", remedy)
     return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()))
+
+
+def _remedy(path: Path) -> str:
+    return f"remove {path} and train without --resume"
+
+
+def damaged_checkpoint(path: Path, problem: object) -> InputError:
+    """Returns the error about a damaged checkpoint."""
+    return InputError(f"checkpoint {path} is damaged: {problem}", _remedy(path))
+
+
+def require_tensors(part: str, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Compares the tensors of a part of a checkpoint with tensors of the names, shapes and types that a run has.
+
+    Raises:
+        ValueError: a name is missing or unknown, or a tensor has another shape or type.
+    """
+    for name in sorted(found.keys() | wanted.keys()):
+        shapes = [
+            "missing" if name not in each else f"{each[name].dtype}{list(each[name].shape)}" for each in (found, wanted)
+        ]
+        if shapes[0] != shapes[1]:
+            raise ValueError(f"{part}/{name} is {shapes[0]} in the file and {shapes[1]} in the training")
 
 
 def _signed(data: bytes) -> list[bytes | memoryview]:
@@ -198,10 +221,20 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> None:
-    """Restores the moments that `optimiser_state` returned; those of the learnable rows of nodes have other names."""
+    """Restores the moments that `optimiser_state` returned; those of the learnable rows of nodes have other names.
+
+    Raises:
+        ValueError: they are not those of this optimiser's parameters.
+    """
+    found = {name: tensor for name, tensor in state.items() if name.partition("/")[0].isdecimal()}
+    parameters = [each for group in optimiser.param_groups for each in group["params"]]
+    kept = ("momentum_buffer",) if "momentum" in optimiser.defaults else ("step", "exp_avg", "exp_avg_sq")
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in state.items():
-        number, _, key = name.partition("/")
-        if number.isdecimal():
-            moments.setdefault(int(number), {})[key] = tensor
+    for number in {int(name.partition("/")[0]) for name in found}:
+        # A parameter that no step has reached has no moments.
+        like = parameters[number] if number < len(parameters) else torch.zeros(0)
+        wanted = {f"{number}/{each}": torch.zeros(()) if each == "step" else like for each in kept}
+        own = {name: tensor for name, tensor in found.items() if int(name.partition("/")[0]) == number}
+        require_tensors("optimiser", own, wanted)
+        moments[number] = {name.partition("/")[2]: tensor for name, tensor in own.items()}
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})

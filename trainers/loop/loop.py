@@ -22,7 +22,9 @@ from graphmill.trainers.loop.checkpoint import (
     Checkpoint,
     CheckpointFile,
     RunState,
+    damaged_checkpoint,
     optimiser_state,
+    require_tensors,
     restore_optimiser,
     write_checkpoint,
 )
@@ -74,11 +76,39 @@ class Loop:
         self._next_save = 0.0  # of time.monotonic()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continues from a checkpoint instead of the beginning."""
+        """Continues from a checkpoint instead of the beginning.
+
+        Raises:
+            InputError: it is not one of this training, although it has its version.
+        """
+        try:
+            self._require_course(checkpoint.state)
+            own = self.model.state_dict()
+            require_tensors("model", checkpoint.parts["model"], own)
+            require_tensors("best", checkpoint.parts["best"], own if checkpoint.state.best_epoch else {})
+            self._restore(checkpoint)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise damaged_checkpoint(self.checkpoints.path, error) from error
+
+    def _require_course(self, state: RunState) -> None:
+        """Refuses a position that this training cannot have reached."""
+        last, epochs = state.epoch == self.config.epochs, [row.get("epoch") for row in state.history]
+        if epochs != [*range(1, state.epoch + 1)] or not all("loss" in row for row in state.history):
+            raise ValueError(f"its history is not that of {state.epoch:,} epochs")
+        if state.epoch > self.config.epochs or state.best_epoch > state.epoch or (state.done or last) != state.done:
+            raise ValueError(f"it says {state.epoch:,} of {self.config.epochs:,} epochs, best {state.best_epoch:,}")
+        if state.position > self.plan.num_batches or (state.done and not state.epoch):
+            raise ValueError(f"it says {state.position:,} of {self.plan.num_batches:,} batches")
+        if (state.best_score is None) != (not state.best_epoch):
+            raise ValueError(f"its best score, {state.best_score}, is that of epoch {state.best_epoch:,}")
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         parts = {part: self._sent(part, tensors) for part, tensors in checkpoint.parts.items()}
         self.model.load_state_dict(parts["model"])
         restore_optimiser(self.optimiser, parts["optimiser"])
         if self.row_adam is not None:
+            own = self.row_adam.state()
+            require_tensors("optimiser", {name: parts["optimiser"][name] for name in own}, own)
             self.row_adam.restore(parts["optimiser"])
         self.executor.restore(parts["executor"])
         self.best, self.state = parts["best"], checkpoint.state

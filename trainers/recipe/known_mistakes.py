@@ -10,6 +10,7 @@ from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from graphmill.trainers.recipe.costs.step import parameter_bytes
+from graphmill.trainers.recipe.techniques import find_technique
 
 NO_SEEDS = "has no training nodes", "give its source a training split (docs/own-data.md)"
 """End of the sentence about a graph, and the remedy."""
@@ -26,6 +27,8 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
         yield InputError(f"the graph {NO_SEEDS[0]}", NO_SEEDS[1])
     if not is_reference(train.model) and (found := widths_mistake(train, sizes.type_widths)):
         yield found
+    if found := ranks_mistake(train, train.own_settings.ranks, sizes.num_train):
+        yield found
     if sizes.num_classes and (found := weights_mistake(train, sizes.num_classes)):
         yield found
     if execution.workspace is None or is_reference(train.model) or not (sizes.width and sizes.num_classes):
@@ -34,6 +37,21 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
     if held > bound:
         problem = f"workspace = {execution.workspace!r} holds {format_bytes(bound)}, and the parameters take {format_bytes(held)}"
         yield InputError(problem, "raise `workspace`, or lower `hidden`")
+
+
+def ranks_mistake(train: TrainConfig, ranks: int, num_train: int) -> InputError | None:
+    """Returns the mistake of ranks that share mini-batches and are more than all training nodes; None if there is none.
+
+    Args:
+        ranks: number of processes that share the training.
+        num_train: number of training nodes; 0 if it is not known.
+    """
+    if not 0 < num_train < ranks or find_technique(train.trainer).whole_graph:
+        return None
+    problem = (
+        f"{ranks:,} ranks share the mini-batches of {num_train:,} training nodes: {ranks - num_train:,} never have one"
+    )
+    return InputError(problem, f"give at most {num_train:,} ranks")
 
 
 def widths_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | None:

@@ -10,42 +10,74 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from graphmill.assets.storage.files.schema import Fields, anything, boolean, in_format, listed, mapped, version, whole
+from graphmill.assets.storage.files.schema import (
+    Fields,
+    boolean,
+    in_format,
+    listed,
+    mapped,
+    maybe,
+    name,
+    number,
+    one_of,
+    version,
+    whole,
+)
 from graphmill.assets.storage.names.home import store_url
 from graphmill.assets.storage.remote.checkpoints import fetch_checkpoint, stored_head
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.record.ledger import KINDS, LINKS
 
 FORMAT = 3
 DIGEST_DIGITS = 32
 _DIGEST = b'"digest":"'
 """What stands before the digest in the header; inside the other texts of the header a quotation mark is escaped."""
 
+
+def _measured(value: Any, where: str) -> None:
+    """Requires a number, which may be NaN or infinite: the loss of a run that diverged."""
+    if type(value) is not float or isfinite(value):
+        number()(value, where)
+
+
+LEDGER = Fields(
+    optional={
+        "moves": listed(
+            Fields(
+                {"link": one_of(*LINKS), "kind": one_of(*KINDS), "phase": one_of("forward", "backward")}
+                | dict.fromkeys(("layer", "requests", "asked_bytes", "moved_bytes"), whole())
+            )
+        ),
+        "counts": listed(Fields({"name": name, "layer": whole(), "n": whole()})),
+    }
+)
 head_schema = Fields(
     {
         "format": in_format(FORMAT),
         "version": version,
-        "ledger": mapped(anything),
+        "ledger": LEDGER,
         "state": Fields(
             {"epoch": whole(), "position": whole()},
             {
-                "loss_sum": anything,
-                "history": listed(mapped(anything)),
-                "best_score": anything,
+                "loss_sum": _measured,
+                "history": listed(mapped(_measured)),
+                "best_score": maybe(_measured),
                 "best_epoch": whole(),
                 "waited": whole(),
                 "done": boolean,
-                "moved": mapped(anything),
+                "moved": LEDGER,
             },
         ),
     },
     {"threads": listed(whole(least=1))},
 )
-"""The text in the header; losses in it may be NaN."""
+"""The text in the header."""
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)
 """Errors of a file that is missing, or has no such header; the rest of a file is compared when it is read whole."""

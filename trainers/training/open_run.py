@@ -24,7 +24,7 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
-from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, weights_mistake
+from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake, weights_mistake
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 
@@ -46,7 +46,7 @@ def open_run(
         InputError: the graph has no training nodes, an artifact does not fit, or the model cannot be trained on them.
     """
     run = Run(
-        graph=_open_graph(inputs, semantic.train),
+        graph=_open_graph(inputs, semantic.train, ranks.world),
         inputs=inputs,
         reads=reads,
         semantic=semantic,
@@ -66,11 +66,13 @@ def open_run(
     return run, chosen
 
 
-def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig) -> Graph:
+def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig, world: int) -> Graph:
     """Returns the graph, which has what a training needs."""
     graph = open_graph(inputs["graph"])
     if len(graph.train_ids) == 0:
         raise InputError(f"graph {inputs['graph'].version[:12]} {NO_SEEDS[0]}", NO_SEEDS[1])
+    if found := ranks_mistake(train, world, len(graph.train_ids)):
+        raise found
     require_range(train.dtype, inputs.get("features"))
     require_weights(train, graph.topology)
     return graph

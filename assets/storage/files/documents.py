@@ -43,6 +43,7 @@ from graphmill.assets.storage.files.schema import (
     whole,
 )
 from graphmill.assets.storage.files.sealed_json import DIGEST, sealed_bytes, unseal_bytes
+from graphmill.assets.storage.files.stage_numbers import NUMBERS, PublishedNumbers
 from graphmill.assets.storage.names.manifest import FORMAT, OWN_FILES
 from graphmill.assets.storage.names.version import part_version, version_of
 
@@ -147,20 +148,6 @@ run_schema = Fields(
 )
 """How an artifact was built, run.json. None of it is content, so every field may be missing."""
 
-NUMBERS: Mapping[str, Fields] = {
-    "model": Fields({"best_epoch": COUNT, "epochs_run": COUNT}),
-    "graph": Fields({"num_nodes": COUNT, "num_edges": COUNT}, {"class_names": listed(text), "num_classes": COUNT}),
-    "features": Fields(optional={"num_rows": COUNT, "num_features": COUNT, "feature_dtype": name}),
-    "shards": Fields({"num_features": COUNT, "feature_dtype": name}),
-    "chunks": Fields(
-        {"num_nodes": COUNT, "num_distinct": COUNT, "num_parts": COUNT, "chunks_per_part": COUNT, "schedule": name}
-    ),
-    "budgets": Fields({"feature_bytes": COUNT, "automatic": listed(name)}),
-    "samples": Fields(optional={"num_batches": COUNT}),
-    "hotness": Fields(optional={"num_nodes": COUNT, "presample_batches": COUNT}),
-}
-"""Stage -> the numbers of a manifest that commands and readers take from it by name."""
-
 ONE_FILE = Fields(
     {"bytes": COUNT, "digest": digest, "first_block": COUNT, "num_blocks": COUNT},
     {"dtype": name, "shape": listed(COUNT)},
@@ -195,21 +182,23 @@ _MANIFEST = Fields(
 def manifest_schema(value: Any, where: str) -> None:
     """Requires a manifest: each field, the files as a whole, and numbers of the right kind."""
     _MANIFEST(value, where)
-    numbers = NUMBERS.get(value["stage"], Fields())
-    Fields(optional={**numbers.required, **numbers.optional})(value["summary"]["numbers"], "summary/numbers")
-    for problem in _wrong_files(value["files"]):
+    for problem in (*_wrong_files(value["files"]), *wrong_numbers(value)):
         raise ValueError(problem)
 
 
 def recipe_problem(manifest: Mapping[str, Any]) -> str:
-    """Returns the problem of a manifest of the right form that lacks numbers, or has another recipe than its version; "" if it is sound."""
-    if _version(manifest) != manifest["version"]:
-        return "its version is not that of its config, inputs and raw content"
-    try:
-        NUMBERS.get(manifest["stage"], Fields())(manifest["summary"]["numbers"], "summary/numbers")
-    except ValueError as error:
-        return str(error)
-    return ""
+    """Returns the problem of a manifest of the right form whose recipe is not that of its version; "" if it is sound."""
+    return (
+        ""
+        if _version(manifest) == manifest["version"]
+        else "its version is not that of its config, inputs and raw content"
+    )
+
+
+def wrong_numbers(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the problems of the numbers of a manifest whose other fields are sound."""
+    numbers = NUMBERS.get(manifest["stage"], PublishedNumbers())
+    yield from numbers.problems(manifest["summary"]["numbers"], manifest["files"])
 
 
 def _wrong_files(files: Mapping[str, Any]) -> Iterator[str]:

@@ -66,6 +66,11 @@ def matches(pattern: re.Pattern[str], what: str) -> Check:
     return check
 
 
+def one_of(*values: str) -> Check:
+    """Requires one of some texts."""
+    return matches(re.compile("|".join(map(re.escape, values))), f"one of {', '.join(values)}")
+
+
 stage = matches(re.compile(STAGE), "the name of a stage")
 version = matches(re.compile(VERSION), "64 hexadecimal digits")
 digest = matches(re.compile("[0-9a-f]{32}"), "32 hexadecimal digits")

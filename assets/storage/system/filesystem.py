@@ -14,12 +14,14 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.environment import TEMPORARY
 from graphmill.kernels.errors import InputError
 
 FULL = {
@@ -65,6 +67,8 @@ def full_disk(code: int, path: Path, wanted_bytes: int | None = None) -> InputEr
     free_bytes = shutil.disk_usage(folder).free
     wanted = "" if wanted_bytes is None else f" ({wanted_bytes} bytes, {format_bytes(wanted_bytes)})"
     problem = f"cannot write {path}{wanted}: {reason}; {free_bytes} bytes ({format_bytes(free_bytes)}) are free"
+    if path.absolute().is_relative_to(tempfile.gettempdir()):
+        remedy = remedy.replace("GRAPHMILL_HOME", f"{TEMPORARY} (or GRAPHMILL_HOME, if it lies there)")
     return InputError(problem, f"{remedy}; nothing was published and the store is as it was")
 
 

@@ -102,7 +102,11 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
 
     Example: graphmill predict cora gcn --out cora.parquet
     """
+    from graphmill.assets.costs.needs import require_free
     from graphmill.assets.storage.store import Store
+    from graphmill.trainers.recipe.costs.memory import prediction_need
+
+    require_free(prediction_need(max(1, ranks)))  # before torch is loaded, whose libraries are most of it
     from graphmill.trainers.inference.predict import predict_table
     from graphmill.trainers.record.progress import open_progress
 

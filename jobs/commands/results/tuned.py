@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,8 @@ def all_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     """
     store = Store(home)
     groups: dict[tuple[str, bytes], list[Artifact]] = {}
-    for model in store.artifacts():
-        owner, _, name = str(model.run_record().get("execution", {}).get("asked_by", "")).partition("/")
-        if model.stage == "model" and owner == pipeline.name and name:
-            groups.setdefault((name, canonical_json(_keys(model))), []).append(model)
+    for name, model in models_of(store, pipeline):
+        groups.setdefault((name, canonical_json(_keys(model))), []).append(model)
     if not groups:
         problem = f"{store.root} has no model that was trained for {pipeline.name}"
         raise InputError(problem, f"graphmill run {pipeline.reference} trains them")
@@ -41,6 +39,14 @@ def all_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     for (name, _), models in found.items():
         alike.setdefault(_base(name, tables), []).append(_keys(models[0]))
     return [_entry(name, models, alike[_base(name, tables)]) for (name, _), models in found.items()]
+
+
+def models_of(store: Store, pipeline: Pipeline) -> Iterator[tuple[str, Artifact]]:
+    """Yields the train table and the model of every model that was trained for a pipeline."""
+    for model in store.artifacts():
+        owner, _, name = str(model.run_record().get("execution", {}).get("asked_by", "")).partition("/")
+        if model.stage == "model" and owner == pipeline.name and name:
+            yield name, model
 
 
 def _base(name: str, tables: Sequence[str]) -> str:

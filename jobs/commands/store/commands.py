@@ -11,6 +11,7 @@ import click
 
 from graphmill.jobs.commands.options import (
     Asked,
+    complete_pipelines,
     complete_tables,
     json_option,
     opened_store,
@@ -156,7 +157,7 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
     Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
     from graphmill.assets.storage.names.home import store_url
-    from graphmill.jobs.commands.store.repair import collect_garbage, collect_stored_garbage
+    from graphmill.jobs.commands.store.gc import collect_garbage, collect_stored_garbage
 
     if keep is not None:
         store = opened_store(home)
@@ -167,6 +168,34 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
         from graphmill.jobs.commands.store.prune_runs import prune_runs
 
         prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
+
+
+@click.command(short_help="Removes models that are named, or trials.")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--trials",
+    "of",
+    metavar="PIPELINE",
+    shell_complete=complete_pipelines,
+    help="The models that were trained for PIPELINE and that its file does not ask for, such as those of --set.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.pass_obj
+def rm(home: Path | None, names: tuple[str, ...], of: str | None, yes: bool, dry_run: bool) -> None:
+    """Removes the models NAMES (as for `show`) with their checkpoints, or the trials of a pipeline; shows them and asks first.
+
+    Data stay: graphmill gc removes those that no model refers to. A model that a running job uses stays, too.
+
+    Example: graphmill rm --trials python-environment --dry-run
+    """
+    from graphmill.jobs.commands.store.remove import named_models, remove_models, trials
+
+    if not names and of is None:
+        raise click.UsageError("name models, or give --trials PIPELINE")
+    store = opened_store(home)
+    chosen = named_models(store, names) | (trials(store, Asked(of).load()) if of is not None else {})
+    remove_models(store, chosen, yes=yes, dry_run=dry_run)
 
 
 @click.command("prune-runs", short_help="Removes old runs from the history.")
@@ -214,4 +243,4 @@ def bundle(home: Path | None, pipeline: Asked, name: str, out: Path | None) -> N
     bundle_table(Store(home), pipeline.load(), name, out, click.echo)
 
 
-STORE = (ls, verify, repair, diff, gc, prune_runs, bundle)
+STORE = (ls, verify, repair, diff, rm, gc, prune_runs, bundle)

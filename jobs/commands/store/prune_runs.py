@@ -20,7 +20,7 @@ from dagster import RunsFilter
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.names.home import home_folder
-from graphmill.jobs.commands.store.repair import confirmed
+from graphmill.jobs.commands.store.gc import confirmed
 from graphmill.jobs.operations.difference import run_end
 from graphmill.jobs.runs.dead_runs import fail_dead_runs
 from graphmill.jobs.runs.instance import open_instance, reporting_history

@@ -1,16 +1,21 @@
+import subprocess
+import sys
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from graphmill.assets.building.materialize import materialize
-from graphmill.assets.building.stage import Check, Stage, Summary
-from graphmill.assets.costs.needs import MARGIN, Need, Sizes, Speed, Term, known_sizes, require_fit, sizes_of
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize, materialize_together
+from graphmill.assets.building.stage import Check, OnePass, Stage, Summary
+from graphmill.assets.costs import needs
+from graphmill.assets.costs.needs import MARGIN, Need, Sizes, Speed, Term, require_fit, sizes_of
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
+from tests.assets.storage.system.test_control_group import memory_group
+from tests.assets.storage.tiny_artifacts import numbers_of
 
 NEED = Need(
     name="samples",
@@ -31,8 +36,8 @@ class Graph(ToyStage):
 
     def build(self, building):
         summary = super().build(building)
-        numbers = {"num_nodes": 70, "num_edges": 500, "num_train": 7, "num_classes": 3}
-        return replace(summary, numbers=numbers)
+        numbers = {"num_nodes": 70, "num_edges": 500, "num_train": 7, "num_valid": 0, "num_classes": 3}
+        return replace(summary, numbers=numbers_of("graph") | numbers)
 
 
 class Costly(Stage):
@@ -70,7 +75,57 @@ def test_a_sum_that_does_not_fit_names_each_term_and_the_keys_that_lower_it():
         "rows   ([memory] host lowers it)",
         "Python and libraries",
     ]
-    assert refused.value.remedy == "lower [sampling] batch_size or [memory] host"
+    assert refused.value.remedy == (
+        "lower [sampling] batch_size or [memory] host, in the file or by --set; GRAPHMILL_ANY_MEMORY=1 begins all the same"
+    )
+
+
+def test_a_variable_begins_all_the_same(monkeypatch):
+    monkeypatch.setenv("GRAPHMILL_ANY_MEMORY", "0")
+    with pytest.raises(InputError):
+        require_fit(NEED, 0)
+    monkeypatch.setenv("GRAPHMILL_ANY_MEMORY", "1")
+    require_fit(NEED, 0)
+
+
+GENERATED = 'name = "g"\n[graph]\nsource = "rmat"\nnodes = 4096\nedges = 400_000\nfeatures = 4\n'
+
+
+def test_a_generated_graph_is_refused_before_it_is_drawn(store, monkeypatch, tmp_path):
+    """The sum that `validate` knows; nothing but the keys is read for it."""
+    pipeline = parse_pipeline(tmp_path / "g.toml", GENERATED.encode())
+    steps = preprocessing_steps(pipeline, store.home)
+    asked = [(step.recipe, step.configs[0]) for step in steps if isinstance(step.recipe, OnePass)]
+    assert {stage.name for stage, _ in asked} == {"graph", "features"}
+    monkeypatch.setattr(needs, "free_bytes", lambda: 0)
+    monkeypatch.setattr(needs, "anonymous_bytes", lambda: 20 << 20)
+    with pytest.raises(InputError, match=r"needs .* of memory and 20\.0 MiB are there:\n.*Python and libraries"):
+        materialize_together(store, asked, Threads(threads=1))
+    assert store.artifacts() == []
+    monkeypatch.setattr(needs, "free_bytes", lambda: 1 << 40)
+    assert len(materialize_together(store, asked, Threads(threads=1))) == 2
+
+
+def test_a_prediction_is_refused_before_torch_is_loaded(tmp_path):
+    """In a process of its own, which has not loaded torch."""
+    code = (
+        "import sys; from graphmill.assets.costs import needs; needs.free_bytes = needs.anonymous_bytes = lambda: 1 << 20\n"
+        "from graphmill.jobs.cli import main; code = main(['predict', 'cora', 'gcn', '--out', 'x.parquet'])\n"
+        "sys.exit(code or 5 * ('torch' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "a prediction needs" in done.stderr and "GRAPHMILL_ANY_MEMORY" in done.stderr
+
+
+def test_a_step_in_a_small_group_ends_by_a_message_and_is_not_killed(tmp_path):
+    (tmp_path / "g.toml").write_text(GENERATED.replace("400_000", "40_000_000"))
+    with memory_group(300 << 20) as procs:
+        code = (
+            f"import os, sys; open({str(procs)!r}, 'w').write(str(os.getpid()))\n"
+            f"from graphmill.jobs.cli import main; sys.exit(main(['--home', 'home', 'build', 'g.toml']))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "of memory and" in done.stderr, done.stderr
 
 
 def test_bounds_are_not_refused():
@@ -127,14 +182,4 @@ def test_where_no_key_helps_the_limit_is_named(limit, said, monkeypatch):
     assert said in told.value.remedy and "at least 4.0 MiB: no key of the file lowers that" in told.value.remedy
     with pytest.raises(InputError) as told:
         require_fit(replace(NEED, phases=(terms,)), int(4.2 * 2**20))
-    assert told.value.remedy == "lower queue"
-
-
-@pytest.mark.parametrize("value", ["..", None, True, 0.5, -1, [1]])
-def test_a_graph_that_says_nonsense_about_its_size_is_damaged(value: Any) -> None:
-    graph: Any = SimpleNamespace(
-        summary={"numbers": {"num_nodes": value}}, path=Path("home/store/graph/0123456789abcdef")
-    )
-    with pytest.raises(InputError, match=r"manifest\.json is damaged: num_nodes is ") as refused:
-        known_sizes({"graph": graph})
-    assert "graphmill repair graph/0123456789ab" in refused.value.remedy
+    assert told.value.remedy.startswith("lower queue, in the file or by --set; ")

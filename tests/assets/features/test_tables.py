@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from graphmill.assets.building.stage import Silent
+from graphmill.assets.building.stage import Silent, Summary
 from graphmill.assets.features.read import NodeTypes, node_types, open_features
 from graphmill.assets.sources.features.blocks import (
     FeatureBlock,
@@ -26,6 +26,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology
 from tests.assets.sources.own_data import Drawn, build, build_config, node_frame, write_parquet
+from tests.assets.storage.tiny_artifacts import numbers_of
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,7 +105,8 @@ def test_rows_stand_in_the_order_of_their_nodes(tmp_path_factory, data):
     rng.shuffle(blocks)
     with Store(tmp_path_factory.mktemp("home")).writer("features", "0" * 64) as writer:
         write_blocks(writer, int(ends[-1]), blocks, "as stored", "none", Silent())
-        artifact = writer.publish({}, {}, {"numbers": {}, "checks": [], "figures": {}}, {})
+        numbers = numbers_of("features") | {"num_rows": len(wanted), "num_features": blocks_width(blocks)}
+        artifact = writer.publish({}, {}, Summary(numbers=numbers), {})
     table = open_features(artifact)
     rows = np.asarray(table.open())
     assert table.num_rows == len(wanted) and table.num_nodes == ends[-1]
@@ -125,8 +127,8 @@ def test_rows_of_narrower_types_end_with_zeros(tmp_path):
     assert columns_of_types(blocks, types) == [5, 0, 2, 0]
     with Store(tmp_path).writer("features", "0" * 64) as writer:
         write_blocks(writer, 9, blocks, "as stored", "none", Silent())
-        numbers = {"type_columns": columns_of_types(blocks, types)}
-        artifact = writer.publish({}, {}, {"numbers": numbers, "checks": [], "figures": {}}, {})
+        numbers = {"num_rows": 7, "num_features": 5, "type_columns": columns_of_types(blocks, types)}
+        artifact = writer.publish({}, {}, Summary(numbers=numbers_of("features") | numbers), {})
     table = open_features(artifact)
     expected = np.zeros((7, 5), np.float32)
     expected[:4], expected[[6, 4, 5], :2] = wide, narrow

@@ -14,6 +14,7 @@ from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import locked
 from graphmill.kernels.errors import InputError
+from tests.assets.storage.tiny_artifacts import numbers_of
 
 
 def version(number):
@@ -24,7 +25,9 @@ def publish(store, number=0, value=1, stage="toy"):
     with store.writer(stage, version(number)) as writer:
         writer.save("values", np.full((3, 2), value, np.int32))
         writer.path("sub/note.txt").write_text("a note")
-        return writer.publish({"number": number}, {}, {"numbers": {"value": value}}, {"seconds": 1.5})
+        return writer.publish(
+            {"number": number}, {}, {"numbers": {"value": value} | numbers_of(stage)}, {"seconds": 1.5}
+        )
 
 
 @pytest.fixture
@@ -67,7 +70,9 @@ def test_a_table_describes_rows_on_disk(store):
 def test_inputs_are_recorded_by_version(store):
     graph = publish(store, 1, stage="graph")
     with store.writer("model", version(2)) as writer:
-        made = writer.publish({}, {"graph": graph}, {}, {}, code_version=3, raw={"file": "00"})
+        made = writer.publish(
+            {}, {"graph": graph}, {"numbers": numbers_of("model")}, {}, code_version=3, raw={"file": "00"}
+        )
     assert made.inputs == {"graph": {"stage": "graph", "version": version(1), "content": graph.content}}
     assert made.manifest["code_version"] == 3 and made.manifest["raw"] == {"file": "00"}
 

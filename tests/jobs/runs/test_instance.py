@@ -14,11 +14,20 @@ from dagster._core.events import EngineEventData
 
 from graphmill.assets.building.child import Child
 from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
+from graphmill.assets.storage.system.filesystem import make_folder
 from graphmill.assets.storage.system.machine import here_and_now, seconds_since_boot
 from graphmill.jobs.commands.machine import ui
 from graphmill.jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
 from graphmill.jobs.runs.history_files import PATIENCE_SECONDS, held_open
-from graphmill.jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
+from graphmill.jobs.runs.instance import (
+    DAGSTER_YAML,
+    LONGEST_HOME,
+    SETTINGS,
+    init_home,
+    open_instance,
+    refused_history,
+    reporting_history,
+)
 from graphmill.jobs.runs.slot import slot_holders
 from graphmill.kernels.errors import InputError
 
@@ -98,6 +107,22 @@ def _started_run(instance, pid, machine=None):
     run = instance.create_run_for_job(_nothing, status=DagsterRunStatus.STARTED, tags=tags)
     instance.report_engine_event("Started process for run", run, EngineEventData.in_process(pid))
     return run.run_id
+
+
+@pytest.mark.parametrize("length", [20, LONGEST_HOME, LONGEST_HOME + 80])
+def test_a_home_with_a_path_that_sqlite_does_not_open_is_told_so(tmp_path, length):
+    home = tmp_path / "/".join(["d" * 99] * 5)
+    home = Path(str(home)[:length].rstrip("/")) if length > len(str(tmp_path)) else tmp_path
+    make_folder(home)
+    said = refused_history("unable to open database file", home, server=False)
+    if length > LONGEST_HOME:
+        assert said is not None and f"a path of at most {LONGEST_HOME} bytes" in said.remedy
+        with pytest.raises(InputError, match="unable to open"), reporting_history(home), open_instance(home):
+            pass
+    else:
+        assert said is not None and "permissions" in said.remedy
+        with reporting_history(home), open_instance(home) as instance:
+            assert instance.get_runs() == []
 
 
 def test_runs_whose_process_is_gone_fail_and_give_their_slots_back(tmp_path):

@@ -3,6 +3,8 @@
 import pytest
 
 from graphmill.kernels.errors import InputError
+from graphmill.trainers import __main__ as entry
+from graphmill.trainers.__main__ import main
 from graphmill.trainers.ranks.group import coming
 from graphmill.trainers.ranks.launch import PARENT, asked_ranks, launcher_id, launcher_number
 
@@ -16,6 +18,21 @@ def test_ranks_that_are_none_are_named(monkeypatch, rank, world):
     monkeypatch.setenv("WORLD_SIZE", world)
     with pytest.raises(InputError, match=r"the environment says (RANK|WORLD_SIZE) = "):
         asked_ranks()
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_copies_that_srun_starts_are_refused_unless_they_are_told_how_to_meet(monkeypatch, capsys, rank):
+    monkeypatch.setenv("SLURM_PROCID", rank)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    assert main(["cora", "gcn"]) == 1
+    said = capsys.readouterr().err
+    assert "srun started this process as one of several" in said and "RANK, WORLD_SIZE, MASTER_ADDR" in said
+    trained = []
+    monkeypatch.setattr(entry, "train", trained.append)
+    assert main(["cora", "gcn", "--on", "auto"]) == int(rank)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["cora", "gcn"]) == 0 and len(trained) == 2 - int(rank)
 
 
 def test_without_a_launcher_there_is_one_rank(monkeypatch):

@@ -20,7 +20,7 @@ def random_order(home: Path, num_nodes: int, seed: int) -> Artifact:
     config = {"nodes": num_nodes, "seed": seed}
     with Store(home).writer("hotness", version_of("hotness", 0, config, {}, {})) as writer:
         writer.save("order", np.random.default_rng(seed).permutation(num_nodes).astype(np.int32))
-        return writer.publish(config, {}, Summary(), {}, code_version=0)
+        return writer.publish(config, {}, Summary(numbers={"num_nodes": num_nodes}), {}, code_version=0)
 
 
 def resolve(home: Path, artifacts: GraphArtifacts, work: dict[str, int] | None = None, **memory: Any) -> Artifact:

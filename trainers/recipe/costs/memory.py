@@ -73,6 +73,11 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
     return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),))
 
 
+def prediction_need(ranks: int) -> Need:
+    """Returns the need of a prediction by a number of processes; its rows stay within half of the memory that is free when it begins."""
+    return Need(name="a prediction", phases=((_process_term(ranks),),))
+
+
 def memory_terms(case: Case) -> list[Term]:
     """Returns the terms of a training by a technique that has costs, of all its processes without those that wait for it."""
     found = [*find_technique(case.semantic.train.trainer).open_costs().memory(case), *node_row_terms(case)]
@@ -127,13 +132,17 @@ def process_terms(case: Case) -> list[Term]:
     """Returns the terms of the processes that train, of the one that starts several, and of what each has of the graph."""
     ranks = case.ranks
     launcher = [Term("the process that starts the ranks", LAUNCHER_BYTES, likely=0)] if ranks > 1 else []
-    many = f"{ranks} processes: " if ranks > 1 else ""
     return [
         *launcher,
-        Term(f"{many}Python, torch and this project", ranks * (TRAINER_BYTES + PRODUCT_BYTES)),
+        _process_term(ranks),
         Term("order of the seeds", ranks * 24 * case.sizes.num_train),
         Term("pages of libraries and of mapped files", PAGES_BYTES, bound=True, likely=0),
     ]
+
+
+def _process_term(ranks: int) -> Term:
+    many = f"{ranks} processes: " if ranks > 1 else ""
+    return Term(f"{many}Python, torch and this project", ranks * (TRAINER_BYTES + PRODUCT_BYTES))
 
 
 def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:

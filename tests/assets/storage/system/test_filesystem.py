@@ -1,6 +1,7 @@
 import errno
 import fcntl
 import os
+import tempfile
 
 import pytest
 
@@ -62,6 +63,14 @@ def test_the_report_of_a_full_disk(tmp_path):
     assert f"cannot write {tmp_path}/not/there (5242880 bytes, 5.0 MiB): the file system is full; " in error.problem
     assert "are free" in error.problem and "GRAPHMILL_HOME" in error.remedy
     assert "ulimit -f" in full_disk(errno.EFBIG, tmp_path).remedy
+
+
+def test_a_full_folder_of_temporary_files_is_named_by_its_variable(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for code in (errno.ENOSPC, errno.EDQUOT):
+        told = full_disk(code, tmp_path / "temporary" / "spool")
+        assert "point TMPDIR (or GRAPHMILL_HOME, if it lies there) " in told.remedy
+        assert "point GRAPHMILL_HOME " in full_disk(code, tmp_path / "home" / "spool").remedy
 
 
 def test_folders_are_made_with_their_parents(tmp_path):

@@ -19,6 +19,7 @@ from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.assets.sources.tables.tables import shop, write
 from tests.assets.storage.damage import flip
+from tests.assets.storage.tiny_artifacts import numbers_of
 from tests.jobs.runs.processes import heed_interrupts
 from tests.jobs.trained import trained_home
 
@@ -146,7 +147,7 @@ def test_unknown_metrics_become_columns(tmp_path):
     with store.writer("model", "a" * 64) as writer:
         rows = [{"epoch": 0, "loss": 1, "hits": 3, "rate": 1}, {"epoch": 1, "loss": 0.5, "rate": 0.5, "note": "x"}]
         writer.path("metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        writer.publish({"seed": 1, "fresh": {"t_stale": 4}}, {}, Summary(), {})
+        writer.publish({"seed": 1, "fresh": {"t_stale": 4}}, {}, Summary(numbers=numbers_of("model")), {})
     assert ask(store, "SELECT epoch, loss, hits, rate, note, t_stale, valid, graph FROM metrics ORDER BY epoch") == [
         (0, 1.0, 3, 1.0, None, 4, None, None),
         (1, 0.5, None, 0.5, "x", 4, None, None),

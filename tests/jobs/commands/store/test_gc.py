@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.assets.storage.local.collect import find_garbage
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.store.repair import collect_garbage
+from graphmill.jobs.commands.store.gc import collect_garbage
 from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 

@@ -15,7 +15,7 @@ from graphmill.jobs.commands.store.repair import repair_store
 from graphmill.kernels.errors import InputError
 from tests.adversary.privileges import graphmill_without_rights
 from tests.assets.storage.damage import flip
-from tests.assets.storage.tiny_artifacts import NUMBERS, address, present, put
+from tests.assets.storage.tiny_artifacts import address, numbers_of, present, put
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_another_result_under_the_same_version_is_seen(store):
     store.discard(*address(graph))
     with store.writer(*address(graph)) as writer:
         writer.save("values", np.array([7.0]))
-        writer.publish({"number": 0}, {}, {"numbers": NUMBERS["graph"]}, {"started": "2024-01-01T00:00:00+00:00"})
+        writer.publish({"number": 0}, {}, {"numbers": numbers_of("graph")}, {"started": "2024-01-01T00:00:00+00:00"})
     problem = f"built from other bytes than {graph.label} has now"
     found = {each.label: each.problems for each in verify_artifacts(store, ())}
     assert found == {graph.label: [], model.label: [problem]}

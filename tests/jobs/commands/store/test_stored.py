@@ -13,7 +13,8 @@ from graphmill.assets.storage.store import Store
 from graphmill.jobs import cli
 from graphmill.jobs.commands.machine import doctor
 from graphmill.jobs.commands.results.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
-from graphmill.jobs.commands.store.repair import collect_garbage, collect_stored_garbage, repair_store, repair_stored
+from graphmill.jobs.commands.store.gc import collect_garbage, collect_stored_garbage
+from graphmill.jobs.commands.store.repair import repair_store, repair_stored
 from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 

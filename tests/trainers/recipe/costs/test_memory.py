@@ -162,8 +162,8 @@ def test_it_is_refused_before_data_are_opened(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("graphmill.trainers.training.stage.Training", opened)
     monkeypatch.setattr("graphmill.assets.building.materialize.sizes_of", lambda artifacts: with_samples(count=10_000))
-    monkeypatch.setattr("graphmill.assets.building.materialize.free_bytes", lambda: 0)
-    monkeypatch.setattr("graphmill.assets.building.materialize.anonymous_bytes", lambda: 100 << 20)
+    monkeypatch.setattr("graphmill.assets.costs.needs.free_bytes", lambda: 0)
+    monkeypatch.setattr("graphmill.assets.costs.needs.anonymous_bytes", lambda: 100 << 20)
     with pytest.raises(InputError, match=r"needs .* of memory and 100.0 MiB are there") as refused:
         train_small(tmp_path, queue="64MiB", eval="sampled")
     assert "batches in work" in refused.value.problem
