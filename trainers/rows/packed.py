@@ -75,9 +75,6 @@ class PackedRows(FeatureSource):
     def stage(self, key: BatchKey, origin: Array | None = None) -> Staged:
         """Loads the rows of a batch that are on disk; any number of threads may stage different batches.
 
-        Args:
-            origin: i32[s], ascending, the places of the inputs whose rows are read; None for all of them.
-
         Raises:
             InputError: a read failed or ended early, or its bytes do not match their digest.
         """
