@@ -57,7 +57,7 @@ class Group:
 
 
 class Lane:
-    """Collective calls that one thread of every rank makes in the same order.
+    """Collective calls that one thread of every rank makes in the same order. Each raises `PeerError` if a rank is gone or late.
 
     Args:
         group: the process group, which ends with the training; None for one process alone.
@@ -85,9 +85,6 @@ class Lane:
         Args:
             sent: u8[sum of sent_bytes], the pieces one after the other.
             sent_bytes, received_bytes: bytes to and from each rank; 0 for this one.
-
-        Raises:
-            PeerError: a rank is gone or late.
         """
         self.rounds += 1
         self.received_bytes += sum(received_bytes)
@@ -138,9 +135,6 @@ class Lane:
 
         Args:
             sent, received: u8[n] by rank, of at least one byte each.
-
-        Raises:
-            PeerError: a rank is gone or late.
         """
         group = self._group.library
         with blaming_peers("a round of an exchange"):
@@ -150,11 +144,7 @@ class Lane:
                 call.wait()
 
     def meet(self) -> None:
-        """Waits for all other ranks.
-
-        Raises:
-            PeerError: a rank is gone or late.
-        """
+        """Waits for all other ranks."""
         with blaming_peers("a round of an exchange"):
             dist.barrier(self._group.library)
 
@@ -170,9 +160,6 @@ class Lane:
 
         Args:
             piece: u8[n], the same n at all ranks.
-
-        Raises:
-            PeerError: a rank is gone or late.
         """
         if self.world == 1:
             return [piece]

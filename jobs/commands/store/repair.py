@@ -24,8 +24,6 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
 
     Args:
         keep: number of newest versions that stay, of each train table, seed and split, and of each pipeline's data of a stage.
-        yes: do not ask.
-        dry_run: only show.
         verbose: also show what stays, and why.
 
     Returns:
@@ -104,8 +102,6 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
 
     Args:
         names: artifacts to look at, with their parts; none for all.
-        yes: do not ask.
-        dry_run: only show.
 
     Returns:
         The damages that are still there.
@@ -185,8 +181,6 @@ def repair_stored(store: Store, names: tuple[str, ...], *, yes: bool = False, dr
     Args:
         names: beginnings of versions, also as STAGE/BEGINNING; others name nothing there. None for all, of which entries and sizes are
             looked at.
-        yes: do not ask.
-        dry_run: only show.
 
     Returns:
         The number of damaged artifacts that are still there.
