@@ -5,7 +5,7 @@ of two lanes, made by two threads, cannot be confused. Every call has a time lim
 limit, raises `PeerError`, and the rank that catches it ends its process: so the failure of one rank reaches all.
 
 The time of a call can be modelled: `LinkModel` delays it to alpha + bytes / beta, the usual model of a network, on a machine whose loopback
-is faster than any network; or to the time of its transfers over links that are shared (trainers/ranks/link_seconds.py).
+is faster than any network; or to the time of its transfers over links that are shared (trainers/ranks/rounds.py).
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.types import Array
 from graphmill.trainers.ranks.launch import asked_ranks
 from graphmill.trainers.ranks.leave import leave, leave_soon
-from graphmill.trainers.ranks.link_seconds import LinkModel
 from graphmill.trainers.ranks.meeting import Meeting, open_store
-from graphmill.trainers.ranks.rounds import Rounds
+from graphmill.trainers.ranks.rounds import LinkModel, Rounds
 
 PIECE_BYTES = 1 << 28
 """Bytes that one call moves to the first rank from each other one, or from the first rank in total."""

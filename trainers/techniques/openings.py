@@ -30,7 +30,7 @@ from graphmill.trainers.batches.stored import StoredSampler, batch_uses, planned
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import NUM_QUEUES, loader_reading
 from graphmill.trainers.techniques.disk_volumes import stored_volumes
 
