@@ -17,7 +17,7 @@ from graphmill.trainers.batches.packed import ASSEMBLE, FEATURE, GRAPH, NUM_QUEU
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import STEP, WAIT, Timeline
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
 
 TIMES = (0.0, 0.5, 1.0, 2.0)

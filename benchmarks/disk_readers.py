@@ -33,7 +33,7 @@ from graphmill.kernels.types import Array, Block
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
 
 DEPTH = 64

@@ -31,8 +31,7 @@ from graphmill.kernels.types import BatchKey, Stream
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import CachedSource, PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
 from graphmill.trainers.rows.source import MappedSource, RowIds
 

@@ -36,10 +36,9 @@ from graphmill.jobs.operations.reload import reload_sensor
 from graphmill.jobs.operations.size import takes_memory
 from graphmill.jobs.runs.cancellation import CancelableProgress
 from graphmill.jobs.runs.children import ChildProcesses
-from graphmill.jobs.runs.in_turn import in_turn
 from graphmill.jobs.runs.pinned import pinned_files
 from graphmill.jobs.runs.shown import report_address, shown_files
-from graphmill.jobs.runs.slot import MEMORY_POOL, held_slot
+from graphmill.jobs.runs.slot import MEMORY_POOL, held_slot, in_turn
 from graphmill.jobs.runs.training import training_asset, training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

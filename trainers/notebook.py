@@ -29,7 +29,7 @@ from graphmill.trainers.loop.executor import BatchExecutor
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.inputs import find_model_inputs, find_table_inputs
-from graphmill.trainers.rows.direct import open_source
+from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.training.open_run import open_run
 
 

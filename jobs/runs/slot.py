@@ -4,14 +4,19 @@ The slots are those of Dagster's pools `gpu` and `memory`, which the UI shows an
 claim a slot before a step begins, so a step whose artifacts are all there would wait, too; in a run of the command line it would wait
 without a message, in a busy loop, and no signal would end it. Here the step claims its slot when it has work to do, reports who holds it,
 sleeps between two tries, and ends when its run is cancelled. Of the waiting steps, the one with the highest sum of the run's and the step's
-`dagster/priority` goes first. Within a run that has a process for each step, steps that take the same slot begin one after the other
-(jobs/runs/in_turn.py), also those that have nothing to do.
+`dagster/priority` goes first. Within a run that has a process for each step, steps that take the same slot begin one after the other,
+also those that have nothing to do.
 
 A waiting step frees slots whose run is over or whose process is gone.
 
 Dagster looks for a free slot in one statement and takes it in the next. In Postgres it locks the row between the two; SQLite has no such
 lock, and two steps that ask within the same milliseconds both take the slot. So a step asks while it holds a lock file of the home.
+
+By the executor of jobs a run begins no more steps that take the same slot than the pool has slots, so none waits for its own run. Dagster
+would begin all steps that are ready. Each would start a process, and all but one of the trainings would wait there.
 """
+
+from __future__ import annotations
 
 import platform
 import re
@@ -20,10 +25,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
-from graphmill.assets.definitions import MACHINE_TAG
+from graphmill.assets.definitions import MACHINE_TAG, SLOT_TAG
 from graphmill.assets.storage.system.filesystem import locked
 from graphmill.jobs.runs.cancellation import is_canceled
 from graphmill.jobs.runs.dead_runs import fail_dead_runs
@@ -126,3 +132,31 @@ def free_lost_slots(instance: dg.DagsterInstance, pool: str = POOL) -> None:
         if run is None or run.status in OVER:
             with one_at_a_time(instance):
                 instance.event_log_storage.free_concurrency_slots_for_run(slot.run_id)
+
+
+def _open(context: dg.InitExecutorContext) -> dg.Executor:
+    """Returns Dagster's executor for the config, with the pools' sizes as limits for steps of one run."""
+    asked: Mapping[str, Any] = context.executor_config
+    given: dict[str, dict[str, Any]] = {kind: dict(config) for kind, config in asked.items()}
+    if "multiprocess" in given:
+        sizes = {pool: num_slots(context.instance, pool) for pool in FOR}
+        # Of a pool without slots one step begins, and reports that it waits.
+        limits = [
+            {"key": SLOT_TAG, "value": pool, "limit": max(1, size)} for pool, size in sizes.items() if size is not None
+        ]
+        given["multiprocess"]["tag_concurrency_limits"] = [
+            *(given["multiprocess"].get("tag_concurrency_limits") or []),
+            *limits,
+        ]
+    make = dg.multi_or_in_process_executor.executor_creation_fn
+    assert make is not None
+    return make(context._replace(executor_config=given))
+
+
+in_turn = dg.ExecutorDefinition(
+    name="in_turn",
+    config_schema=dg.multi_or_in_process_executor.config_schema,  # pyright: ignore[reportArgumentType]  # what it hands out
+    requirements=dg.multi_or_in_process_executor.get_requirements,
+    executor_creation_fn=_open,
+    description="Each step in a process of its own, or all in one; trainings of one run take turns.",
+)

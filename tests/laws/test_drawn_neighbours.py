@@ -20,7 +20,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import BatchKey
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
 from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.factored.settings import FactoredSettings

@@ -26,9 +26,8 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.inference.windows import InPlaceRows, StreamedRows, input_rows
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.direct import open_source
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import CachedSource, PackedRows
+from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.rows.packed_loader import loader_reading
 from graphmill.trainers.rows.source import MappedSource, RowIds
 from graphmill.trainers.training.open_rows import open_rows

@@ -32,7 +32,7 @@ from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES, Staged
 from graphmill.trainers.rows.source import RowIds, linked
 

@@ -115,11 +115,7 @@ class Accelerator(Device):
         return {"device": str(self.torch_device), "traffic_besides_batches": self.traffic.rows()["moves"]}
 
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
-        """Allocates a tensor; cached rows are booked against their budget, and stay booked.
-
-        Raises:
-            OverBudget: the budget or the device does not allow it.
-        """
+        """As `Device.alloc`; cached rows are booked against their budget, and stay booked, and the device bounds the rest."""
         kind = torch_dtype(dtype)
         asked = int(torch.Size(shape).numel()) * kind.itemsize
         if purpose == CACHE:
@@ -148,12 +144,7 @@ class Accelerator(Device):
         self._cached_bytes += asked
 
     def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
-        """Copies rows to the device's memory, where other devices of the machine read them, and books them; they stay booked.
-
-        Raises:
-            OverBudget: the budget does not allow it.
-            InputError: the device has too little free memory, or its memory cannot be shared.
-        """
+        """As `Device.export_rows`; they stay booked. Too little free memory is an `InputError`, too."""
         self._book_cached(rows.nbytes)
         self._exported_bytes += rows.nbytes
         self.traffic.crossed(ROWS, rows.nbytes)
@@ -168,11 +159,7 @@ class Accelerator(Device):
         return Accelerator(type(self.backend)(index), index, self.work_bytes, self.cache_bytes)
 
     def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
-        """Returns the exported rows of another device of the machine.
-
-        Raises:
-            InputError: the process that has them is gone, or this device cannot read the other's memory.
-        """
+        """As `Device.open_peer`."""
         return self.backend.open_peer(handle)
 
     def enter_thread(self) -> None:
@@ -200,19 +187,11 @@ class Accelerator(Device):
         return self.active()
 
     def working(self) -> AbstractContextManager[Any]:
-        """Returns a context for the work of one of several threads on this device, whose memory is bounded elsewhere.
-
-        Raises:
-            OverBudget: the device has too little memory for it.
-        """
+        """As `Device.working`."""
         return self._reporting("training")
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        """Returns a context for an evaluation.
-
-        Raises:
-            OverBudget: the device has too little memory for it.
-        """
+        """As `Device.evaluating`."""
         remedy = "lower `eval_workspace` (of `graphmill predict`: --workspace), or `device` in [memory]"
         return self._reporting("evaluation", remedy)
 

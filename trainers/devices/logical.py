@@ -73,11 +73,7 @@ class LogicalDevice(TorchDispatchMode, Device):
         return dict(self._peak)
 
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
-        """Allocates a tensor and books it under a purpose for as long as it lives.
-
-        Raises:
-            OverBudget: the budget does not allow it; nothing is allocated.
-        """
+        """As `Device.alloc`."""
         kind = torch_dtype(dtype)
         self._check(int(torch.Size(shape).numel()) * kind.itemsize, purpose)
         with _disable_current_modes():
@@ -86,23 +82,13 @@ class LogicalDevice(TorchDispatchMode, Device):
         return tensor
 
     def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
-        """Books memory that was made elsewhere (parameters, gathered inputs, blocks) for as long as it lives.
-
-        A view is booked as the array that it is a view of; memory that no NumPy array owns (a mapped file) is not booked.
-
-        Raises:
-            OverBudget: the budget does not allow it.
-        """
+        """As `Device.adopt`: a view is booked as the array that it is a view of; memory that no NumPy array owns (a mapped file) is not."""
         for array in arrays:
             self._note(array, purpose)
 
     @contextmanager
     def holding(self, num_bytes: int, purpose: str) -> Iterator[None]:
-        """Returns a context in which `num_bytes` bytes are booked that have no array.
-
-        Raises:
-            OverBudget: the budget does not allow it.
-        """
+        """As `Device.holding`."""
         self._check(num_bytes, purpose)
         self._add(num_bytes, purpose)
         try:
@@ -115,11 +101,7 @@ class LogicalDevice(TorchDispatchMode, Device):
         return self._links.get(direction)
 
     def export_rows(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """Copies rows to memory that other processes map, and books them as cached rows for as long as they live.
-
-        Raises:
-            OverBudget: the budget does not allow it.
-        """
+        """As `Device.export_rows`, to memory that other processes map."""
         self._check(rows.nbytes, CACHE)
         copy, handle = share_rows(rows)
         self._add(rows.nbytes, CACHE)
@@ -127,11 +109,7 @@ class LogicalDevice(TorchDispatchMode, Device):
         return copy, handle
 
     def open_peer(self, handle: Mapping[str, Any]) -> np.ndarray:
-        """Maps the exported rows of another device.
-
-        Raises:
-            InputError: the process that has them is gone.
-        """
+        """As `Device.open_peer`, by a map of that memory."""
         return open_rows(handle)
 
     def active(self) -> LogicalDevice:

@@ -49,7 +49,7 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
 from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
-from graphmill.trainers.rows.direct import open_source
+from graphmill.trainers.rows.open import open_source
 
 if TYPE_CHECKING:
     import polars

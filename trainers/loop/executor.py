@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from graphmill.assets.sampling.drawing import Drawing
     from graphmill.assets.storage.local.artifact import Artifact
     from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-    from graphmill.trainers.rows.cache import Features
-    from graphmill.trainers.rows.packed import PackedRows
+    from graphmill.trainers.rows.cache import Features, PackedRows
 
 
 class Done(NamedTuple):

@@ -5,7 +5,7 @@ of two lanes, made by two threads, cannot be confused. Every call has a time lim
 limit, raises `PeerError`, and the rank that catches it ends its process: so the failure of one rank reaches all.
 
 The time of a call can be modelled: `LinkModel` delays it to alpha + bytes / beta, the usual model of a network, on a machine whose loopback
-is faster than any network; or to the time of its transfers over links that are shared (trainers/ranks/link_seconds.py).
+is faster than any network; or to the time of its transfers over links that are shared (trainers/ranks/rounds.py).
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.types import Array
 from graphmill.trainers.ranks.launch import asked_ranks
 from graphmill.trainers.ranks.leave import leave, leave_soon
-from graphmill.trainers.ranks.link_seconds import LinkModel
 from graphmill.trainers.ranks.meeting import Meeting, open_store
-from graphmill.trainers.ranks.rounds import Rounds
+from graphmill.trainers.ranks.rounds import LinkModel, Rounds
 
 PIECE_BYTES = 1 << 28
 """Bytes that one call moves to the first rank from each other one, or from the first rank in total."""
@@ -57,7 +56,7 @@ class Group:
 
 
 class Lane:
-    """Collective calls that one thread of every rank makes in the same order.
+    """Collective calls that one thread of every rank makes in the same order. Each raises `PeerError` if a rank is gone or late.
 
     Args:
         group: the process group, which ends with the training; None for one process alone.
@@ -85,9 +84,6 @@ class Lane:
         Args:
             sent: u8[sum of sent_bytes], the pieces one after the other.
             sent_bytes, received_bytes: bytes to and from each rank; 0 for this one.
-
-        Raises:
-            PeerError: a rank is gone or late.
         """
         self.rounds += 1
         self.received_bytes += sum(received_bytes)
@@ -138,9 +134,6 @@ class Lane:
 
         Args:
             sent, received: u8[n] by rank, of at least one byte each.
-
-        Raises:
-            PeerError: a rank is gone or late.
         """
         group = self._group.library
         with blaming_peers("a round of an exchange"):
@@ -150,11 +143,7 @@ class Lane:
                 call.wait()
 
     def meet(self) -> None:
-        """Waits for all other ranks.
-
-        Raises:
-            PeerError: a rank is gone or late.
-        """
+        """Waits for all other ranks."""
         with blaming_peers("a round of an exchange"):
             dist.barrier(self._group.library)
 
@@ -170,9 +159,6 @@ class Lane:
 
         Args:
             piece: u8[n], the same n at all ranks.
-
-        Raises:
-            PeerError: a rank is gone or late.
         """
         if self.world == 1:
             return [piece]

@@ -21,7 +21,7 @@ POLL_SECONDS = 1e-4
 
 
 class TensorLane:
-    """Collective calls of tensors of a device that one thread of every rank makes in the same order.
+    """Collective calls of tensors of a device that one thread of every rank makes in the same order; errors are those of `Lane`.
 
     Args:
         timeout: seconds that a call may take.
@@ -35,9 +35,6 @@ class TensorLane:
 
         Args:
             tensor: of the same shape and type at all ranks, on the device.
-
-        Raises:
-            PeerError: a rank is gone or late.
         """
         own = tensor.contiguous().view(-1)
         found = torch.empty(self.world * len(own), dtype=own.dtype, device=own.device)
@@ -47,11 +44,7 @@ class TensorLane:
         return list(found.view(self.world, *tensor.shape))
 
     def add(self, values: Tensor) -> None:
-        """Replaces a contiguous tensor by the sum over all ranks, in an order that the library chooses.
-
-        Raises:
-            PeerError: a rank is gone or late.
-        """
+        """Replaces a contiguous tensor by the sum over all ranks, in an order that the library chooses."""
         with blaming_peers("a sum on devices"):
             self._ended(dist.all_reduce(values, group=self._group.library, async_op=True))
 

@@ -257,22 +257,14 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
 
     @classmethod
     def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:
-        """Returns name and dataclass of the sub-table with the settings of a table's technique, None if it has no settings.
-
-        Args:
-            entry: the table as written in the file, checked or not.
-        """
+        """Returns name and dataclass of the sub-table with the settings of a table's technique, None if it has no settings."""
         technique = TECHNIQUES.get(str(entry.get("trainer", DEFAULT)))
         settings = technique.settings_type() if technique else None
         return (technique.name, settings) if technique and settings else None
 
     @classmethod
     def default_tables(cls, entry: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-        """Returns name -> keys of the tables that the technique of a table has if the file lacks them.
-
-        Args:
-            entry: the table as written in the file, checked or not.
-        """
+        """Returns name -> keys of the tables that the technique of a table has if the file lacks them."""
         technique = TECHNIQUES.get(str(entry.get("trainer", DEFAULT)))
         settings = entry.get(technique.name) if technique else None
         uncut = isinstance(settings, Mapping) and settings.get("mode") == "device"

@@ -15,19 +15,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.files.digests import page_digests_of
 from graphmill.assets.storage.files.verified import damaged_file, verify_once
 from graphmill.assets.storage.names.table import FeatureTable
-from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.types import Array
-from graphmill.kernels.warn_once import warn_once
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.source import MappedSource, MemorySource, TableSource
+from graphmill.trainers.rows.source import TableSource
 
 DISK = Line("disk", "feature")
 WINDOW_BYTES = 8 << 20
@@ -143,28 +140,3 @@ class DirectSource(TableSource):
             place = np.cumsum(present) - 1
             place[~present] = -1
             gather(window, np.arange(len(part)), out[low : low + step], threads=self.threads, row_of=place)
-
-
-SOURCES = {"memory": MemorySource, "mapped": MappedSource, "direct": DirectSource}
-
-
-def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:
-    """Returns the source of a table's rows, which are the same in each.
-
-    Args:
-        where: "memory", "mapped", "direct", or "auto": mapped if the table takes at most half of the memory that is free, which leaves the
-            rest to the run, else direct.
-
-    Raises:
-        InputError: the table is damaged, or direct reads were asked for by name and its file system has none.
-    """
-    if where != "auto":
-        return SOURCES[where](table, threads)
-    if fits_memory(table.num_bytes):
-        return MappedSource(table, threads)
-    try:
-        return DirectSource(table, threads)
-    except InputError as error:
-        sizes = f"the features take {format_bytes(table.num_bytes)}, more than half of the memory that is free"
-        warn_once(f"{sizes}; their rows go through the page cache, which is slow: {error.problem}")
-        return MappedSource(table, threads)

@@ -2,7 +2,7 @@
 
 A source marks the slot of each row (pure, on sampler threads), stages rows that need blocking I/O, and writes the batch's rows in one
 gather that also converts to the model's dtype. This file has the two without a cache: the whole table in memory, and the table as a mapped
-file. trainers/rows/cache.py puts a cache in front of either, trainers/rows/packed.py reads rows that were packed for stored batches, and
+file. trainers/rows/cache.py puts a cache in front of either, trainers/rows/cache.py reads rows that were packed for stored batches, and
 trainers/rows/source.py puts a link of a set speed behind any of them.
 """
 

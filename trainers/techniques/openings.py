@@ -30,7 +30,7 @@ from graphmill.trainers.batches.stored import StoredSampler, batch_uses, planned
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import NUM_QUEUES, loader_reading
 from graphmill.trainers.techniques.disk_volumes import stored_volumes
 
@@ -93,9 +93,6 @@ def open_stored(run: Run, parts: Collection[int] | None = None) -> StoredSampler
 def open_disk_source(run: Run, parts: Collection[int] | None = None) -> DiskSource:
     """Returns the source of the run's stored batches, with packed rows.
 
-    Args:
-        parts: parts of the graph whose batches this process reads; None for all batches.
-
     Raises:
         InputError: samples or packed chunks are missing, or are another run's.
     """
@@ -111,7 +108,6 @@ def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None)
 
     Args:
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
-        parts: parts of the graph whose batches this process reads; None for all batches.
 
     Raises:
         InputError: packed chunks are missing, or are of other features.

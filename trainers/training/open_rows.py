@@ -51,7 +51,7 @@ from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource, Features
-from graphmill.trainers.rows.direct import open_source
+from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource, linked
 
 DEGREES_BYTES, MAP_BYTES = 8, 8

@@ -195,9 +195,8 @@ def exchange_simulation(
     Raises:
         InputError: there are no such links.
     """
-    from graphmill.trainers.ranks.link_seconds import ends_at_once, seconds_in_rounds
     from graphmill.trainers.ranks.links import parse_efficiency
-    from graphmill.trainers.ranks.rounds import make_rounds, paired
+    from graphmill.trainers.ranks.rounds import ends_at_once, make_rounds, paired, seconds_in_rounds
 
     links = _find(named, ranks)
     if efficiency is not None:

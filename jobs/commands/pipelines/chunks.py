@@ -37,7 +37,6 @@ def print_chunks(
     """Prints the volumes and costs of every schedule that was compared, and marks the chosen one.
 
     Args:
-        home: the home folder, None for the default one.
         rates: speeds of the links such as "12GB/s,200GB/s,1.5TB/s"; None for the measured ones of the home.
         row_bytes: bytes of a row of the layer.
         again: measure the links again first.
@@ -102,7 +101,6 @@ def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool =
     """Prints the measured memory, and the budgets of a pipeline whose graph is built.
 
     Args:
-        home: the home folder, None for the default one.
         pipeline: the recipe whose budgets are printed; None for the measured memory alone.
         again: measure again first. Budgets of "auto" that are built from then on use it; no model is trained again for it.
 

@@ -88,11 +88,7 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
 
 
 def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], Any] = print) -> None:
-    """Prints one line per artifact, and the work of a run.
-
-    Raises:
-        InputError: raw content is missing or unreadable.
-    """
+    """Prints one line per artifact, and the work of a run; errors are those of `pipeline_states`."""
     states = pipeline_states(pipeline, home)
     width = max(len(state.name) for state in states)
     for state in states:
@@ -115,11 +111,7 @@ def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], A
 
 
 def status_json(pipeline: Pipeline, home: Path | None) -> list[dict[str, Any]]:
-    """Returns a JSON-ready row for each artifact that a pipeline asks for: whether it is there, its bytes, or why it would be built.
-
-    Raises:
-        InputError: raw content is missing or unreadable.
-    """
+    """Returns a JSON-ready row for each artifact that a pipeline asks for: whether it is there, its bytes, or why it would be built."""
     return [
         {
             "step": state.step,

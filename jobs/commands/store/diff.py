@@ -98,11 +98,7 @@ def difference(one: Artifact, other: Artifact) -> Difference:
 
 
 def difference_json(one: Artifact, other: Artifact) -> dict[str, Any]:
-    """Returns the `Difference` as a JSON-ready value, with stage and version in place of each artifact.
-
-    Raises:
-        InputError: an array cannot be mapped.
-    """
+    """Returns the `Difference` as a JSON-ready value, with stage and version in place of each artifact."""
     found = difference(one, other)
     named = {"one": f"{one.stage}/{one.version}", "other": f"{other.stage}/{other.version}"}
     epochs = [
@@ -122,11 +118,7 @@ def difference_json(one: Artifact, other: Artifact) -> dict[str, Any]:
 
 
 def print_difference(one: Artifact, other: Artifact, write: Callable[[str], Any] = print) -> None:
-    """Prints the differences between two artifacts.
-
-    Raises:
-        InputError: an array cannot be mapped.
-    """
+    """Prints the differences between two artifacts; errors are those of `difference`."""
     found = difference(one, other)
     write(f"A  {found.one.stage}/{found.one.version}\nB  {found.other.stage}/{found.other.version}")
     if found.one.path == found.other.path:

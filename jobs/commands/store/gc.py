@@ -21,8 +21,6 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
 
     Args:
         keep: number of newest versions that stay, of each train table, seed and split, and of each pipeline's data of a stage.
-        yes: do not ask.
-        dry_run: only show.
         verbose: also show what stays, and why.
 
     Returns:

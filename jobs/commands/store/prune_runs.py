@@ -51,8 +51,6 @@ def prune_runs(
     Args:
         home: home of the history, None for the default.
         older: age from which finished runs are removed, as in "30d".
-        yes: do not ask.
-        dry_run: only show.
 
     Raises:
         InputError: `older` is not an age, or no terminal is there to answer.

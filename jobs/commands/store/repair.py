@@ -20,8 +20,6 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
 
     Args:
         names: artifacts to look at, with their parts; none for all.
-        yes: do not ask.
-        dry_run: only show.
 
     Returns:
         The damages that are still there.
@@ -76,8 +74,6 @@ def repair_stored(store: Store, names: tuple[str, ...], *, yes: bool = False, dr
     Args:
         names: beginnings of versions, also as STAGE/BEGINNING; others name nothing there. None for all, of which entries and sizes are
             looked at.
-        yes: do not ask.
-        dry_run: only show.
 
     Returns:
         The number of damaged artifacts that are still there.

@@ -10,9 +10,8 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.definitions import SLOT_TAG, Surroundings
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
-from graphmill.jobs.runs.in_turn import in_turn
 from graphmill.jobs.runs.instance import open_instance
-from graphmill.jobs.runs.slot import MEMORY_POOL, POOL
+from graphmill.jobs.runs.slot import MEMORY_POOL, POOL, in_turn
 from tests.recipes import load_tiny
 
 

@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.trainers.ranks import rounds as module
-from graphmill.trainers.ranks.link_seconds import ends_at_once, fair_rates, faster_in_rounds, seconds_in_rounds
 from graphmill.trainers.ranks.links import Interconnect, parse_links
-from graphmill.trainers.ranks.rounds import Rounds, conflict_sets, make_rounds
+from graphmill.trainers.ranks.rounds import (
+    Rounds,
+    conflict_sets,
+    ends_at_once,
+    fair_rates,
+    faster_in_rounds,
+    make_rounds,
+    seconds_in_rounds,
+)
 
 FIGURE_9C = "0 1 | 2 3 @ 32GB/s | 16GB/s"
 

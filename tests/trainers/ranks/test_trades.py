@@ -11,7 +11,7 @@ RANK = """
 import json, os, sys, time
 import numpy as np
 from graphmill.trainers.ranks.group import PeerError, joined
-from graphmill.trainers.ranks.link_seconds import LinkModel
+from graphmill.trainers.ranks.rounds import LinkModel
 from graphmill.trainers.ranks.links import parse_links
 from graphmill.trainers.ranks.rounds import make_rounds
 

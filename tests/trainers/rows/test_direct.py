@@ -14,7 +14,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import ReadExecution
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows import direct
-from graphmill.trainers.rows.direct import DirectSource, open_source
+from graphmill.trainers.rows.direct import DirectSource
+from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.rows.source import MappedSource, RowIds
 from tests.trainers.graphs import random_graph
 
@@ -100,6 +101,6 @@ def test_auto_goes_through_the_page_cache_where_no_direct_read_is_to_be_had(grap
         raise InputError("the file system has no O_DIRECT", "")
 
     monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: 0)
-    monkeypatch.setattr("graphmill.trainers.rows.direct.DirectSource", refuse)
+    monkeypatch.setattr("graphmill.trainers.rows.open.DirectSource", refuse)
     with pytest.warns(RuntimeWarning, match="through the page cache, which is slow"):
         assert type(open_source(graph.features, "auto")) is MappedSource

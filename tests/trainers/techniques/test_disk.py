@@ -21,7 +21,7 @@ from graphmill.trainers.batches.packed import NUM_LOADERS, DiskSource
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.memory import WATCHER
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import PackedLoader, Staged
 from graphmill.trainers.run import train_table
 from tests.assets.packed_chunks.packed import Packed, build_packed

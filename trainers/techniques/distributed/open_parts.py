@@ -24,10 +24,9 @@ from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.ranks.gpu_links import gpu_links
 from graphmill.trainers.ranks.group import Lane, Ranks
-from graphmill.trainers.ranks.link_seconds import LinkModel, faster_in_rounds
 from graphmill.trainers.ranks.links import Interconnect, parse_links
 from graphmill.trainers.ranks.measured_links import measured_links
-from graphmill.trainers.ranks.rounds import Rounds, make_rounds
+from graphmill.trainers.ranks.rounds import LinkModel, Rounds, faster_in_rounds, make_rounds
 from graphmill.trainers.rows.cache import Features
 from graphmill.trainers.techniques.distributed.device_rows import choose_hot
 from graphmill.trainers.techniques.distributed.inference import part_nodes

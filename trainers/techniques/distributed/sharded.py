@@ -1,7 +1,7 @@
 """Rows that are split by parts among ranks: own rows are gathered, the others are fetched (FastSample, section 3.3).
 
     tier      rows                                              a row of a batch costs
-    peer      the shards of this rank's parts (own_rows.py)     its bytes to the device; its pages of the disk if they are read directly
+    peer      the shards of this rank's parts (device_rows.py)  its bytes to the device; its pages of the disk if they are read directly
     host      hot rows, copied at the start                     its bytes to the device
     device    hotter rows, on the devices (device_rows.py)      a read of its device's memory, with exchange = "peer"
     staged    rows that were fetched for this batch             its bytes over the network and to the device
@@ -45,9 +45,8 @@ from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import ALONE, Lane, Ranks
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest
-from graphmill.trainers.techniques.distributed.device_rows import DeviceRows, HotRows, open_device_rows
+from graphmill.trainers.techniques.distributed.device_rows import DeviceRows, HotRows, open_device_rows, open_own_rows
 from graphmill.trainers.techniques.distributed.exchange import Exchange, Request, make_request
-from graphmill.trainers.techniques.distributed.own_rows import open_own_rows
 
 FILL_ROWS = 1 << 16
 """Rows of the cache that one exchange brings when it is filled."""

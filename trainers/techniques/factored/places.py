@@ -18,8 +18,7 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import CACHE, Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import CachedSource, PackedRows
 from graphmill.trainers.rows.source import FeatureSource, linked
 
 TOPOLOGY = Line("h2d", "topology")

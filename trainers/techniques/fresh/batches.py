@@ -41,7 +41,7 @@ from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.batches.source import SAMPLER, PreparedSource
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.source import FeatureSource
 from graphmill.trainers.techniques.fresh.arena_rows import ArenaRows
 from graphmill.trainers.techniques.fresh.history import SteppedHistory

@@ -79,11 +79,7 @@ class WithHistory(Executor):
     probe: Probe | None
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
-        """Returns the history's numbers for an epoch's row of metrics.
-
-        Args:
-            epoch: training epoch, from 0, which has just ended.
-        """
+        """Returns the history's numbers for an epoch's row of metrics."""
         numbers = epoch_numbers(self.history.held(epoch), ledger_numbers(self.run.ledger.rows()))
         return numbers | (self.probe(epoch) if self.probe else {})
 

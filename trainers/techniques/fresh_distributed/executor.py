@@ -116,11 +116,7 @@ class FreshDistributed(Distributed):
         yield from super()._joined(members, seeds)
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
-        """Returns the numbers of all histories for an epoch's row of metrics; all ranks call it.
-
-        Args:
-            epoch: training epoch, from 0, which has just ended.
-        """
+        """Returns the numbers of all histories for an epoch's row of metrics; all ranks call it."""
         found = [history.held(epoch) for history in self.histories.values()]
         held = {name: sum(each[name] for each in found) for name in found[0]}
         counted = ledger_numbers(self.run.ledger.rows())

@@ -19,10 +19,10 @@ from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.distributed import own_rows
+from graphmill.trainers.techniques.distributed import device_rows
+from graphmill.trainers.techniques.distributed.device_rows import ShardArrays, ShardFiles, open_own_rows
 from graphmill.trainers.techniques.distributed.executor import rank_threads
 from graphmill.trainers.techniques.distributed.inference import part_nodes
-from graphmill.trainers.techniques.distributed.own_rows import ShardArrays, ShardFiles, open_own_rows
 from graphmill.trainers.techniques.distributed.sharded import Ownership, ShardedSource
 from tests.assets.storage.damage import flip
 from tests.laws.test_rows_exactly_once import expected_rows
@@ -51,7 +51,7 @@ def test_rows_are_those_of_the_features(tmp_path, monkeypatch, world, window_row
     table = made.open().features
     inputs, artifact = build_shards(tmp_path, made.inputs, 4)
     part_of = open_partitions(inputs["partitions"]).part_of
-    monkeypatch.setattr(own_rows, "WINDOW_BYTES", window_rows * table.row_bytes)
+    monkeypatch.setattr(device_rows, "WINDOW_BYTES", window_rows * table.row_bytes)
     kept = np.flatnonzero(table.rows_of(np.arange(400)) >= 0)[::3]
 
     def work(ranks):
@@ -178,7 +178,7 @@ def test_auto_maps_shards_where_no_direct_read_is_to_be_had(tmp_path, monkeypatc
         raise InputError("the file system has no O_DIRECT", "")
 
     monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: 0)
-    monkeypatch.setattr(own_rows, "DirectTables", refuse)
+    monkeypatch.setattr(device_rows, "DirectTables", refuse)
     with pytest.warns(RuntimeWarning, match="through the page cache, which is slow"):
         assert type(open_own_rows(tables, 400, "auto", ALONE)) is ShardArrays
     with pytest.raises(InputError, match="no O_DIRECT"):

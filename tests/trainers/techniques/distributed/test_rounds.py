@@ -8,10 +8,9 @@ import pytest
 
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks import measured_links as timing
-from graphmill.trainers.ranks.link_seconds import LinkModel, ends_at_once
 from graphmill.trainers.ranks.links import parse_links
 from graphmill.trainers.ranks.measured_links import links_of_times
-from graphmill.trainers.ranks.rounds import make_rounds
+from graphmill.trainers.ranks.rounds import LinkModel, ends_at_once, make_rounds
 from graphmill.trainers.techniques.distributed.open_parts import open_lane
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from tests.trainers.ranks.threads import run_threads

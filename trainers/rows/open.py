@@ -1,0 +1,36 @@
+"""The choice of how the rows of a table are read: a train table's key `features`."""
+
+from __future__ import annotations
+
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.warn_once import warn_once
+from graphmill.trainers.rows.direct import DirectSource
+from graphmill.trainers.rows.source import MappedSource, MemorySource, TableSource
+
+SOURCES = {"memory": MemorySource, "mapped": MappedSource, "direct": DirectSource}
+
+
+def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:
+    """Returns the source of a table's rows, which are the same in each.
+
+    Args:
+        where: "memory", "mapped", "direct", or "auto": mapped if the table takes at most half of the memory that is free, which leaves the
+            rest to the run, else direct.
+        threads: number of threads of a gather.
+
+    Raises:
+        InputError: the table is damaged, or direct reads were asked for by name and its file system has none.
+    """
+    if where != "auto":
+        return SOURCES[where](table, threads)
+    if fits_memory(table.num_bytes):
+        return MappedSource(table, threads)
+    try:
+        return DirectSource(table, threads)
+    except InputError as error:
+        sizes = f"the features take {format_bytes(table.num_bytes)}, more than half of the memory that is free"
+        warn_once(f"{sizes}; their rows go through the page cache, which is slow: {error.problem}")
+        return MappedSource(table, threads)
