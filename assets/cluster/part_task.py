@@ -89,9 +89,8 @@ def build_here(build: Build, order: PartOrder) -> Build:
         InputError: the node has other code, does not see the home, or an input is not there.
     """
     if _own_code() != order.code:
-        raise InputError(
-            f"node {os.uname().nodename} has another version of graphmill", "bring all nodes to the same commit"
-        )
+        problem = f"node {os.uname().nodename} has another version of graphmill"
+        raise InputError(problem, "bring all nodes to the same commit")
     home = home_here(Path(order.home), order.mark)
     if home is None:
         raise InputError(f"node {os.uname().nodename} does not see the home {order.home}", "mount it on all nodes")

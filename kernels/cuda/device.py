@@ -275,9 +275,8 @@ def _cupy() -> Any:
     try:
         import cupy  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise InputError(
-            "CuPy is not installed", f"{install_extra('cuda13')} (or, for CUDA 12: {install_extra('cuda12')})"
-        ) from error
+        problem = "CuPy is not installed"
+        raise InputError(problem, f"{install_extra('cuda13')} (or, for CUDA 12: {install_extra('cuda12')})") from error
     try:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

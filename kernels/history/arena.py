@@ -272,9 +272,8 @@ class History:
 
     def _check_layer(self, layer: int) -> None:
         if not 1 <= layer <= self.num_layers:
-            raise InputError(
-                f"layer {layer} of {self.num_layers} cached layers", "give 1 for the output of the first block"
-            )
+            problem = f"layer {layer} of {self.num_layers} cached layers"
+            raise InputError(problem, "give 1 for the output of the first block")
 
     @property
     def index_traffic(self) -> Traffic:

@@ -248,9 +248,8 @@ def _inputs(block: Block, z: Array, left: Array, right: Array) -> tuple[Array, A
     if right.shape[1] != heads or not heads or z.shape[1] % heads or not z.dtype == left.dtype == right.dtype:
         given = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in
                           (("z", z), ("left", left), ("right", right)))  # fmt: skip
-        raise InputError(
-            f"heads do not fit together: {given}", "give z [num_src, H D], left [num_src, H], right [num_dst, H]"
-        )
+        problem = f"heads do not fit together: {given}"
+        raise InputError(problem, "give z [num_src, H D], left [num_src, H], right [num_dst, H]")
     return z, left, right
 
 

@@ -37,10 +37,8 @@ def make_slots(tier: int, rows: Any) -> Array:
         raise InputError(f"rows are {rows.dtype}", "give integers")
     if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < MAX_ROWS:
         outside = rows.max() if rows.min() >= 0 else rows.min()
-        raise InputError(
-            f"row {outside} of the {TIER_NAMES[tier]} tier does not fit into a slot",
-            f"a tier has rows 0 .. {MAX_ROWS - 1:,}; keep fewer rows there",
-        )
+        problem = f"row {outside} of the {TIER_NAMES[tier]} tier does not fit into a slot"
+        raise InputError(problem, f"a tier has rows 0 .. {MAX_ROWS - 1:,}; keep fewer rows there")
     return (tier << ROW_BITS | rows.astype(np.int64)).astype(np.int32)
 
 

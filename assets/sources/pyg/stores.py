@@ -134,9 +134,8 @@ def _require_one_graph(slices: Any, path: Path) -> None:
 
 def _dict(found: Any, path: Path) -> dict[Any, Any]:
     if not isinstance(found, dict):
-        raise InputError(
-            f"{path}: holds an object of {type(found).__name__} where the data of a graph belong", SAVE_AGAIN
-        )
+        problem = f"{path}: holds an object of {type(found).__name__} where the data of a graph belong"
+        raise InputError(problem, SAVE_AGAIN)
     return found
 
 

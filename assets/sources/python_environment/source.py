@@ -158,9 +158,8 @@ class ModulesSource:
         ids = {module.name: node for node, module in enumerate(modules)}
         (src, dst), outside = import_edges([row["imports"] for row in self.parsed], ids)
         if len(src) == 0:
-            raise InputError(
-                f"{config.path}: the {len(modules)} modules do not import each other", "give another `path`"
-            )
+            problem = f"{config.path}: the {len(modules)} modules do not import each other"
+            raise InputError(problem, "give another `path`")
         labels, class_names = labels_of(modules, config)
         problems = Counter(row["problem"] for row in self.parsed)
         return RawGraph(
