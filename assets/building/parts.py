@@ -61,11 +61,7 @@ class Elsewhere(Protocol):
     """Other machines that build parts."""
 
     def open(self, build: Build, num_missing: int, progress: Progress) -> PartBuilder:
-        """Returns their builder.
-
-        Raises:
-            InputError: the machines cannot be reached, or cannot do the work.
-        """
+        """Returns their builder; raises InputError if the machines cannot be reached, or cannot do the work."""
         ...
 
 

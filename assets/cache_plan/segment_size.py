@@ -57,11 +57,7 @@ class SegmentBatches:
         self._pool.shutdown(cancel_futures=True)
 
     def load(self, first: int, last: int) -> tuple[Array, Array]:
-        """Returns (ptr i64[n+1], node_ids) of batches first to last - 1.
-
-        Raises:
-            InputError: a batch is damaged.
-        """
+        """Returns (ptr i64[n+1], node_ids) of batches first to last - 1; raises InputError if a batch is damaged."""
         ids = list(self._pool.map(self._input_ids, range(first, last)))
         return np.cumsum([0, *map(len, ids)]), np.concatenate(ids)
 

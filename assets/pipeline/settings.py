@@ -115,11 +115,7 @@ def _values(text: str) -> list[Any]:
 
 
 def _value(text: str) -> Any:
-    """Returns the value that a text is in TOML, else the text.
-
-    Raises:
-        InputError: it has a number that Python cannot write.
-    """
+    """Returns the value that a text is in TOML, else the text; raises InputError if it has a number that Python cannot write."""
     try:
         found = tomlkit.value(text)
     except (TOMLKitError, ValueError):

@@ -226,11 +226,7 @@ def attend_backward(
 
 
 def _transposed(block: Block) -> tuple[Array, Array, Array]:
-    """Checks and returns t_start, t_edge, t_dst.
-
-    Raises:
-        InputError: the block has no transpose, or one of other edges.
-    """
+    """Checks and returns t_start, t_edge, t_dst; raises InputError if the block has no transpose, or one of other edges."""
     num_edges = block.num_edges
     if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
         raise InputError(

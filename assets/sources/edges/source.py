@@ -224,11 +224,7 @@ class TablesSource:
 
 
 def agree_on_ids(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> str:
-    """Returns "integer" or the SQL type of all three id columns.
-
-    Raises:
-        InputError: Parquet columns have different types.
-    """
+    """Returns "integer" or the SQL type of all three id columns; raises InputError if Parquet columns have different types."""
     found = {
         (edges, name): id_kind(edges, role, name, config.id_type)
         for role, name in (("source_column", config.source_column), ("target_column", config.target_column))

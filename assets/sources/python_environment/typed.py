@@ -125,11 +125,7 @@ class Environment:
         return [(node, each) for node, row in enumerate(self.parsed) for each in row["classes"]]
 
     def graph(self) -> TypedGraph:
-        """Returns everything but the features.
-
-        Raises:
-            InputError: no distribution is large enough for a class of labels.
-        """
+        """Returns everything but the features; raises InputError if no distribution is large enough for a class of labels."""
         labels, class_names = labels_of(self.modules, self.config)
         counts = {"module": len(self.modules), "class": len(self.classes), "package": len(self.packages)}
         imports, outside = import_edges([row["imports"] for row in self.parsed], self.ids)

@@ -217,11 +217,7 @@ class _LocalRemoval(Removal):
 
 
 def _look(path: Path) -> tuple[Node, str]:
-    """Returns a folder's node and the problem with it ("" if it is sound).
-
-    Raises:
-        FileNotFoundError: it vanished.
-    """
+    """Returns a folder's node and the problem with it ("" if it is sound); raises FileNotFoundError if it vanished."""
     problem, manifest = "", {}
     try:
         manifest = read_artifact(path).manifest

@@ -77,11 +77,7 @@ def fetch_artifact(objects: Objects, root: Path, address: Address, *, replaces: 
 
 
 def read_file(entry: StoredEntry, name: str) -> bytes:
-    """Returns the content of one small file of an artifact, compared with its digest.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Returns the content of one small file of an artifact, compared with its digest; raises InputError if the file is damaged."""
     facts = entry.manifest["files"][name]
     words = _read_words(entry)[facts["first_block"] :][: facts["num_blocks"]]
     data = _read_up_to(entry, name, facts["bytes"])

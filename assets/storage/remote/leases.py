@@ -140,10 +140,6 @@ def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = (
 
 
 def _addresses(data: bytes, key: str) -> set[Address]:
-    """Returns the addresses of a lease.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Returns the addresses of a lease; raises ValueError if it is damaged."""
     found = parse_document(data, key, lease_schema)["addresses"]
     return {(stage, version) for stage, _, version in (each.partition("/") for each in found)}
