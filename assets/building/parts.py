@@ -66,11 +66,7 @@ class Elsewhere(Protocol):
 
 
 class Here:
-    """Builds parts in this process when they are asked for, by one pass if the stage is a `TogetherFanOut`.
-
-    Args:
-        most: largest number of parts of one pass.
-    """
+    """Builds parts in this process when they are asked for, up to `most` by one pass if the stage is a `TogetherFanOut`."""
 
     def __init__(self, build: Build, most: int, progress: Progress):
         self.build, self.most, self.progress = build, most, progress

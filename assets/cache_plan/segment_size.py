@@ -112,11 +112,7 @@ class SegmentChoice:
 
 
 class BlockSizes:
-    """The rows that segments of every size store in all blocks together; methods are those of `SegmentSizes`.
-
-    Args:
-        blocks: the sizes of each block, whose batches are added.
-    """
+    """The rows that segments of every size store in all blocks, whose batches were added; methods are those of `SegmentSizes`."""
 
     def __init__(self, blocks: Sequence[SegmentSizes]):
         self.blocks = blocks

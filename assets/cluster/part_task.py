@@ -59,11 +59,7 @@ class PartOrder:
 
 
 def build_part(build: Build, order: PartOrder, part: str, post: Any) -> Answer:
-    """Builds and publishes a part in this process, a worker of Ray, and returns the answer.
-
-    Args:
-        post: the actor that gets reports.
-    """
+    """Builds and publishes a part in this process, a worker of Ray, and returns the answer."""
 
     def publish() -> None:
         here = replace(build_here(build, order), node=node_id())

@@ -69,11 +69,7 @@ def _legend_above(axes: Any, columns: int) -> None:
 
 
 def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -> None:
-    """Draws the mean number of chunks that a node is in, by the number of chunks (HongTu, Table 3).
-
-    Args:
-        curve: chunks in all -> replication factor.
-    """
+    """Draws the mean number of chunks that a node is in, by the number of chunks in all (HongTu, Table 3)."""
     figure = new_figure(2.6)
     axes = figure.subplots()
     axes.plot(list(curve), list(curve.values()), color=CYAN, marker="o")

@@ -82,11 +82,7 @@ class SamplesTable(Checked):
 
 
 def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> SamplesConfig:
-    """Returns the stage's configuration from the tables of a pipeline.
-
-    Args:
-        table: the `[samples]` table, which was checked against `sampling`.
-    """
+    """Returns the stage's configuration from the `[samples]` table, which was checked against `sampling`."""
     return SamplesConfig(
         seed=sampling.seed_of(seed),
         **{name: getattr(sampling, name) for name in Neighbours.__dataclass_fields__},

@@ -84,11 +84,7 @@ class StoredOrder:
         return epoch, round_ * self.num_parts + part
 
     def epochs_of(self, uses: Array) -> Array:
-        """Returns i64[B], the value of its epoch for each batch of the sampling epochs, and 0 for those of evaluations.
-
-        Args:
-            uses: i64[K], a value per sampling epoch.
-        """
+        """Returns i64[B], the value of its epoch, of i64[K], for each batch of the sampling epochs, and 0 for those of evaluations."""
         trained = (
             np.tile(np.repeat(uses, self.rounds), self.num_parts)
             if self.num_parts > 1

@@ -101,11 +101,7 @@ class SegmentSizes:
             yield self.num_batches
 
     def rows(self, size: int) -> int:
-        """Returns the rows that segments of `size` batches store, exactly; at 1 those of full packing.
-
-        Args:
-            size: one of `sizes()`.
-        """
+        """Returns the rows that segments of a size of `sizes()` store, exactly; at 1 those of full packing."""
         assert self._added == self.num_batches, f"{self._added} of {self.num_batches} batches were added"
         if size >= self.num_batches:
             return int(self._uses[:, 0].sum())

@@ -165,11 +165,7 @@ class History:
         return look_up(self.index, layer, as_ids(ids, "ids"), now, self.t_stale, self.threads)
 
     def lookup_features(self, ids: Any) -> Any:
-        """Returns i32[n]: the place in `features` of each node's row, -1 if the arena does not hold it (any more).
-
-        Args:
-            ids: ids[n], global.
-        """
+        """Returns i32[n]: the place in `features` of the row of each of ids[n], -1 if the arena does not hold it (any more)."""
         if self.device is None:
             ids = self._check_ids(ids)
         if not len(self._place_of):

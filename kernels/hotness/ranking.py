@@ -129,11 +129,7 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
 
 
 def similarity(first: Array, second: Array, allocate: Allocate = np.zeros) -> float:
-    """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 if the second is empty.
-
-    Args:
-        first, second: u32[N] visits of two epochs.
-    """
+    """Returns the similarity in [0, 1] of two epochs' visits u32[N], FGNN's formula above; 1 if the second is empty."""
     size = int(cache_sizes(TOP, len(first)))
     hottest = [rank(visits, allocate)[:size] for visits in (first, second)]
     both = np.intersect1d(*hottest, assume_unique=True)

@@ -36,11 +36,7 @@ from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 @dataclass(frozen=True, slots=True)
 class LayerDraws:
-    """Random numbers that are named by layer, batch and node.
-
-    Attributes:
-        key: key of (seed, stream, epoch, step, layer).
-    """
+    """Random numbers that are named by the key of (seed, stream, epoch, step, layer), and by node."""
 
     key: int
 

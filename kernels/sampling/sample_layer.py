@@ -61,11 +61,7 @@ class Renamer:
         self.nodes: Array = np.empty(0, np.int32)
 
     def begin(self, seeds: Array) -> None:
-        """Names the seeds of a batch.
-
-        Args:
-            seeds: ids[b] global, distinct.
-        """
+        """Names the seeds ids[b] of a batch, global and distinct."""
         self._local[self.nodes] = -1
         self.nodes = seeds
         self._local[seeds] = np.arange(len(seeds), dtype=np.int32)

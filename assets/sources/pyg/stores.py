@@ -22,11 +22,7 @@ ONE_RELATION: Kind = (ONE_TYPE, "edge", ONE_TYPE)
 
 
 class StandIn:
-    """An object of a class of PyG: keeps the state that the file gives it.
-
-    Args:
-        arguments: arguments of the class, which are dropped.
-    """
+    """An object of a class of PyG: keeps the state that the file gives it, and drops its arguments."""
 
     def __init__(self, *arguments: Any):
         self.state: Any = None

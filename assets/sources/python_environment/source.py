@@ -118,11 +118,7 @@ class Module(NamedTuple):
 
 
 class ModulesSource:
-    """The modules of a folder; see `OpenSource`.
-
-    Args:
-        threads: number of processes that parse.
-    """
+    """The modules of a folder; see `OpenSource`."""
 
     node_of_row = None
 

@@ -108,11 +108,7 @@ class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
 
 
 class Environment:
-    """What the modules of a folder are made of.
-
-    Args:
-        parsed: `modules.describe` of each module, with classes.
-    """
+    """What the modules of a folder are made of: `modules.describe` of each, with classes."""
 
     def __init__(self, config: TypedEnvironmentConfig, modules: Sequence[Module], parsed: Sequence[Mapping[str, Any]]):
         self.config, self.modules, self.parsed = config, modules, parsed

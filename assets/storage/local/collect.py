@@ -138,11 +138,7 @@ def find_garbage(store: LocalStore, keep: int) -> Garbage:
 
 
 def collect(store: LocalStore, garbage: Garbage, report: Report = lambda item, word: None) -> int:
-    """Removes garbage, as far as it still is garbage: items that came into use since they were listed are spared.
-
-    Returns:
-        Freed bytes.
-    """
+    """Removes garbage as far as it still is garbage, and returns the freed bytes: items that came into use since are spared."""
     return _LocalRemoval(store, garbage).run(report)
 
 

@@ -29,11 +29,7 @@ LAYERS = ("assets", "jobs", "kernels", "trainers")
 
 
 class Reference(str):
-    """A text "package.module:name", with the folder in which its module may be besides Python's path.
-
-    Attributes:
-        folder: folder of the pipeline file that it stands in, None if it is not from a file.
-    """
+    """A text "package.module:name", with the folder of its pipeline file, in which its module may be besides Python's path."""
 
     folder: Path | None
 

@@ -129,11 +129,7 @@ def _wrong_sizes(entry: StoredEntry) -> dict[str, InputError]:
 
 
 def stored_problems(objects: Objects, address: Address, *, every_byte: bool = True) -> list[str]:
-    """Returns the damage of an artifact of the object store, one text each; nothing of it is kept.
-
-    Args:
-        every_byte: whether to read all of its files; else entry and sizes alone are compared.
-    """
+    """Returns the damage of an artifact of the object store, one text each, by `every_byte` of its files or by entry and sizes alone."""
     while True:
         try:
             entry = read_entry(objects, address)
