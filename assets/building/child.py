@@ -106,12 +106,7 @@ def run_child(
 
 
 def await_child(child: subprocess.Popen[Any], check: Callable[[], None], seconds: float) -> int:
-    """Waits for the end of a process, and returns its exit status.
-
-    Args:
-        check: called again and again; its exception ends the wait, and not the process.
-        seconds: time between two calls.
-    """
+    """Waits for the end of a process, and returns its exit status; an exception of `check`, called every `seconds`, ends only the wait."""
     while True:
         with suppress(subprocess.TimeoutExpired):
             return child.wait(seconds)

@@ -72,12 +72,7 @@ class Cluster:
         return sorted(found, key=lambda node: node.id)
 
     def on_node(self, node_id: str, *, soft: bool = False, spill: bool = False) -> Any:
-        """Returns Ray's scheduling strategy for work on a node.
-
-        Args:
-            soft: whether another node may take the work if this one dies.
-            spill: whether another node may take it if this one is busy.
-        """
+        """Returns Ray's scheduling strategy for a node; another one may take the work if this one dies (`soft`) or is busy (`spill`)."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return NodeAffinitySchedulingStrategy(node_id, soft=soft, _spill_on_unavailable=spill)

@@ -26,12 +26,7 @@ from graphmill.kernels.chunks.sets import Volumes
 def traffic_figure(
     path: Path, found: Mapping[str, Volumes], chosen: str, num_distinct: int, counts: StepCounts
 ) -> None:
-    """Draws the rows of one layer that cross from the host, by schedule, and the rows that each step of the chosen one moves.
-
-    Args:
-        found: name of a schedule -> its volumes.
-        num_distinct: number of rows that every schedule has to load.
-    """
+    """Draws the rows of one layer that cross from the host, by schedule (`found`), and those that each step of the chosen one moves."""
     figure = new_figure(3.4)
     bars, steps = figure.subplots(1, 2)
     names = dict.fromkeys(("identity", "hongtu", chosen))

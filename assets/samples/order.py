@@ -44,12 +44,7 @@ class StoredOrder:
 
     @staticmethod
     def of_names(names: Iterable[str], num_epochs: int, num_stored: int) -> StoredOrder:
-        """Returns the order of the artifacts of these names.
-
-        Args:
-            names: names of the parts of a samples artifact.
-            num_stored: number of stored epochs; an epoch without seeds has no artifact.
-        """
+        """Returns the order of the parts' `names`, of `num_stored` epochs; an epoch without seeds has no artifact."""
         ranges = [BatchRange.of(name) for name in names]
         counts = np.zeros((num_stored, 1 + max([0, *(each.part for each in ranges)])), np.int64)
         for each in ranges:

@@ -115,12 +115,7 @@ class SegmentSizes:
         return self._uses[:, 1].copy()
 
     def smallest(self, most_rows: int, above: int = 0) -> int | None:
-        """Returns the smallest size above `above` whose rows fit, or None.
-
-        Args:
-            most_rows: rows that the budget has space for.
-            above: sizes up to here are passed over.
-        """
+        """Returns the smallest size above `above` whose rows fit into the budget's `most_rows`, or None."""
         return next((size for size in self.sizes() if size > above and self.rows(size) <= most_rows), None)
 
     def as_printed(self, most_rows: int) -> int | None:

@@ -27,12 +27,7 @@ RANDOM_WORD = -2  # after the stream: no epoch and no order of reused batches sh
 
 
 def rank(score: Array, allocate: Allocate = np.zeros, out: Array | None = None) -> Array:
-    """Returns ids[N]: the nodes by descending score, ties by ascending id.
-
-    Args:
-        score: [N] integers below 2^63 or floats.
-        out: ids[N] to write to; None makes one.
-    """
+    """Returns ids[N], in `out` if given: the nodes by descending score ([N] integers below 2^63, or floats), ties by ascending id."""
     if score.ndim != 1 or any(_has_nan(score[low:high]) for low, high in node_ranges(len(score))):
         raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number per node")
     return _ordered(len(score), lambda low, high: _descending(score[low:high]), allocate, out)

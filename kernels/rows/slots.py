@@ -24,12 +24,7 @@ MAX_ROWS = 1 << ROW_BITS
 
 
 def make_slots(tier: int, rows: Any) -> Array:
-    """Returns the slots i32[n] of rows of one tier.
-
-    Args:
-        tier: DEVICE, HOST, STAGED or PEER.
-        rows: integers[n] in 0 .. 2^29 - 1.
-    """
+    """Returns the slots i32[n] of `rows`, integers[n] in 0 .. 2^29 - 1, of one tier: DEVICE, HOST, STAGED or PEER."""
     if tier not in (DEVICE, HOST, STAGED, PEER):
         raise InputError(f"tier = {tier}", "use DEVICE (0), HOST (1), STAGED (2) or PEER (3)")
     rows = np.asarray(rows)

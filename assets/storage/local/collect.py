@@ -226,12 +226,7 @@ def _look(path: Path) -> tuple[Node, str]:
 
 
 def node_of(address: Address, manifest: Mapping[str, Any], run: Mapping[str, Any], written: datetime) -> Node:
-    """Returns the node of an artifact.
-
-    Args:
-        manifest, run: its documents, empty if they are lost.
-        written: when its files were written, which counts if its record does not say when it was built.
-    """
+    """Returns the node of an artifact by its documents, empty if lost; `written`, its files' time, counts if the record has none."""
     config = manifest.get("config", {})
     group, split = asked_for(run, config), config.get("split") if address[0] == SPLIT_BY else None
     return Node(
