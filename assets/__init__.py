@@ -20,7 +20,6 @@ Under them lie `storage` (artifacts: versions, digests, leases, readers) and `bu
 turns a TOML file into the steps that build them, and `definitions.py` turns steps into Dagster's assets.
 """
 
-if (
-    __name__ != "graphmill.assets"
-):  # in a clone this folder may stand on Python's path: its modules would be loaded twice
+# In a clone this folder may stand on Python's path: its modules would be loaded twice.
+if __name__ != "graphmill.assets":
     raise ImportError(f"{__name__} of {__file__} is a part of graphmill: import graphmill.assets", name=__name__)

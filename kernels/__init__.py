@@ -8,7 +8,6 @@ A function raises `InputError` for an argument whose shape, dtype or range is no
 which errors it finds besides.
 """
 
-if (
-    __name__ != "graphmill.kernels"
-):  # in a clone this folder may stand on Python's path: its modules would be loaded twice
+# In a clone this folder may stand on Python's path: its modules would be loaded twice.
+if __name__ != "graphmill.kernels":
     raise ImportError(f"{__name__} of {__file__} is a part of graphmill: import graphmill.kernels", name=__name__)

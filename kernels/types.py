@@ -164,11 +164,7 @@ class Block:
         return self.src_ids[: self.num_dst] if self.dst_pos is None else self.src_ids[self.dst_pos]
 
     def of_sources(self, values: Array) -> Array:
-        """Returns [num_src], the value of each source.
-
-        Args:
-            values: [N], the value of each node of the graph.
-        """
+        """Returns [num_src], the value of each source, from values [N] of all nodes."""
         return values[self.src_ids]
 
 

@@ -11,11 +11,7 @@ def budgets_need() -> Need:
 
 
 def budget_bytes(sizes: Sizes, level: str) -> int | None:
-    """Returns the bytes that a level of [memory] may hold; None if "auto" is not resolved yet, or nothing is said.
-
-    Args:
-        level: "device", "host" or "disk".
-    """
+    """Returns the bytes of the level "device", "host" or "disk" of [memory]; None if "auto" is not resolved yet, or nothing is said."""
     if "budgets" in sizes.artifacts:
         return int(sizes.artifacts["budgets"].summary["numbers"][f"{level}_bytes"])
     config = sizes.configs.get("budgets")

@@ -90,11 +90,7 @@ class BudgetsStage(Stage):
         return {"measured": measured_digest(self.home)} if semantic.automatic else {}
 
     def build(self, building: Building[BudgetsConfig, BudgetsExecution]) -> Summary:
-        """Computes the bytes of each level.
-
-        Raises:
-            InputError: the numbers were measured again during the build.
-        """
+        """Computes the bytes of each level; raises InputError if the numbers were measured again during the build."""
         inputs, semantic, writer = building.inputs, building.semantic, building.writer
         table = open_features(inputs["features"])
         memory = measured_bytes(self.home) if semantic.automatic else None

@@ -114,10 +114,8 @@ class Build:
                     read_artifact(artifact.path)
             except (FileNotFoundError, ValueError) as error:
                 name = f"{role} {artifact.label}"
-                raise InputError(
-                    f"stage {self.stage.name} was to read {name}, which was removed or damaged meanwhile: {error}",
-                    "run the same command again: what is missing will be rebuilt",
-                ) from error
+                problem = f"stage {self.stage.name} was to read {name}, which was removed or damaged meanwhile: {error}"
+                raise InputError(problem, "run the same command again: what is missing will be rebuilt") from error
 
     def publish(
         self,

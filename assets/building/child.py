@@ -100,22 +100,13 @@ def start_child(
 def run_child(
     command: Sequence[str], environment: Mapping[str, str] | None = None, order: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a process to its end and returns its exit status and output; an exception in the meantime ends the process.
-
-    Args:
-        order: the text of its standard input.
-    """
+    """Runs a process with `order` as its standard input; returns exit status and output. An exception in the meantime ends the process."""
     options: dict[str, Any] = {"start_new_session": True, "capture_output": True, "text": True}
     return subprocess.run(command, check=False, input=order, env=environment or child_environment(), **options)
 
 
 def await_child(child: subprocess.Popen[Any], check: Callable[[], None], seconds: float) -> int:
-    """Waits for the end of a process, and returns its exit status.
-
-    Args:
-        check: called again and again; its exception ends the wait, and not the process.
-        seconds: time between two calls.
-    """
+    """Waits for the end of a process, and returns its exit status; an exception of `check`, called every `seconds`, ends only the wait."""
     while True:
         with suppress(subprocess.TimeoutExpired):
             return child.wait(seconds)
@@ -192,11 +183,7 @@ def start_guarded(
 
 
 def end_group(leader: subprocess.Popen[Any], grace: Sequence[float]) -> None:
-    """Ends a child that leads a session, and the rest of its process group.
-
-    Args:
-        grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
-    """
+    """Ends a child that leads a session, and its process group; `grace` seconds after each of SIGINT, SIGTERM and SIGKILL."""
 
     def gone() -> bool:
         return leader.poll() is not None and not guard.group_members(leader.pid)
@@ -232,11 +219,7 @@ class FunctionChild:
             self._pipe.send(value)
 
     def end(self, grace: float = 0.0) -> int:
-        """Ends the process if it still runs, and returns its exit status.
-
-        Args:
-            grace: seconds for which it may end by itself after it has got None.
-        """
+        """Ends the process if it still runs, `grace` seconds after it has got None, and returns its exit status."""
         if grace and not self._pipe.closed:
             self.send(None)
             with suppress(subprocess.TimeoutExpired):
@@ -266,11 +249,7 @@ def call_function() -> None:
 
 
 def received(pipe: Connection, ended: Callable[[], None] | None = None) -> queue.Queue[Any]:
-    """Returns a queue of what the parent sends, which a thread receives.
-
-    Args:
-        ended: called when the parent is gone; None puts None into the queue.
-    """
+    """Returns a queue of what the parent sends, which a thread receives; `ended`, or None in the queue, says that the parent is gone."""
     values: queue.Queue[Any] = queue.Queue()
 
     def run() -> None:

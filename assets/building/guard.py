@@ -27,12 +27,7 @@ GRACE = (10.0, 5.0, 5.0)
 
 
 def end_group(group_id: int, gone: Callable[[], bool], grace: Sequence[float] = GRACE) -> None:
-    """Sends the signals to a process group one after the other, until the group is gone; waits `grace` after each.
-
-    Args:
-        gone: tells whether the group is empty; it is called every few hundredths of a second.
-        grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
-    """
+    """Sends SIGINT, SIGTERM and SIGKILL to a process group, `grace` seconds after one another, until `gone` tells that it is empty."""
     for number, seconds in zip(SIGNALS, grace, strict=True):
         if gone():
             return

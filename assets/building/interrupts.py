@@ -57,11 +57,7 @@ class _Wakeup:
 
 
 class _Watch:
-    """The signals of this process, and the thread that waits for them.
-
-    Args:
-        line: the line that is printed at the end; "" for none.
-    """
+    """The signals of this process, and the thread that waits for them; `line` is printed at the end."""
 
     def __init__(self, line: str, numbers: Sequence[int]):
         self.line, self.numbers = line, numbers

@@ -37,12 +37,7 @@ def within(
     below: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Returns the metadata of a field with a range.
-
-    Args:
-        least, most: bounds that the value may have.
-        above, below: bounds that it may not have.
-    """
+    """Returns the metadata of a field with a range: `least` and `most` are allowed values, `above` and `below` are not."""
     return {"least": least, "most": most, "above": above, "below": below} | more
 
 

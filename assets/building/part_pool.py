@@ -27,11 +27,7 @@ class PartError(RuntimeError):
 
 
 def answer_of(build: Callable[[], object]) -> Answer:
-    """Returns the answer to a question for a part.
-
-    Args:
-        build: builds and publishes the part.
-    """
+    """Returns the answer to a question for a part."""
     try:
         build()
         return ("done",)

@@ -61,20 +61,12 @@ class Elsewhere(Protocol):
     """Other machines that build parts."""
 
     def open(self, build: Build, num_missing: int, progress: Progress) -> PartBuilder:
-        """Returns their builder.
-
-        Raises:
-            InputError: the machines cannot be reached, or cannot do the work.
-        """
+        """Returns their builder; raises InputError if the machines cannot be reached, or cannot do the work."""
         ...
 
 
 class Here:
-    """Builds parts in this process when they are asked for, by one pass if the stage is a `TogetherFanOut`.
-
-    Args:
-        most: largest number of parts of one pass.
-    """
+    """Builds parts in this process when they are asked for, up to `most` by one pass if the stage is a `TogetherFanOut`."""
 
     def __init__(self, build: Build, most: int, progress: Progress):
         self.build, self.most, self.progress = build, most, progress

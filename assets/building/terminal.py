@@ -18,11 +18,7 @@ from graphmill.kernels.warn_once import MachineWarning
 
 
 class EscapedStream:
-    """A text stream that spells control characters out; line ends and tabs stay.
-
-    Attributes:
-        unescaped: the same stream, for what moves the cursor itself, such as a bar.
-    """
+    """A text stream that spells control characters out, but line ends and tabs; `unescaped` is the same stream for bars."""
 
     def __init__(self, stream: TextIO):
         self.unescaped = stream

@@ -68,11 +68,7 @@ class SegmentPlanner:
         return self._loaded[1]
 
     def plan(self, layout: Layout, first: int, last: int) -> CountedPlan:
-        """Plans a segment, batches first to last - 1.
-
-        Raises:
-            NoSpace: its share of the budget is too small for copies.
-        """
+        """Plans a segment, batches first to last - 1; raises NoSpace if its share of the budget is too small for copies."""
         key = layout.order, first, last
         if key not in self._planned:
             return self._plan(layout.order, first, last)

@@ -57,11 +57,7 @@ class SegmentBatches:
         self._pool.shutdown(cancel_futures=True)
 
     def load(self, first: int, last: int) -> tuple[Array, Array]:
-        """Returns (ptr i64[n+1], node_ids) of batches first to last - 1.
-
-        Raises:
-            InputError: a batch is damaged.
-        """
+        """Returns (ptr i64[n+1], node_ids) of batches first to last - 1; raises InputError if a batch is damaged."""
         ids = list(self._pool.map(self._input_ids, range(first, last)))
         return np.cumsum([0, *map(len, ids)]), np.concatenate(ids)
 
@@ -116,11 +112,7 @@ class SegmentChoice:
 
 
 class BlockSizes:
-    """The rows that segments of every size store in all blocks together; methods are those of `SegmentSizes`.
-
-    Args:
-        blocks: the sizes of each block, whose batches are added.
-    """
+    """The rows that segments of every size store in all blocks, whose batches were added; methods are those of `SegmentSizes`."""
 
     def __init__(self, blocks: Sequence[SegmentSizes]):
         self.blocks = blocks

@@ -66,12 +66,7 @@ def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice
 def plan_checks(
     totals: PlanTotals, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array, num_rows: int
 ) -> list[Check]:
-    """Tests the plan against numbers that were counted another way: inputs by the sampler, rows by the gaps between uses.
-
-    Args:
-        totals, placement, choice, budgets: the plan, and the budgets that it had to fit.
-        num_inputs: i64[B], inputs of each batch.
-    """
+    """Tests the plan against numbers counted another way: inputs (i64[B], of each batch) by the sampler, rows by the gaps between uses."""
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     given, used, budget = [budgets.device_bytes, budgets.host_bytes], totals.disk_bytes, budgets.disk_bytes
     details: tuple[tuple[bool, str, dict[str, int]], ...] = (

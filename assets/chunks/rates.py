@@ -26,11 +26,7 @@ rates_schema = Fields({"device": name} | dict.fromkeys(NAMES, rate))
 
 
 def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[str, LinkRates]:
-    """Returns (device, rates) from the home; measures them first if it holds none.
-
-    Args:
-        again: measure now and replace the rates in the home.
-    """
+    """Returns (device, rates) from the home; measures them first if it holds none, or `again` to replace them."""
     path = home_folder(home) / PLACE
     if again:
         keep_numbers(path, _measured())

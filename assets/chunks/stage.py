@@ -81,11 +81,7 @@ class ChunksStage(Stage):
     needs: Mapping[str, str] = {"partitions": " with the parts that it cuts"}
 
     def build(self, building: Building[ChunksConfig, Threads]) -> Summary:
-        """Cuts, schedules and writes.
-
-        Raises:
-            InputError: the parts are of another graph.
-        """
+        """Cuts, schedules and writes; raises InputError if the parts are of another graph."""
         from graphmill.assets.chunks.build import write_steps
         from graphmill.assets.chunks.plan import cut_in_order, replication_by_chunks, schedule_numbers
         from graphmill.assets.figures.chunks import replication_figure, traffic_figure

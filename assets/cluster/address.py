@@ -41,14 +41,7 @@ class ClusterAddress:
 
 
 def parse_address(text: str) -> ClusterAddress:
-    """Returns the address that a text names; "ray" is "auto".
-
-    Args:
-        text: the value of `--on`, or of `on` in `[run]`.
-
-    Raises:
-        InputError: it names none.
-    """
+    """Returns the address that a text names, the value of `--on` or of `on` in `[run]`; "ray" is "auto". InputError if it names none."""
     problem = address_problem(text)
     if problem:
         raise InputError(problem, HOW)

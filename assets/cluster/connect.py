@@ -72,12 +72,7 @@ class Cluster:
         return sorted(found, key=lambda node: node.id)
 
     def on_node(self, node_id: str, *, soft: bool = False, spill: bool = False) -> Any:
-        """Returns Ray's scheduling strategy for work on a node.
-
-        Args:
-            soft: whether another node may take the work if this one dies.
-            spill: whether another node may take it if this one is busy.
-        """
+        """Returns Ray's scheduling strategy for a node; another one may take the work if this one dies (`soft`) or is busy (`spill`)."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return NodeAffinitySchedulingStrategy(node_id, soft=soft, _spill_on_unavailable=spill)
@@ -93,9 +88,8 @@ class Cluster:
         """
         nodes, ray = self.nodes(), self.ray
         if not any(node.cpus for node in nodes):
-            raise InputError(
-                f"the cluster at {self.address.text} has no node with a core", "add a node: ray start --address"
-            )
+            problem = f"the cluster at {self.address.text} has no node with a core"
+            raise InputError(problem, "add a node: ray start --address")
         # A core of each would have to wait for work that runs; the question takes none.
         asking = ray.remote(num_cpus=0, max_retries=0)(about_this_node)
         asked = {
@@ -104,9 +98,8 @@ class Cluster:
         _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_SECONDS)
         if late:
             names = ", ".join(node.host for node in nodes if asked[node.id] in late)
-            raise InputError(
-                f"{names} did not answer for {ANSWER_SECONDS:g} s", "see `ray status`, or take the node out"
-            )
+            problem = f"{names} did not answer for {ANSWER_SECONDS:g} s"
+            raise InputError(problem, "see `ray status`, or take the node out")
         answers = {node.id: self._answer_of(node, asked[node.id]) for node in nodes}
         _require_equal(nodes, answers, home, mark)
         return answers
@@ -116,9 +109,8 @@ class Cluster:
             return self.ray.get(question)
         except Exception as error:
             if "ModuleNotFoundError" not in str(error) and "No module named" not in str(error):
-                raise InputError(
-                    f"node {node.host} cannot work: {error}", "see `ray status` and the node's logs"
-                ) from error
+                problem = f"node {node.host} cannot work: {error}"
+                raise InputError(problem, "see `ray status` and the node's logs") from error
             problem = (
                 f"node {node.host} ({node.ip}) does not find graphmill's modules: {str(error).strip().splitlines()[-1]}"
             )

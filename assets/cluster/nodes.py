@@ -79,11 +79,7 @@ def home_here(home: Path, mark: str) -> Path | None:
 
 
 def about_this_node(home: str, mark: str) -> dict[str, Any]:
-    """Returns the facts that decide whether this node can take part, JSON-ready; a Ray task of each node.
-
-    Args:
-        home, mark: as in `home_here`.
-    """
+    """Returns the facts that decide whether this node can take part, JSON-ready; a Ray task of each node."""
     here = home_here(Path(home), mark)
     return {
         "host": socket.gethostname(),

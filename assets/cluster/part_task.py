@@ -59,11 +59,7 @@ class PartOrder:
 
 
 def build_part(build: Build, order: PartOrder, part: str, post: Any) -> Answer:
-    """Builds and publishes a part in this process, a worker of Ray, and returns the answer.
-
-    Args:
-        post: the actor that gets reports.
-    """
+    """Builds and publishes a part in this process, a worker of Ray, and returns the answer."""
 
     def publish() -> None:
         here = replace(build_here(build, order), node=node_id())
@@ -89,9 +85,8 @@ def build_here(build: Build, order: PartOrder) -> Build:
         InputError: the node has other code, does not see the home, or an input is not there.
     """
     if _own_code() != order.code:
-        raise InputError(
-            f"node {os.uname().nodename} has another version of graphmill", "bring all nodes to the same commit"
-        )
+        problem = f"node {os.uname().nodename} has another version of graphmill"
+        raise InputError(problem, "bring all nodes to the same commit")
     home = home_here(Path(order.home), order.mark)
     if home is None:
         raise InputError(f"node {os.uname().nodename} does not see the home {order.home}", "mount it on all nodes")

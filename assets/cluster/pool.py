@@ -23,11 +23,7 @@ GRACE_SECONDS = 8.0
 
 @dataclass(frozen=True)
 class OnCluster:
-    """The nodes of a cluster as builders of parts; an `Elsewhere` of assets/building/parts.py.
-
-    Attributes:
-        address: text of the cluster's address (assets/cluster/address.py).
-    """
+    """The nodes of a cluster as builders of parts; an `Elsewhere` of assets/building/parts.py."""
 
     address: str
 

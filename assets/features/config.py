@@ -67,9 +67,5 @@ def features_config(graph: GraphConfig, table: TableConfig | None = None) -> Fea
 
 
 def step_name(table: str) -> str:
-    """Returns the step name of a feature table.
-
-    Args:
-        table: name of the table, "" for the main one.
-    """
+    """Returns the step name of a feature table, "" for the main one."""
     return f"{MAIN}.{table}" if table else MAIN

@@ -80,7 +80,5 @@ def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:
         other: name of the thing with these nodes, for the error.
     """
     if table.num_nodes != num_nodes:
-        raise InputError(
-            f"the features in {table.path.parent} are about {table.num_nodes} nodes, {other} about {num_nodes}",
-            "build both from one source: graphmill build PIPELINE",
-        )
+        problem = f"the features in {table.path.parent} are about {table.num_nodes} nodes, {other} about {num_nodes}"
+        raise InputError(problem, "build both from one source: graphmill build PIPELINE")

@@ -24,11 +24,7 @@ SHARE_WITH_TEXT = 0.11
 
 
 class Level(NamedTuple):
-    """One bar.
-
-    Attributes:
-        parts: (user of the bytes, a name of `COLOURS`; number of bytes), from the left.
-    """
+    """One bar: (user of the bytes, a name of `COLOURS`; number of bytes) of each part, from the left."""
 
     name: str
     parts: Sequence[tuple[str, int]]
@@ -40,11 +36,7 @@ class Level(NamedTuple):
 
 
 def budget_bars(path: Path, levels: Sequence[Level], title: str) -> None:
-    """Draws a bar per level, all of the same length, since a disk has many times the bytes of a device.
-
-    Args:
-        levels: the bars, from above.
-    """
+    """Draws a bar per level, all of the same length, since a disk has many times the bytes of a device."""
     figure = new_figure(1.5 + 0.7 * len(levels))
     axes = figure.subplots()
     for place, level in enumerate(levels):

@@ -26,12 +26,7 @@ from graphmill.kernels.chunks.sets import Volumes
 def traffic_figure(
     path: Path, found: Mapping[str, Volumes], chosen: str, num_distinct: int, counts: StepCounts
 ) -> None:
-    """Draws the rows of one layer that cross from the host, by schedule, and the rows that each step of the chosen one moves.
-
-    Args:
-        found: name of a schedule -> its volumes.
-        num_distinct: number of rows that every schedule has to load.
-    """
+    """Draws the rows of one layer that cross from the host, by schedule (`found`), and those that each step of the chosen one moves."""
     figure = new_figure(3.4)
     bars, steps = figure.subplots(1, 2)
     names = dict.fromkeys(("identity", "hongtu", chosen))
@@ -69,11 +64,7 @@ def _legend_above(axes: Any, columns: int) -> None:
 
 
 def replication_figure(path: Path, curve: Mapping[int, float], num_parts: int) -> None:
-    """Draws the mean number of chunks that a node is in, by the number of chunks (HongTu, Table 3).
-
-    Args:
-        curve: chunks in all -> replication factor.
-    """
+    """Draws the mean number of chunks that a node is in, by the number of chunks in all (HongTu, Table 3)."""
     figure = new_figure(2.6)
     axes = figure.subplots()
     axes.plot(list(curve), list(curve.values()), color=CYAN, marker="o")

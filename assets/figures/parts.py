@@ -12,12 +12,7 @@ MOST_NAMED = 32
 
 
 def part_figure(path: Path, sizes: Array, cut: Array) -> None:
-    """Draws nodes by part, and the share of each part's in-edges by the part that they come from.
-
-    Args:
-        sizes: i64[P], number of nodes of each part.
-        cut: i64[P, P], number of edges from part j (column) to part i (row).
-    """
+    """Draws nodes by part (i64[P]), and the share of each part's in-edges by the part they come from (i64[P, P], the column)."""
     figure = new_figure(3.4)
     bars, matrix = figure.subplots(1, 2)
     places = np.arange(len(sizes))

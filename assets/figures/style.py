@@ -105,12 +105,7 @@ def byte_unit(largest: float) -> tuple[int, str]:
 
 
 def stacked_bar(axes: Any, place: float, parts: list[tuple[str, float, str]], **more: Any) -> float:
-    """Draws a bar of several lengths side by side; returns their sum.
-
-    Args:
-        parts: (label, length, colour) of each length, from the left.
-        more: options of `barh`.
-    """
+    """Draws a bar of several lengths side by side, (label, length, colour) from the left; `more` goes to `barh`. Returns their sum."""
     start = 0.0
     for label, length, colour in parts:
         axes.barh(place, length, left=start, color=colour, label=label, edgecolor="white", linewidth=0.6, **more)

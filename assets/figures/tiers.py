@@ -54,11 +54,7 @@ def tier_shares(path: Path, tier_rows: Array) -> None:
 
 
 def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
-    """Draws the pages that each batch reads of the disk cache, one curve per order.
-
-    Args:
-        curves: order -> i64[B] number of pages; the totals stand in the legend.
-    """
+    """Draws the pages i64[B] that each batch reads of the disk cache, one curve per order; the totals stand in the legend."""
     figure = new_figure(3.6)
     axes = figure.subplots()
     for (name, pages), colour, dashes in zip(

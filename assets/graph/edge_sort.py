@@ -199,10 +199,8 @@ class _Sort:
 def _counted_degrees(counts: Array, num_edges: int) -> Array:
     """Returns i32[N], the counted out-degrees, which add up to the number of edges unless a count has wrapped around."""
     if int(counts.sum(dtype=np.uint64)) != num_edges:
-        raise InputError(
-            f"a node has more than {2**32 - 1} out-edges; a row may have {LARGEST_DEGREE}",
-            'merge duplicate edges: duplicates = "merge"',
-        )
+        problem = f"a node has more than {2**32 - 1} out-edges; a row may have {LARGEST_DEGREE}"
+        raise InputError(problem, 'merge duplicate edges: duplicates = "merge"')
     _require_degrees(counts, "out")
     return counts.view(np.int32)
 
@@ -215,7 +213,5 @@ def _as_degrees(counts: Array, direction: str, low: int = 0) -> Array:
 def _require_degrees(counts: Array, direction: str, low: int = 0) -> None:
     if len(counts) and counts.max() > LARGEST_DEGREE:
         node = int(np.argmax(counts))
-        raise InputError(
-            f"node {low + node} has {counts[node]} {direction}-edges; a row may have {LARGEST_DEGREE}",
-            'merge duplicate edges: duplicates = "merge"',
-        )
+        problem = f"node {low + node} has {counts[node]} {direction}-edges; a row may have {LARGEST_DEGREE}"
+        raise InputError(problem, 'merge duplicate edges: duplicates = "merge"')

@@ -77,9 +77,8 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
             hotness=replace(table, rounds=1), sampling=None, seed=seed if table.policy == "random" else 0
         )
     if sampling is None:
-        raise InputError(
-            f'policy = "{table.policy}" samples batches', "add a table [sampling] with fanouts and batch_size"
-        )
+        problem = f'policy = "{table.policy}" samples batches'
+        raise InputError(problem, "add a table [sampling] with fanouts and batch_size")
     # The reuse of epochs does not change the nodes that an epoch asks for.
     return HotnessConfig(
         hotness=table, sampling=replace(sampling, reuse=0, sampling_seed=None), seed=sampling.seed_of(seed)

@@ -129,11 +129,7 @@ class Rankings:
 
 
 def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns (hit ratios by policy, figures): the hits of every policy's caches in the evaluated epochs.
-
-    Args:
-        visits: u32[N], visits of the evaluated epochs.
-    """
+    """Returns (hit ratios by policy, figures): the hits of every policy's caches in the visits u32[N] of the evaluated epochs."""
     num_nodes, curves, numbers = len(visits), {}, {}
     for policy in get_args(Policy):
         order = rankings.order(policy, rankings.score(policy))

@@ -130,11 +130,7 @@ class PackedChunks:
         return self._order.number(epoch, step)
 
     def place(self, number: int) -> ChunkPlace:
-        """Returns the place of a batch's chunk.
-
-        Args:
-            number: number of the batch among all, by epoch and step.
-        """
+        """Returns the place of the chunk of a batch, by its number among all."""
         names = ("part_of", "offsets", "num_bytes", "num_cached", "digests")
         part, start, size, num_cached, digest = (int(self._index[name][number]) for name in names)
         segment, files = int(self._segment_of[number]), self._files[part]

@@ -57,11 +57,7 @@ class Span:
             self.write(buffer[: padded_bytes(used)])
 
     def write_in_order(self, kept: Array | None, row_bytes: int) -> None:
-        """Writes the rows in the order of the file.
-
-        Args:
-            kept: u8[...], the ascending rows, each once; None reads them back.
-        """
+        """Writes the rows in the order of the file: `kept` u8[...], ascending, each once; None reads them back."""
         num_rows, size = len(self.place), len(self.ids) * row_bytes
         if kept is None:
             kept = aligned_empty(int(padded_bytes(size)))
@@ -115,11 +111,7 @@ class Reorderer:
             self.spans.append(Span(file, low, high, ids, keeps_all=keeps_all, page_words=words))
 
     def write_in_order(self, distributor: RowDistributor, threads: int) -> None:
-        """Writes the rows of all spans in order, spans in memory first; releases the distributor's buffers.
-
-        Args:
-            distributor: the distributor, after its pass; spans are among its sinks.
-        """
+        """Writes the rows of all spans, which are among the sinks, in order, those in memory first; releases the distributor's buffers."""
         row_bytes = self.row_bytes
 
         def write_span(number: int) -> None:

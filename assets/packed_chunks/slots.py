@@ -29,12 +29,7 @@ class CachedNodes(NamedTuple):
 
     @staticmethod
     def of(cache_ids: Array, members: Array) -> CachedNodes:
-        """Returns a batch's rows of a cache, sorted by their node.
-
-        Args:
-            cache_ids: ids[m], nodes of the cache's rows.
-            members: i32[c], rows of the cache that the batch reads.
-        """
+        """Returns a batch's rows (`members`, i32[c]) of a cache whose rows have the nodes `cache_ids`, ids[m]; sorted by their node."""
         ids = cache_ids[members]
         order = np.argsort(ids)
         return CachedNodes(ids[order], members[order].astype(np.int64))

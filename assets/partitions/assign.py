@@ -22,14 +22,7 @@ PARTS = 7
 
 
 def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progress, threads: int) -> Array:
-    """Returns i32[N], the part of each node.
-
-    Args:
-        folder: folder of the unnamed files that METIS reads.
-
-    Raises:
-        InputError: a library is missing, or METIS failed.
-    """
+    """Returns i32[N], the part of each node; METIS reads unnamed files in `folder`. InputError if a library is missing, or METIS failed."""
     topology, num_parts = graph.topology, config.parts
     if topology.num_nodes == 0:
         return np.empty(0, np.int32)

@@ -17,11 +17,7 @@ BYTES_PER_EDGE, BYTES_PER_NODE = 150, 200
 
 
 class Choice(NamedTuple):
-    """The outcome of a choice of method.
-
-    Attributes:
-        why: the reason, "" if the table names the method.
-    """
+    """The outcome of a choice of method, and the reason, "" if the table names the method."""
 
     method: Method
     why: str = ""

@@ -115,9 +115,8 @@ def _require_success(status: int, output: IO[bytes], method: str) -> None:
         return
     if status == NO_MODULE:
         module, command = NEEDED[method]
-        raise InputError(
-            f'method = "{method}" needs {module}, which is not installed', f"{command}; or choose another method"
-        )
+        problem = f'method = "{method}" needs {module}, which is not installed'
+        raise InputError(problem, f"{command}; or choose another method")
     output.seek(0)
     last = output.read().decode(errors="replace").strip().rpartition("\n")[2]
     problem = f"METIS ended with {how_it_ended(status)}{': ' + last if last else ''}"

@@ -306,10 +306,8 @@ def pipelines_folder() -> Path:
     """
     folder = Path(environment.read(FOLDER_VARIABLE) or "pipelines")
     if folder.is_file() and environment.read(FOLDER_VARIABLE):  # /dev/null is a way to say that there is none
-        raise InputError(
-            f"{FOLDER_VARIABLE} = {str(folder)!r} is not a folder",
-            "name the folder of your pipeline files, or unset it",
-        )
+        problem = f"{FOLDER_VARIABLE} = {str(folder)!r} is not a folder"
+        raise InputError(problem, "name the folder of your pipeline files, or unset it")
     return folder
 
 
@@ -338,10 +336,8 @@ def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
     hint = did_you_mean(Path(given).stem, files)
     own = pipelines_folder()
     place = f"{SHIPPED} and {own}{'' if own.is_dir() else ', which does not exist'} (${FOLDER_VARIABLE})"
-    raise InputError(
-        f"no pipeline {given}{hint}: no such file, and no such name in {place}",
-        f"the names are: {', '.join(sorted(files)) or 'none'}; or give the path of a TOML file",
-    )
+    problem = f"no pipeline {given}{hint}: no such file, and no such name in {place}"
+    raise InputError(problem, f"the names are: {', '.join(sorted(files)) or 'none'}; or give the path of a TOML file")
 
 
 def _parse(

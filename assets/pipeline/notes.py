@@ -62,11 +62,7 @@ def parse_notes(raw: Mapping[str, object], tables: Tables) -> tuple[Notes, list[
 
 
 def origin_of(path: Path, text: str, notes: Notes, *places: KeyPath) -> Origin:
-    """Returns the origin of a step.
-
-    Args:
-        places: tables that may ask for the step; the first one that the file has gives the line.
-    """
+    """Returns the origin of a step, at the first of the places that the file has."""
     lines = key_lines(text)
     place = next((place for place in places if place in lines), ())
     return Origin(path=path, line=line_of(lines, place), notes=notes)

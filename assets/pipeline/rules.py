@@ -35,11 +35,7 @@ def table_names() -> tuple[str, ...]:
 
 
 def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dict[str, Any], list[Problem]]:
-    """Returns name -> checked value of each table that is there, None for one with mistakes, and the problems.
-
-    Args:
-        seed: seed of the pipeline, the default of the graph's.
-    """
+    """Returns name -> checked value of each table that is there, None for one with mistakes, and the problems."""
     values: dict[str, Any] = {}
     problems: list[Problem] = []
     if SAMPLING in raw:
@@ -102,11 +98,7 @@ def _schemas(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> 
 
 
 def table_conflicts(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
-    """Yields names that are taken, and the problems of [sampling] with other tables.
-
-    Args:
-        values: name -> checked value of each table, None for one with mistakes.
-    """
+    """Yields names that are taken, and the problems of [sampling] with other tables, of which one with mistakes is None."""
     yield from _impossible_names(raw, tables)
     yield from (tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values))
     yield from (tables.problem((SAMPLING, key), text) for key, text in _without_attributes(values))

@@ -38,9 +38,8 @@ def with_settings(text: str, settings: Sequence[str]) -> str:
         key, equals, value = setting.partition("=")
         path = [part.strip() for part in key.split(".")]
         if not equals or not all(path):
-            raise InputError(
-                f"--set {setting} is not KEY=VALUE", "write for example --set train.lr=0.01 or --set graph.nodes=1000"
-            )
+            problem = f"--set {setting} is not KEY=VALUE"
+            raise InputError(problem, "write for example --set train.lr=0.01 or --set graph.nodes=1000")
         values = _values(value.strip()) if path[0] == TRAIN else []
         if len(values) > 1:
             _expand(document, path, setting, values)
@@ -64,9 +63,8 @@ def _train_tables(document: MutableMapping[str, Any], path: list[str], setting: 
     """Returns the train tables that a path means, and the rest of the path inside each."""
     tables: Any = document.get(TRAIN, [])
     if not isinstance(tables, list) or not all(isinstance(table, MutableMapping) for table in tables):
-        raise InputError(
-            f"--set {setting}, but train is no list of tables", "write [[train]] with two brackets in the file"
-        )
+        problem = f"--set {setting}, but train is no list of tables"
+        raise InputError(problem, "write [[train]] with two brackets in the file")
     if not tables:
         raise InputError(f"--set {setting}, but the file has no [[train]] table", "add one")
     rest = path[1:]
@@ -74,9 +72,8 @@ def _train_tables(document: MutableMapping[str, Any], path: list[str], setting: 
     if len(rest) > 1 and rest[0] in names:
         tables, rest = [tables[names.index(rest[0])]], rest[1:]
     elif len(rest) > 1 and not any(rest[0] in table for table in tables):
-        raise InputError(
-            f"--set {setting}: no [[train]] table is named {rest[0]}", f"their names are: {', '.join(names)}"
-        )
+        problem = f"--set {setting}: no [[train]] table is named {rest[0]}"
+        raise InputError(problem, f"their names are: {', '.join(names)}")
     if not rest:
         raise InputError(f"--set {setting} names no key", "write for example --set train.lr=0.01")
     return list(tables), rest
@@ -118,11 +115,7 @@ def _values(text: str) -> list[Any]:
 
 
 def _value(text: str) -> Any:
-    """Returns the value that a text is in TOML, else the text.
-
-    Raises:
-        InputError: it has a number that Python cannot write.
-    """
+    """Returns the value that a text is in TOML, else the text; raises InputError if it has a number that Python cannot write."""
     try:
         found = tomlkit.value(text)
     except (TOMLKitError, ValueError):

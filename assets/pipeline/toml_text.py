@@ -50,9 +50,8 @@ def toml_text(path: Path, data: bytes) -> str:
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(path, text, error) from error
     except RecursionError as error:
-        raise InputError(
-            f"{path}: arrays or tables are nested too deeply", "no key takes more than two levels"
-        ) from error
+        problem = f"{path}: arrays or tables are nested too deeply"
+        raise InputError(problem, "no key takes more than two levels") from error
     except ValueError as error:  # Python does not read decimal numbers of so many digits
         lines = enumerate(text.encode().splitlines(), 1)
         raise _long_number(path, next((n for n, each in lines if LONG_NUMBER.search(each)), 1)) from error

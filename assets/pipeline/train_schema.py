@@ -66,11 +66,7 @@ class TrainSchema:
 def parse_train(
     entries: Any, tables: Tables, schema: type[TrainSchema] | None
 ) -> tuple[tuple[Any, ...], list[Problem]]:
-    """Returns the checked train tables, None for each with mistakes, and the problems.
-
-    Args:
-        schema: the dataclass of a train table; None leaves the trainings out.
-    """
+    """Returns the checked train tables, None for each with mistakes, and the problems; no trainings without a schema."""
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         return (), [tables.problem(("train",), "train is a list of tables: write [[train]] with two brackets")]
     found = [] if schema is None else [_parse_entry(entry, tables, schema, n) for n, entry in enumerate(entries)]

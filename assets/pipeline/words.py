@@ -59,10 +59,6 @@ ELSEWHERE: Mapping[str, str] = {
 
 
 def sentence(key: str, table: str) -> str:
-    """Returns the sentence about an unknown key of a table, "" if there is none.
-
-    Args:
-        table: first name of the table, "" for the file itself.
-    """
+    """Returns the sentence about an unknown key of a table ("" for the file itself), "" if there is none."""
     word = key.lower().replace("-", "_")
     return (TRAIN if table == "train" else ELSEWHERE).get(word, "")

@@ -23,11 +23,7 @@ HOT_PERCENT = (1, 5, 10, 20)
 
 
 def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequence[str]) -> Summary:
-    """Writes the parent over the parts, which are among the inputs under their names.
-
-    Raises:
-        InputError: a part is damaged.
-    """
+    """Writes the parent over the parts, which are among the inputs under their names; raises InputError if a part is damaged."""
     inputs, semantic, writer, threads = building.inputs, building.semantic, building.writer, building.execution.threads
     parts = [inputs[name] for name in names]
     index = _index(parts)

@@ -82,11 +82,7 @@ class SamplesTable(Checked):
 
 
 def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> SamplesConfig:
-    """Returns the stage's configuration from the tables of a pipeline.
-
-    Args:
-        table: the `[samples]` table, which was checked against `sampling`.
-    """
+    """Returns the stage's configuration from the `[samples]` table, which was checked against `sampling`."""
     return SamplesConfig(
         seed=sampling.seed_of(seed),
         **{name: getattr(sampling, name) for name in Neighbours.__dataclass_fields__},
@@ -139,12 +135,7 @@ class BatchRange(NamedTuple):
 
 
 def epoch_plan(semantic: SamplesConfig, train_ids: Array, parts: Partitions | None = None) -> Plan:
-    """Returns the plan of the sampling epochs; training on them permutes only the order of batches.
-
-    Args:
-        train_ids: ids[n], the seeds.
-        parts: the parts of the graph, with plan = "parts".
-    """
+    """Returns the plan of the sampling epochs of the seeds `train_ids`; training on them permutes only the order of batches."""
     seeds = np.asarray(train_ids)
     if parts is None:
         return EpochPlan(seeds, semantic.batch_size, seed=semantic.seed)
@@ -163,12 +154,7 @@ def epoch_size(semantic: SamplesConfig, num_seeds: Sequence[int], epoch: int, la
 
 
 def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -> Split:
-    """Returns the split that gives the seeds of a stored epoch: the first one for the K epochs, then the others, one each.
-
-    Args:
-        splits: the training, validation and test nodes, or their numbers.
-        epoch: number of the stored epoch, below `semantic.num_stored`.
-    """
+    """Returns the split that gives a stored epoch's seeds: the first one for the K epochs, then the others, one each."""
     return splits[max(0, epoch - semantic.epochs + 1)]
 
 

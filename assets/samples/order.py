@@ -44,12 +44,7 @@ class StoredOrder:
 
     @staticmethod
     def of_names(names: Iterable[str], num_epochs: int, num_stored: int) -> StoredOrder:
-        """Returns the order of the artifacts of these names.
-
-        Args:
-            names: names of the parts of a samples artifact.
-            num_stored: number of stored epochs; an epoch without seeds has no artifact.
-        """
+        """Returns the order of the parts' `names`, of `num_stored` epochs; an epoch without seeds has no artifact."""
         ranges = [BatchRange.of(name) for name in names]
         counts = np.zeros((num_stored, 1 + max([0, *(each.part for each in ranges)])), np.int64)
         for each in ranges:
@@ -84,11 +79,7 @@ class StoredOrder:
         return epoch, round_ * self.num_parts + part
 
     def epochs_of(self, uses: Array) -> Array:
-        """Returns i64[B], the value of its epoch for each batch of the sampling epochs, and 0 for those of evaluations.
-
-        Args:
-            uses: i64[K], a value per sampling epoch.
-        """
+        """Returns i64[B], the value of its epoch, of i64[K], for each batch of the sampling epochs, and 0 for those of evaluations."""
         trained = (
             np.tile(np.repeat(uses, self.rounds), self.num_parts)
             if self.num_parts > 1

@@ -134,19 +134,15 @@ class Samples:
         require(self.artifact, {"config": needs})
         if num_batches != self.num_batches or epochs > self.num_epochs:
             have = f"{self.num_epochs} epochs of {self.num_batches} batches"
-            raise InputError(
-                f"{self.artifact.label} has {have}, but {epochs} epochs of {num_batches} are asked for",
-                "set `reuse` in [sampling], or `epochs` in [samples], and build again",
-            )
+            problem = f"{self.artifact.label} has {have}, but {epochs} epochs of {num_batches} are asked for"
+            raise InputError(problem, "set `reuse` in [sampling], or `epochs` in [samples], and build again")
 
     def _place(self, epoch: int, step: int) -> int:
         there = 0 <= epoch < len(self.starts) - 1 and 0 <= step < self.starts[epoch + 1] - self.starts[epoch]
         if not there:
             have = f"{self.num_epochs} epochs of {self.num_batches} batches"
-            raise InputError(
-                f"batch {step} of epoch {epoch} is not in {self.artifact.label}, which has {have}",
-                "set `reuse` in [sampling], or `epochs` in [samples], and build again",
-            )
+            problem = f"batch {step} of epoch {epoch} is not in {self.artifact.label}, which has {have}"
+            raise InputError(problem, "set `reuse` in [sampling], or `epochs` in [samples], and build again")
         return self.order.number(epoch, step)
 
     def _name(self, epoch: int, step: int) -> str:

@@ -26,11 +26,7 @@ WIDTHS = (np.uint8, np.uint16, np.uint32)
 
 
 class PartTally:
-    """Adds up the batches of one part; threads may add to it at the same time.
-
-    Args:
-        counted: whether the batches are those of training, whose visits count.
-    """
+    """Adds up the batches of one part, visits if they are `counted` for training; threads may add to it at the same time."""
 
     def __init__(self, num_nodes: int, num_layers: int, counted: bool):
         self._counter = VisitCounter(num_nodes if counted else 0, num_layers)
@@ -46,11 +42,7 @@ class PartTally:
         self._seeds.append(seeds)
 
     def save(self, samplers: Sequence[AnySampler], writer: Writer) -> tuple[str, ...]:
-        """Stores the sums and returns the names of their files.
-
-        Args:
-            samplers: the samplers that drew the batches, and counted their inputs if they can.
-        """
+        """Stores the sums, with the inputs that samplers counted, and returns the names of their files."""
         for sampler in samplers if self._counted else ():
             if counts_itself(sampler):
                 sampler.take_visits(self._counter.visits)
@@ -67,11 +59,7 @@ class PartTally:
 
 
 class VisitSum:
-    """Adds up parts; threads may add to it at the same time.
-
-    Attributes:
-        visits: u32[N], number of training batches with the node among their inputs.
-    """
+    """Adds up parts to visits u32[N], training batches with the node among their inputs; threads may add at the same time."""
 
     def __init__(self, num_nodes: int, num_layers: int):
         self._counter, self._lock = VisitCounter(num_nodes, num_layers), threading.Lock()

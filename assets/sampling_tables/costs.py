@@ -9,11 +9,7 @@ EDGE_BYTES = 57
 
 
 def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -> Need:
-    """Returns the need of the sampling_tables stage.
-
-    Args:
-        range_edges: number of edges whose tables are made and checked together.
-    """
+    """Returns the need of the sampling_tables stage, which makes and checks the tables of `range_edges` edges together."""
     of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0
     phase = (
         LIBRARIES,

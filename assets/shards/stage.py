@@ -86,11 +86,7 @@ class ShardsStage(TogetherFanOut):
         return (open_features(inputs["features"]).num_bytes >> 20) // num_parts + 1
 
     def build_parts(self, buildings: Sequence[Building[ShardsConfig, ShardsExecution]]) -> Sequence[Summary]:
-        """Writes the shards in one pass.
-
-        Raises:
-            InputError: the features are of other nodes, or a block of them is damaged.
-        """
+        """Writes the shards in one pass; raises InputError if the features are of other nodes, or a block of them is damaged."""
         inputs, semantic = buildings[0].inputs, buildings[0].semantic
         table, of_part = open_features(inputs["features"]), _node_lists(inputs)
         numbers = [self.parts(inputs, semantic).index(building.part) for building in buildings]

@@ -21,11 +21,7 @@ LEAST_SHARE, LEAST_EDGES = 0.5, 4
 
 
 class Sample:
-    """The smallest hashes of different edges.
-
-    Attributes:
-        hashes: u64[up to KEPT], ascending.
-    """
+    """The smallest hashes of different edges, u64[up to KEPT], ascending."""
 
     def __init__(self) -> None:
         self.hashes = np.zeros(0, np.uint64)

@@ -38,14 +38,7 @@ class PygBlock:
 
 
 def to_pyg(block: Block) -> PygBlock:
-    """Returns the block as bipartite edges; edges keep their order and removed ones are left out.
-
-    Args:
-        block: a block whose destinations are its first sources, as in every mini-batch.
-
-    Raises:
-        InputError: the destinations are elsewhere.
-    """
+    """Returns the block as bipartite edges, in order, without removed ones; InputError if destinations are not the first sources."""
     if block.dst_pos is not None:
         raise InputError("the block's destinations are not its first sources", "bipartite edges have no other form")
     import torch

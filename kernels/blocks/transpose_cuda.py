@@ -14,12 +14,7 @@ from graphmill.kernels.types import Block
 
 
 def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Block:
-    """Returns the block with its transpose.
-
-    Args:
-        block: block on the device, with all its edges.
-        rows: i32[nnz] on the device, the destination of each edge; None if it is not known.
-    """
+    """Returns the block, on the device with all its edges, with its transpose; `rows`, i32[nnz], are the edges' destinations, if known."""
     num_edges, num_src = len(block.indices), block.num_src
     if rows is None:
         rows = device.empty((num_edges,), np.int32)

@@ -88,9 +88,5 @@ def rcm_order(indptr: Any, indices: Any, part_of: Array, num_parts: int, *, thre
 
 
 def sub_part_order(part_of: Array, sub_part_of: Array) -> Array:
-    """Returns ids[N]: nodes by part, then by sub-part, then by id.
-
-    Args:
-        part_of, sub_part_of: i32[N] each.
-    """
+    """Returns ids[N]: nodes by part i32[N], then by sub-part i32[N], then by id."""
     return np.lexsort([sub_part_of, part_of]).astype(id_dtype(len(part_of)))

@@ -40,11 +40,7 @@ class LinkRates:
 
 
 def measure_rates(num_bytes: int = NUM_BYTES) -> tuple[str, LinkRates]:
-    """Measures now; returns the device's name and its rates.
-
-    Args:
-        num_bytes: bytes that each copy moves.
-    """
+    """Measures now, by copies of `num_bytes`; returns the device's name and its rates."""
     import torch
 
     return _cuda_rates(torch, num_bytes) if torch.cuda.is_available() else ("cpu", _memory_rates(num_bytes))

@@ -95,12 +95,7 @@ def set_numbers(schedule: Array) -> Array:
 
 
 def volumes(sets: Array, schedule: Array, *, threads: int = 1) -> Volumes:
-    """Returns the volumes of a schedule.
-
-    Args:
-        sets: of `neighbour_sets`.
-        schedule: i32[m, n]; part i computes its chunk schedule[i, j] in step j.
-    """
+    """Returns the volumes of a schedule, i32[m, n]: part i computes its chunk schedule[i, j] in step j. `sets` are of `neighbour_sets`."""
     batches = unions(sets, set_numbers(schedule), threads=threads)
     v_p2p = int(set_sizes(batches, threads=threads).sum())
     kept = int(_native.chain_overlaps(batches, check_threads(threads)).sum())

@@ -118,11 +118,7 @@ class CudaDevice:
         return RowsView(found.devicePointer, count, width, strides[0], dtype)
 
     def reach(self, other: int, what: str) -> None:
-        """Lets the device read the memory of another one of this process.
-
-        Args:
-            other: CUDA's number of it.
-        """
+        """Lets the device read the memory of another one of this process, by CUDA's number of it."""
         runtime = self.cupy.cuda.runtime
         if not runtime.deviceCanAccessPeer(self.index, other):
             raise InputError(f"{what} is on device {other}, which device {self.index} cannot read", "copy it over")
@@ -242,11 +238,7 @@ def on_device(array: Any) -> bool:
 
 
 def register_device(kind: str, device_of: Callable[[Any], KernelDevice]) -> None:
-    """Lets kernels run on tensors of one more kind of torch device.
-
-    Args:
-        kind: torch's name of the device.
-    """
+    """Lets kernels run on tensors of one more kind of torch device, by torch's name of it."""
     _OPENERS[kind] = device_of
 
 
@@ -275,9 +267,8 @@ def _cupy() -> Any:
     try:
         import cupy  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise InputError(
-            "CuPy is not installed", f"{install_extra('cuda13')} (or, for CUDA 12: {install_extra('cuda12')})"
-        ) from error
+        problem = "CuPy is not installed"
+        raise InputError(problem, f"{install_extra('cuda13')} (or, for CUDA 12: {install_extra('cuda12')})") from error
     try:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

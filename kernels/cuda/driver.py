@@ -18,11 +18,7 @@ KERNEL_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 class Gpu(NamedTuple):
-    """A GPU that the driver shows this process.
-
-    Attributes:
-        total_bytes: bytes of its memory.
-    """
+    """A GPU that the driver shows this process, and the bytes of its memory."""
 
     name: str
     total_bytes: int

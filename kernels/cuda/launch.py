@@ -40,9 +40,8 @@ def matrix(
     shaped = len(array.shape) == 2 and array.shape[0] == num_rows and width in (None, array.shape[1])
     if dtype not in C_TYPES or not shaped:
         wanted = "F" if width is None else width
-        raise InputError(
-            f"{what} is {dtype}{list(array.shape)}", f"give [{num_rows}, {wanted}] of {', '.join(C_TYPES)}"
-        )
+        problem = f"{what} is {dtype}{list(array.shape)}"
+        raise InputError(problem, f"give [{num_rows}, {wanted}] of {', '.join(C_TYPES)}")
     return (np.uint64(0) if 0 in array.shape else np.uint64(device.pointer(array, what))), dtype
 
 

@@ -97,9 +97,8 @@ def open_peer(device: CudaDevice, handle: Mapping[str, Any]) -> PeerRows:
             device.reach(here.device, "a peer's rows")
         return PeerRows(here.pointer, shape, dtype, here)
     if handle["process"] == os.getpid():
-        raise InputError(
-            "rows of this process that were dropped are opened", "keep them until all devices have read them"
-        )
+        problem = "rows of this process that were dropped are opened"
+        raise InputError(problem, "keep them until all devices have read them")
     if not int(np.prod(shape)):
         return PeerRows(0, shape, dtype, None)
     if not handle["shown"]:

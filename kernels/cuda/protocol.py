@@ -105,11 +105,7 @@ class KernelDevice(Protocol):
         ...
 
     def pin(self, array: Array) -> None:
-        """Lets kernels read a NumPy array where it is, for as long as it lives.
-
-        Raises:
-            InputError: the system does not allow it.
-        """
+        """Lets kernels read a NumPy array where it is, for as long as it lives; raises InputError if the system does not allow it."""
         ...
 
     def enter_thread(self) -> None:

@@ -67,11 +67,7 @@ class CountedPlan(SegmentPlan):
 
 
 def stored_bytes(cached: int, packed_rows: Array, row_bytes: int) -> int:
-    """Returns the bytes that a segment takes on disk.
-
-    Args:
-        packed_rows: i64[s], rows of each batch's chunk.
-    """
+    """Returns the bytes that a segment takes on disk with packed_rows i64[s], the rows of each batch's chunk."""
     return padded_bytes(cached * row_bytes) + int(padded_bytes(packed_rows * row_bytes).sum())
 
 

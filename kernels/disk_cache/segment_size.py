@@ -101,11 +101,7 @@ class SegmentSizes:
             yield self.num_batches
 
     def rows(self, size: int) -> int:
-        """Returns the rows that segments of `size` batches store, exactly; at 1 those of full packing.
-
-        Args:
-            size: one of `sizes()`.
-        """
+        """Returns the rows that segments of a size of `sizes()` store, exactly; at 1 those of full packing."""
         assert self._added == self.num_batches, f"{self._added} of {self.num_batches} batches were added"
         if size >= self.num_batches:
             return int(self._uses[:, 0].sum())
@@ -119,12 +115,7 @@ class SegmentSizes:
         return self._uses[:, 1].copy()
 
     def smallest(self, most_rows: int, above: int = 0) -> int | None:
-        """Returns the smallest size above `above` whose rows fit, or None.
-
-        Args:
-            most_rows: rows that the budget has space for.
-            above: sizes up to here are passed over.
-        """
+        """Returns the smallest size above `above` whose rows fit into the budget's `most_rows`, or None."""
         return next((size for size in self.sizes() if size > above and self.rows(size) <= most_rows), None)
 
     def as_printed(self, most_rows: int) -> int | None:

@@ -118,11 +118,7 @@ class SegmentPlan:
 
 
 def disk_state(slot: Array) -> Array:
-    """Returns i32[N], working memory that the kernels of segments mark and restore: 0 for a row from disk, -1 for any other.
-
-    Args:
-        slot: i32[N] of a placement.
-    """
+    """Returns i32[N], working memory of the kernels of segments, for a placement's slots: 0 for a row from disk, -1 for any other."""
     return np.where(slot == ELSEWHERE, np.int32(0), np.int32(-1))
 
 

@@ -84,10 +84,8 @@ def build_csc(
     if len(src) != len(dst):
         raise InputError(f"{len(src)} sources and {len(dst)} destinations", "give both ends of every edge")
     if duplicates not in ("merge", "keep") or self_loops not in ("drop", "keep"):
-        raise InputError(
-            f"duplicates = {duplicates!r}, self_loops = {self_loops!r}",
-            'give duplicates = "merge" or "keep", self_loops = "drop" or "keep"',
-        )
+        problem = f"duplicates = {duplicates!r}, self_loops = {self_loops!r}"
+        raise InputError(problem, 'give duplicates = "merge" or "keep", self_loops = "drop" or "keep"')
     if src.dtype != dst.dtype:
         src, dst = src.astype(np.int64), dst.astype(np.int64)
     build = _native.build_csc32 if id_dtype(num_nodes) == np.int32 else _native.build_csc64

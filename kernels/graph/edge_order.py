@@ -45,9 +45,8 @@ def edge_order(rows: Any, src: Any, num_rows: int, types: Any = None, ties: Any 
     if len(rows) > MOST_EDGES:
         raise InputError(f"{len(rows)} edges in one range of destinations", "sort smaller ranges")
     if len(rows) and (rows.min() < 0 or rows.max() >= num_rows or src.min() < 0 or src.max() >= LARGEST_SOURCE):
-        raise InputError(
-            f"rows run to {rows.max()} of {num_rows}, sources to {src.max()}", "give ids that are in range"
-        )
+        problem = f"rows run to {rows.max()} of {num_rows}, sources to {src.max()}"
+        raise InputError(problem, "give ids that are in range")
     return _native.edge_order(rows.astype(np.int32, copy=False), src, types, ties, num_rows, check_threads(threads))
 
 

@@ -36,11 +36,7 @@ def id_set_reference(ids: Array, others: Array) -> tuple[Array, int]:
 
 
 class RankIndex:
-    """Finds the places of ids in an ascending list.
-
-    Args:
-        ids: i64[N] in ascending order, without repeats.
-    """
+    """Finds the places of ids in i64[N], ascending and without repeats."""
 
     def __init__(self, ids: Array):
         index = _native.IdIndex32 if len(ids) < 2**31 else _native.IdIndex64

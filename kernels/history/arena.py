@@ -165,11 +165,7 @@ class History:
         return look_up(self.index, layer, as_ids(ids, "ids"), now, self.t_stale, self.threads)
 
     def lookup_features(self, ids: Any) -> Any:
-        """Returns i32[n]: the place in `features` of each node's row, -1 if the arena does not hold it (any more).
-
-        Args:
-            ids: ids[n], global.
-        """
+        """Returns i32[n]: the place in `features` of the row of each of ids[n], -1 if the arena does not hold it (any more)."""
         if self.device is None:
             ids = self._check_ids(ids)
         if not len(self._place_of):
@@ -272,9 +268,8 @@ class History:
 
     def _check_layer(self, layer: int) -> None:
         if not 1 <= layer <= self.num_layers:
-            raise InputError(
-                f"layer {layer} of {self.num_layers} cached layers", "give 1 for the output of the first block"
-            )
+            problem = f"layer {layer} of {self.num_layers} cached layers"
+            raise InputError(problem, "give 1 for the output of the first block")
 
     @property
     def index_traffic(self) -> Traffic:

@@ -179,13 +179,10 @@ def _check(blocks: Sequence[Block], slots: Sequence[Any]) -> None:
         raise InputError(f"{len(slots)} lists of slots for {len(blocks)} blocks", "give one per block but the first")
     for layer, (below, block, found) in enumerate(zip(blocks, blocks[1:], slots, strict=False), start=1):
         if below.num_dst != block.num_src:
-            raise InputError(
-                f"block {layer} has {block.num_src} sources, block {layer - 1} has {below.num_dst} destinations",
-                "give the blocks of one mini-batch, the one that consumes features first",
-            )
+            problem = f"block {layer} has {block.num_src} sources, block {layer - 1} has {below.num_dst} destinations"
+            raise InputError(problem, "give the blocks of one mini-batch, the one that consumes features first")
         if block.splice is not None:
             raise InputError(f"block {layer} was pruned before", "prune a sampled batch once")
         if found.shape != (block.num_src,):
-            raise InputError(
-                f"slots of layer {layer} are {found.dtype}{list(found.shape)}", f"give int32[{block.num_src}]"
-            )
+            problem = f"slots of layer {layer} are {found.dtype}{list(found.shape)}"
+            raise InputError(problem, f"give int32[{block.num_src}]")

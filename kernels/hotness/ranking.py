@@ -27,12 +27,7 @@ RANDOM_WORD = -2  # after the stream: no epoch and no order of reused batches sh
 
 
 def rank(score: Array, allocate: Allocate = np.zeros, out: Array | None = None) -> Array:
-    """Returns ids[N]: the nodes by descending score, ties by ascending id.
-
-    Args:
-        score: [N] integers below 2^63 or floats.
-        out: ids[N] to write to; None makes one.
-    """
+    """Returns ids[N], in `out` if given: the nodes by descending score ([N] integers below 2^63, or floats), ties by ascending id."""
     if score.ndim != 1 or any(_has_nan(score[low:high]) for low, high in node_ranges(len(score))):
         raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number per node")
     return _ordered(len(score), lambda low, high: _descending(score[low:high]), allocate, out)
@@ -129,11 +124,7 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
 
 
 def similarity(first: Array, second: Array, allocate: Allocate = np.zeros) -> float:
-    """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 if the second is empty.
-
-    Args:
-        first, second: u32[N] visits of two epochs.
-    """
+    """Returns the similarity in [0, 1] of two epochs' visits u32[N], FGNN's formula above; 1 if the second is empty."""
     size = int(cache_sizes(TOP, len(first)))
     hottest = [rank(visits, allocate)[:size] for visits in (first, second)]
     both = np.intersect1d(*hottest, assume_unique=True)

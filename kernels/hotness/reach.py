@@ -93,12 +93,7 @@ class ReachModel:
         self._allocate, self._drawn = allocate, allocate(topology.num_nodes, np.float64)  # t
 
     def step(self, rates: Array, fanout: int) -> Array:
-        """Returns the reach f64[N]: the probability that a node which is not a destination of the layer is drawn by one.
-
-        Args:
-            rates: f64[N], the probability that a batch has the node as a destination of the layer.
-            fanout: neighbours that a destination draws, -1 = all.
-        """
+        """Returns f64[N]: the probability that a layer draws a node that is none of its destinations; `rates`, f64[N], that it is one."""
         rates = np.require(rates, np.float64, ["C", "A"])
         drawn, reach = self._drawn, self._allocate(len(rates), np.float64)
 

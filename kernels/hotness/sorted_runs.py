@@ -22,12 +22,7 @@ def order_reference(keys: Array) -> Array:
 
 
 def order(count: int, keys_of: Callable[[int, int], Array], out: Array, allocate: Allocate = np.zeros) -> None:
-    """Writes the places of the keys in ascending order of the keys, ties by ascending place.
-
-    Args:
-        keys_of: function from (low, high) to u64[high - low], the keys of these places.
-        out: ids[n] to write to, `id_dtype(n)`.
-    """
+    """Writes the places of the u64 keys of `keys_of(low, high)` to `out`, ids[n], by ascending key, ties by ascending place."""
     ranges = list(key_ranges(count))
     if len(ranges) < 2:
         for low, high in ranges:
@@ -51,12 +46,7 @@ def order(count: int, keys_of: Callable[[int, int], Array], out: Array, allocate
 
 
 def cuts(runs: Sequence[Array], places: Array) -> Array:
-    """Returns i64[k, runs]: how many keys of each run stand before each place of all keys in ascending order.
-
-    Args:
-        runs: u64 arrays, each ascending.
-        places: i64[k], each in 0..n.
-    """
+    """Returns i64[k, runs]: how many keys of each ascending u64 run stand before each place (i64[k] in 0..n) of all keys in order."""
     total = sum(map(len, runs))
     if not total:
         return np.zeros((len(places), len(runs)), np.int64)
@@ -73,12 +63,7 @@ def cuts(runs: Sequence[Array], places: Array) -> Array:
 
 
 def order_statistics(runs: Sequence[Array], places: Array) -> Array:
-    """Returns u64[k]: the keys at these places of all keys in ascending order.
-
-    Args:
-        runs: u64 arrays, each ascending.
-        places: i64[k], each in 0..n-1.
-    """
+    """Returns u64[k]: the keys at `places`, i64[k] in 0..n-1, of all keys of the ascending u64 `runs` in ascending order."""
     low, high = np.zeros(len(places), np.uint64), np.full(len(places), 2**64 - 1, np.uint64)
     while (low < high).any():
         middle = low + (high - low) // np.uint64(2)

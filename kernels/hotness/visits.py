@@ -95,14 +95,7 @@ class VisitCounter:
         self._inputs = np.zeros((num_layers if layers == "inputs" else 0, num_nodes), np.uint64)
 
     def add(self, blocks: Sequence[Block]) -> None:
-        """Counts one batch.
-
-        Args:
-            blocks: blocks of a sampler: blocks[0] consumes features, destinations are the first sources.
-
-        Raises:
-            InputError: the blocks do not stand on one another, or hold ids of another graph.
-        """
+        """Counts one batch; blocks[0] consumes features. InputError if blocks do not stand on one another, or are of another graph."""
         self._check(blocks)
         ids = as_ids(blocks[0].src_ids, "src_ids")
         _native.count_prefixes(ids, [len(ids)], self.visits[:, None])

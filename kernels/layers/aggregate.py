@@ -135,10 +135,8 @@ def aggregate_backward(
         )
     num_edges = block.num_edges
     if len(block.t_dst) != num_edges:
-        raise InputError(
-            f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}",
-            "call graphmill.kernels.blocks.transpose.transpose(block) again after removing edges",
-        )
+        problem = f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}"
+        raise InputError(problem, "call graphmill.kernels.blocks.transpose.transpose(block) again after removing edges")
     t_start, t_edge = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     turned = t_start, t_edge, as_int32(block.t_dst, "t_dst", num_edges)
     kept = None if weight is None or block.t_weight is None else _as_weights(block.t_weight, "t_weight", num_edges)

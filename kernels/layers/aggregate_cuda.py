@@ -80,9 +80,8 @@ def is_weighted(block: Block, reduce: str) -> bool:
     if reduce not in REDUCTIONS:
         raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(REDUCTIONS)}")
     if reduce == "weighted" and block.weight is None:
-        raise InputError(
-            "a weighted sum needs block.weight", "fill it with graphmill.kernels.blocks.coefficients.gcn_weights"
-        )
+        problem = "a weighted sum needs block.weight"
+        raise InputError(problem, "fill it with graphmill.kernels.blocks.coefficients.gcn_weights")
     return reduce == "weighted"
 
 

@@ -226,11 +226,7 @@ def attend_backward(
 
 
 def _transposed(block: Block) -> tuple[Array, Array, Array]:
-    """Checks and returns t_start, t_edge, t_dst.
-
-    Raises:
-        InputError: the block has no transpose, or one of other edges.
-    """
+    """Checks and returns t_start, t_edge, t_dst; raises InputError if the block has no transpose, or one of other edges."""
     num_edges = block.num_edges
     if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
         raise InputError(
@@ -248,9 +244,8 @@ def _inputs(block: Block, z: Array, left: Array, right: Array) -> tuple[Array, A
     if right.shape[1] != heads or not heads or z.shape[1] % heads or not z.dtype == left.dtype == right.dtype:
         given = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in
                           (("z", z), ("left", left), ("right", right)))  # fmt: skip
-        raise InputError(
-            f"heads do not fit together: {given}", "give z [num_src, H D], left [num_src, H], right [num_dst, H]"
-        )
+        problem = f"heads do not fit together: {given}"
+        raise InputError(problem, "give z [num_src, H D], left [num_src, H], right [num_dst, H]")
     return z, left, right
 
 

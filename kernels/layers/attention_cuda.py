@@ -37,9 +37,8 @@ class _Attention:
         block, heads, width = self.block, self.left.shape[1], self.z.shape[1]
         if heads == 0 or width % heads or self.right.shape[1] != heads:
             given = f"z has {width} columns, left {heads}, right {self.right.shape[1]}"
-            raise InputError(
-                f"heads do not fit together: {given}", "give z [num_src, H D], left [num_src, H], right [num_dst, H]"
-            )
+            problem = f"heads do not fit together: {given}"
+            raise InputError(problem, "give z [num_src, H D], left [num_src, H], right [num_dst, H]")
         dtypes = {
             matrix(self.z, "z", self.device, block.num_src)[1],
             matrix(self.left, "left", self.device, block.num_src)[1],

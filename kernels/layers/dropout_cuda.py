@@ -19,9 +19,8 @@ def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, devi
     rows, dtype = matrix(x, "x", device, num_rows)
     target, out_dtype = matrix(out, "out", device, num_rows, width)
     if dtype not in ("float32", "float64") or out_dtype != dtype or ids not in ID_TYPES:
-        raise InputError(
-            f"x is {dtype}, out {out_dtype}, node_ids {ids}", "give float32 or float64 twice, and int32 or int64"
-        )
+        problem = f"x is {dtype}, out {out_dtype}, node_ids {ids}"
+        raise InputError(problem, "give float32 or float64 twice, and int32 or int64")
     if num_rows * width == 0:
         return out
     scale = np.dtype(dtype).type(LANES) / np.dtype(dtype).type(LANES - threshold)

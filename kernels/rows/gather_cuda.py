@@ -52,10 +52,8 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice,
     if not checked and not trusted and (found := int(device.download(fault)[0])):
         position = NO_FAULT - found
         slot = int(device.download(slots[position : position + 1])[0])
-        raise InputError(
-            f"slot {slot} at position {position} names no row of the tiers",
-            "stage the batch first, and gather from the tiers that the slots were made for",
-        )
+        problem = f"slot {slot} at position {position} names no row of the tiers"
+        raise InputError(problem, "stage the batch first, and gather from the tiers that the slots were made for")
     return out
 
 

@@ -39,11 +39,7 @@ def page_digests_reference(pages: Array) -> Array:
 
 
 def page_digests(pages: Array) -> Array:
-    """Returns u64[p], the XXH64 (seed 0) of each page, which `PageReader.read_rows` compares with.
-
-    Args:
-        pages: u8[p * 4096], C-contiguous.
-    """
+    """Returns u64[p], the XXH64 (seed 0) of each page of u8[p * 4096], with which `PageReader.read_rows` compares."""
     if pages.dtype != np.uint8 or not pages.flags.c_contiguous or pages.nbytes % PAGE_BYTES:
         raise InputError(f"pages are {pages.dtype}{list(pages.shape)}", f"give uint8[p * {PAGE_BYTES}] in C order")
     out = np.empty(pages.nbytes // PAGE_BYTES, np.uint64)

@@ -68,10 +68,8 @@ def place_rows(order: Array, device_rows: int, host_rows: int, row_of: Array | N
     _check_rows(device_rows, host_rows)
     _check_order(order)
     if row_of is not None and row_of.shape != order.shape:
-        raise InputError(
-            f"row_of is {row_of.dtype}{list(row_of.shape)}, the order is of {len(order)} nodes",
-            "give the features of the graph that was ranked",
-        )
+        problem = f"row_of is {row_of.dtype}{list(row_of.shape)}, the order is of {len(order)} nodes"
+        raise InputError(problem, "give the features of the graph that was ranked")
     slot = np.full(len(order), ELSEWHERE, np.int32)
     if row_of is not None:
         for low, high in node_ranges(len(row_of)):

@@ -21,14 +21,7 @@ PREFIX = "graphmill-rows-"
 
 
 def share_rows(rows: Array) -> tuple[Array, dict[str, Any]]:
-    """Copies rows to memory that other processes can map.
-
-    Args:
-        rows: [n, F] of any type.
-
-    Returns:
-        The copy, and its handle, which is JSON-ready and valid for as long as any view of the copy lives.
-    """
+    """Copies rows to memory that other processes can map; returns the copy and its JSON-ready handle, valid while a view lives."""
     name = PREFIX + uuid.uuid4().hex
     handle = {"shape": list(rows.shape), "dtype": rows.dtype.name, "process": os.getpid(), "name": name, "file": -1}
     if not rows.nbytes:

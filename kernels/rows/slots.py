@@ -24,12 +24,7 @@ MAX_ROWS = 1 << ROW_BITS
 
 
 def make_slots(tier: int, rows: Any) -> Array:
-    """Returns the slots i32[n] of rows of one tier.
-
-    Args:
-        tier: DEVICE, HOST, STAGED or PEER.
-        rows: integers[n] in 0 .. 2^29 - 1.
-    """
+    """Returns the slots i32[n] of `rows`, integers[n] in 0 .. 2^29 - 1, of one tier: DEVICE, HOST, STAGED or PEER."""
     if tier not in (DEVICE, HOST, STAGED, PEER):
         raise InputError(f"tier = {tier}", "use DEVICE (0), HOST (1), STAGED (2) or PEER (3)")
     rows = np.asarray(rows)
@@ -37,10 +32,8 @@ def make_slots(tier: int, rows: Any) -> Array:
         raise InputError(f"rows are {rows.dtype}", "give integers")
     if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < MAX_ROWS:
         outside = rows.max() if rows.min() >= 0 else rows.min()
-        raise InputError(
-            f"row {outside} of the {TIER_NAMES[tier]} tier does not fit into a slot",
-            f"a tier has rows 0 .. {MAX_ROWS - 1:,}; keep fewer rows there",
-        )
+        problem = f"row {outside} of the {TIER_NAMES[tier]} tier does not fit into a slot"
+        raise InputError(problem, f"a tier has rows 0 .. {MAX_ROWS - 1:,}; keep fewer rows there")
     return (tier << ROW_BITS | rows.astype(np.int64)).astype(np.int32)
 
 

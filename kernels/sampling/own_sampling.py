@@ -36,11 +36,7 @@ from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 @dataclass(frozen=True, slots=True)
 class LayerDraws:
-    """Random numbers that are named by layer, batch and node.
-
-    Attributes:
-        key: key of (seed, stream, epoch, step, layer).
-    """
+    """Random numbers that are named by the key of (seed, stream, epoch, step, layer), and by node."""
 
     key: int
 
@@ -110,9 +106,8 @@ class OwnSampler:
         except Exception as error:
             raise InputError(f"{where} failed: {type(error).__name__}: {error}", "correct the function") from error
         if not isinstance(result, tuple) or len(result) not in (2, 3):
-            raise InputError(
-                f"{where} returned {type(result).__name__}", "return counts, sources or counts, sources, weights"
-            )
+            problem = f"{where} returned {type(result).__name__}"
+            raise InputError(problem, "return counts, sources or counts, sources, weights")
         counts, sources = (as_ids(result[i], f"{where}: {what}") for i, what in ((0, "counts"), (1, "sources")))
         if len(counts) != len(nodes) or (counts < 0).any() or counts.sum() != len(sources):
             problem = f"{where} returned {len(counts)} counts that add up to {counts.sum()}, and {len(sources)} sources"
@@ -135,9 +130,8 @@ def _renamed(nodes: Array, counts: Array, sources: Array, weights: Array | None)
     local[order] = np.arange(len(known), dtype=np.int32)
     ends = np.cumsum(counts, dtype=np.int64)
     if len(sources) >= 2**31 or len(known) >= 2**31:
-        raise InputError(
-            f"a block of {len(sources)} edges needs more than 32-bit local ids", "lower batch_size or fanouts"
-        )
+        problem = f"a block of {len(sources)} edges needs more than 32-bit local ids"
+        raise InputError(problem, "lower batch_size or fanouts")
     return Block(
         num_dst=len(nodes),
         num_src=len(known),

@@ -252,9 +252,8 @@ class Sampler:
             InputError: visits does not fit, or the map counts none.
         """
         if not self.counts_visits:
-            raise InputError(
-                "a hashed map counts no visits", "count the blocks: graphmill.kernels.hotness.visits.VisitCounter"
-            )
+            problem = "a hashed map counts no visits"
+            raise InputError(problem, "count the blocks: graphmill.kernels.hotness.visits.VisitCounter")
         visits = as_out(visits, (self.topology.num_nodes,), np.uint32)
         self._native.take_visits(visits)
         return visits

@@ -38,14 +38,7 @@ class LayerSampler:
         self._sampler = TwoStepSampler(topology, (fanout,), seed=seed, replace=replace)
 
     def neighbours(self, batch: BatchKey, node_ids: Any) -> tuple[Array, Array]:
-        """Draws the neighbours of nodes.
-
-        Args:
-            node_ids: ids[n] global, distinct.
-
-        Returns:
-            i32[n], number of neighbours of each node, and ids[sum of these], global, node after node.
-        """
+        """Returns i32[n], the number of neighbours drawn of each of distinct nodes, ids[n], and their ids, node after node; all global."""
         nodes = self._sampler.check_seeds(node_ids)
         # A sampler absorbs the number of its block after the batch, which is 0 for a single one; absorbing starts with an exclusive or.
         batch_key = key(self.seed, batch.stream, batch.epoch, batch.step) ^ self.layer
@@ -61,11 +54,7 @@ class Renamer:
         self.nodes: Array = np.empty(0, np.int32)
 
     def begin(self, seeds: Array) -> None:
-        """Names the seeds of a batch.
-
-        Args:
-            seeds: ids[b] global, distinct.
-        """
+        """Names the seeds ids[b] of a batch, global and distinct."""
         self._local[self.nodes] = -1
         self.nodes = seeds
         self._local[seeds] = np.arange(len(seeds), dtype=np.int32)

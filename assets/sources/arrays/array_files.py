@@ -93,11 +93,7 @@ def _damaged(path: Path, where: str, error: Exception) -> InputError:
 
 
 def first_of(path: Path) -> bytes:
-    """Returns the first 16 bytes of a file.
-
-    Raises:
-        InputError: it is a folder, or cannot be read.
-    """
+    """Returns the first 16 bytes of a file; raises InputError if it is a folder, or cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(16)

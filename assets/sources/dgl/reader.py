@@ -42,10 +42,8 @@ def open_graph(path: Path, index: int) -> tuple[Any, list[str]]:
     except Exception as error:  # DGL raises its own error, torch's and plain ones
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         reason = first.split("Check failed:")[-1].strip()
-        raise InputError(
-            f"{path}: is no file of dgl.save_graphs, or a damaged one: {reason}",
-            "copy it again, or save the graph again",
-        ) from error
+        problem = f"{path}: is no file of dgl.save_graphs, or a damaged one: {reason}"
+        raise InputError(problem, "copy it again, or save the graph again") from error
     if index >= len(graphs):
         raise InputError(f"{path}: index = {index}, but it holds {len(graphs)} graphs", "give a smaller `index`")
     if graphs[index].is_block:

@@ -176,10 +176,8 @@ def _split_codes(nodes: TableFiles, column: str, count: int) -> Array:
         wrong = np.flatnonzero(values == UNKNOWN_SPLIT)
         if len(wrong):
             row = rows.first + int(wrong[0])
-            raise InputError(
-                f"{nodes.place(rows.file, row)}: column '{column}' holds '{nodes.value(rows.file, row, column)}'",
-                "write train, valid or test, and nothing for nodes of no part",
-            )
+            problem = f"{nodes.place(rows.file, row)}: column '{column}' holds '{nodes.value(rows.file, row, column)}'"
+            raise InputError(problem, "write train, valid or test, and nothing for nodes of no part")
         codes[rows.start : rows.start + rows.count] = values
     return codes
 

@@ -180,9 +180,8 @@ class TablesSource:
         )
         spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
-            raise InputError(
-                f"{self.edges.paths[0]}: the edge tables have no rows", "give a graph with at least one edge"
-            )
+            problem = f"{self.edges.paths[0]}: the edge tables have no rows"
+            raise InputError(problem, "give a graph with at least one edge")
         numbers = {"edge_types": config.stored_types(self._relations)} if self._relations else {}
         shared = {} if numbering.num_shared is None else {"num_ids_of_both_ends": numbering.num_shared}
         return replace(
@@ -225,11 +224,7 @@ class TablesSource:
 
 
 def agree_on_ids(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> str:
-    """Returns "integer" or the SQL type of all three id columns.
-
-    Raises:
-        InputError: Parquet columns have different types.
-    """
+    """Returns "integer" or the SQL type of all three id columns; raises InputError if Parquet columns have different types."""
     found = {
         (edges, name): id_kind(edges, role, name, config.id_type)
         for role, name in (("source_column", config.source_column), ("target_column", config.target_column))
@@ -239,9 +234,8 @@ def agree_on_ids(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | N
     typed = {kind: (table, name) for (table, name), kind in found.items() if not table.is_csv}
     if len(typed) > 1:
         shown = ", ".join(f"'{name}' of {table.paths[0].name} is {kind}" for kind, (table, name) in typed.items())
-        raise InputError(
-            f"ids have different types: {shown}", 'write them with one type, or set id_type = "text" in [graph]'
-        )
+        problem = f"ids have different types: {shown}"
+        raise InputError(problem, 'write them with one type, or set id_type = "text" in [graph]')
     if typed:
         return next(iter(typed))  # a CSV file has no types of its own
     return "integer" if set(found.values()) == {"integer"} else "VARCHAR"

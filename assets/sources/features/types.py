@@ -34,9 +34,8 @@ def stored_type(given: np.dtype[Any] | str, asked: str, normalize: str, where: s
     if given != BFLOAT16:
         given = np.dtype(given)
         if given.kind not in "biuf" or (given.kind == "f" and given.itemsize > 8):
-            raise InputError(
-                f"{where}: features of type {given} cannot be trained on", "give integers or float16, float32, float64"
-            )
+            problem = f"{where}: features of type {given} cannot be trained on"
+            raise InputError(problem, "give integers or float16, float32, float64")
     if asked != "as stored":
         return asked
     if normalize == "row":

@@ -229,11 +229,7 @@ class CitationConfig(GeneratedConfig):
 
 
 class GeneratedSource:
-    """A graph that is generated; see `OpenSource`.
-
-    Args:
-        folder: scratch folder, for the edges of a large graph.
-    """
+    """A graph that is generated, its edges in a scratch folder if there are many; see `OpenSource`."""
 
     node_of_row = None
 
@@ -313,11 +309,7 @@ def with_hidden(config: GeneratedConfig, labels: Array) -> Array:
 
 
 def split_sizes(config: GeneratedConfig, num_nodes: int) -> tuple[int, int, int]:
-    """Returns the most nodes that each part of a drawn split has.
-
-    Args:
-        num_nodes: number of nodes that have a class.
-    """
+    """Returns the most nodes that each part of a drawn split has, of `num_nodes` with a class."""
     shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio
     drawn = (num_nodes * config.labelled * share for share in shares)
     train, valid, test = (ceil(each + config.classes) if each else 0 for each in drawn)

@@ -180,12 +180,7 @@ class Drawn:
         return author, self._of_class(author % self.config.classes, counts["institution"], *drawn)
 
     def _of_class(self, classes: Array, count: int, inside: Array, pick: Array) -> Array:
-        """Returns i64[n], nodes of a type: of the given classes with `p_in`, else any.
-
-        Args:
-            classes: i[n].
-            inside, pick: u64[n], draws that decide the class and the node.
-        """
+        """Returns i64[n], nodes of a type: of the given classes with `p_in`, else any; the u64[n] draws decide the class and the node."""
         of_class = (count - 1 - classes) // self.config.classes + 1
         same = classes + self.config.classes * _below(pick, of_class)
         stays = (inside >> np.uint64(32)) < np.uint64(round(self.config.p_in * 2**32))

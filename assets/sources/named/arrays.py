@@ -138,9 +138,8 @@ def _of_tensor(value: Any, where: str, *, wide: bool) -> tuple[Array, np.dtype[A
     import torch
 
     if not isinstance(value, torch.Tensor):
-        raise InputError(
-            f"{where} is a {type(value).__name__}, not a tensor", "save it as a tensor: torch.tensor(value)"
-        )
+        problem = f"{where} is a {type(value).__name__}, not a tensor"
+        raise InputError(problem, "save it as a tensor: torch.tensor(value)")
     if value.layout != torch.strided:
         raise InputError(f"{where} is a sparse tensor", "save it as a dense one: value.to_dense()")
     value = value.detach()
@@ -160,7 +159,6 @@ def _number(value: Any, where: str) -> int:
     except TypeError:  # NumPy lacks the type, such as bfloat16
         found = np.zeros(0)
     if len(found) != 1 or found.dtype.kind not in "iu" or found[0] < 0:
-        raise InputError(
-            f"{where} is {value!r}, not a number of nodes", "set num_nodes to a whole number, or leave it out"
-        )
+        problem = f"{where} is {value!r}, not a number of nodes"
+        raise InputError(problem, "set num_nodes to a whole number, or leave it out")
     return int(found[0])

@@ -60,9 +60,8 @@ def _weights(data: NamedArrays, kind: Kind, name: str, count: int) -> Array:
     if name not in data.edges[kind]:
         has = sorted(each for each in data.edges[kind] if each != "edge_index")
         hint, shown = did_you_mean(name, has, chr(39)), ", ".join(has) or "none"
-        raise InputError(
-            words.no_weight.format(where=where, name=name, hint=hint, has=shown), "correct `weight` in [graph]"
-        )
+        problem = words.no_weight.format(where=where, name=name, hint=hint, has=shown)
+        raise InputError(problem, "correct `weight` in [graph]")
     values, _ = data.array(kind, name, wide=True)
     if values.shape not in ((count,), (count, 1)) or values.dtype.kind not in "biuf":
         problem, remedy = words.wide_weight

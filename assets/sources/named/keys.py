@@ -39,11 +39,7 @@ class NamedKeys(SpooledConfig):
         return replace(self, feature=table.columns)
 
     def named_twice(self, feature: str, label: str) -> list[str]:
-        """Returns a phrase if data that are read as features are also the labels or a part of the split.
-
-        Args:
-            label: the library's own name of labels.
-        """
+        """Returns a phrase if data that are read as features are also the labels or a part of the split."""
         role = "label" if feature == (self.label or label) else "split" if feature in MASKS else ""
         return [f"'{feature}' is also the {role}"] if role else []
 

@@ -30,11 +30,7 @@ def classes_line(archive: Archive, num_nodes: int) -> list[str]:
 
 
 def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str]:
-    """Returns a line about the split that would be used; none if the archive has none that can be read, or one is drawn.
-
-    Args:
-        split: the configured row of the masks.
-    """
+    """Returns a line about the split that would be used; none if the archive has none that can be read, or one is drawn."""
     try:
         parts = splits(split, archive, num_nodes)
     except InputError:
@@ -50,11 +46,7 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
 
 
 def unread_arrays(archive: Archive, split: int | None) -> list[str]:
-    """Returns a phrase about the arrays that nothing reads; none if all are read.
-
-    Args:
-        split: the configured row of the masks.
-    """
+    """Returns a phrase about the arrays that nothing reads; none if all are read."""
     adjacency = "adj_indptr" in archive and "edge_index" not in archive
     found = [name for name in archive.names if name not in (GNN_BENCHMARK if adjacency else KNOWN)]
     if "class_names" in archive and "class_names" not in found and archive.dtype("class_names").kind not in "US":

@@ -37,9 +37,8 @@ def read_binary(path: Path, duck: Duck) -> Parts:
 def _one_count(archive: Archive, name: str) -> int:
     counts = archive.integers(name, 1)
     if len(counts) != 1 or counts[0] < 0:
-        raise InputError(
-            f"{archive.path}: {name} has {len(counts)} counts, not one", "give a folder with one graph (ogbn-*)"
-        )
+        problem = f"{archive.path}: {name} has {len(counts)} counts, not one"
+        raise InputError(problem, "give a folder with one graph (ogbn-*)")
     return int(counts[0])
 
 
@@ -132,9 +131,8 @@ def array_split(
     if scheme == "random" or (root / "split").is_dir() or not path.is_file():
         return read_split(root, scheme, duck, node_types, typed=True), {}
     if "paper" not in node_types:
-        raise InputError(
-            f"{path}: splits nodes of type 'paper', which the graph lacks", 'set split = "random" in [graph]'
-        )
+        problem = f"{path}: splits nodes of type 'paper', which the graph lacks"
+        raise InputError(problem, 'set split = "random" in [graph]')
     found, first = load_split(path, INSTEAD), first_ids(node_types)["paper"]
     found.setdefault("test", found.get("test-whole", np.zeros(0, np.int64)))
     parts = []

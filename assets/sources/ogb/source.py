@@ -124,11 +124,7 @@ COUNT_FILES = ("num-node-list.csv.gz", "num-node-dict.csv.gz", "data.npz")
 
 
 def form(path: Path) -> str:
-    """Returns "text", "binary", "typed text" or "arrays".
-
-    Raises:
-        InputError: the folder is missing, or has none of these forms.
-    """
+    """Returns "text", "binary", "typed text" or "arrays"; raises InputError if the folder is missing, or has none of these forms."""
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}", "set `path` in [graph] to the folder that holds raw/ or processed/")

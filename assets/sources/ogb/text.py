@@ -70,9 +70,8 @@ def _triplets(duck: Duck, folder: Path, node_types: dict[str, int]) -> list[tupl
     found = sorted(duck.rows(f"SELECT * FROM {table.source(0)}", str(table.paths[0])))
     for row in found:
         if len(row) != 3 or row[0] not in node_types or row[2] not in node_types:
-            raise InputError(
-                f"{table.paths[0]}: {', '.join(map(str, row))} is no triplet of {', '.join(node_types)}", FIX_FILE
-            )
+            problem = f"{table.paths[0]}: {', '.join(map(str, row))} is no triplet of {', '.join(node_types)}"
+            raise InputError(problem, FIX_FILE)
     return [(str(a), str(b), str(c)) for a, b, c in found]
 
 
@@ -125,10 +124,8 @@ def _labels(duck: Duck, path: Path, count: int) -> Array:
     """Reads the labels i32[count] of a CSV file with one column; empty and nan are unknown."""
     table = TableFiles(duck, [required(path)], "path", BARE)
     if len(table.columns) != 1:
-        raise InputError(
-            f"{path}: has {len(table.columns)} columns of labels",
-            f"keep one column: {CLASSIFIES}",
-        )
+        problem = f"{path}: has {len(table.columns)} columns of labels"
+        raise InputError(problem, f"keep one column: {CLASSIFIES}")
     found = []
     for rows in table.select(["TRY_CAST(c0 AS DOUBLE)", "CAST(c0 IS NOT NULL AS UTINYINT)"]):
         values, nulls = rows.columns[0].values.copy(), rows.columns[0].nulls
@@ -137,16 +134,14 @@ def _labels(duck: Duck, path: Path, count: int) -> Array:
             if len(bad):
                 row = rows.first + int(bad[0])
                 held = table.value(0, row, "c0")
-                raise InputError(
-                    f"{table.place(0, row)}: the label is '{held}', no class number", "number the classes from 0"
-                )
+                problem = f"{table.place(0, row)}: the label is '{held}', no class number"
+                raise InputError(problem, "number the classes from 0")
             values[nulls] = np.nan
         found.append(values)
     labels = np.concatenate(found) if found else np.zeros(0)
     if len(labels) != count:
-        raise InputError(
-            f"{path}: has {len(labels)} labels for {count} nodes", "give one row for each node, empty if unknown"
-        )
+        problem = f"{path}: has {len(labels)} labels for {count} nodes"
+        raise InputError(problem, "give one row for each node, empty if unknown")
     return known_labels(labels, count, str(path), "labels")
 
 
@@ -165,9 +160,8 @@ def read_split(
     if not schemes:
         raise InputError(f"{top} holds no split", 'restore the folder, or set split = "random" in [graph]')
     if (scheme is None and len(schemes) > 1) or (scheme is not None and scheme not in schemes):
-        raise InputError(
-            f"split = {scheme}: {top} holds {', '.join(schemes)}", "name one of these as `split` in [graph]"
-        )
+        problem = f"split = {scheme}: {top} holds {', '.join(schemes)}"
+        raise InputError(problem, "name one of these as `split` in [graph]")
     folder = top / (scheme or schemes[0])
     starts = first_ids(node_types)
     if (folder / SPLIT_DICT).is_file():

@@ -22,11 +22,7 @@ ONE_RELATION: Kind = (ONE_TYPE, "edge", ONE_TYPE)
 
 
 class StandIn:
-    """An object of a class of PyG: keeps the state that the file gives it.
-
-    Args:
-        arguments: arguments of the class, which are dropped.
-    """
+    """An object of a class of PyG: keeps the state that the file gives it, and drops its arguments."""
 
     def __init__(self, *arguments: Any):
         self.state: Any = None
@@ -134,9 +130,8 @@ def _require_one_graph(slices: Any, path: Path) -> None:
 
 def _dict(found: Any, path: Path) -> dict[Any, Any]:
     if not isinstance(found, dict):
-        raise InputError(
-            f"{path}: holds an object of {type(found).__name__} where the data of a graph belong", SAVE_AGAIN
-        )
+        problem = f"{path}: holds an object of {type(found).__name__} where the data of a graph belong"
+        raise InputError(problem, SAVE_AGAIN)
     return found
 
 

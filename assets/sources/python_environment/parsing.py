@@ -89,10 +89,8 @@ def _ask(child: subprocess.Popen[str], tasks: Sequence[tuple[Any, ...]]) -> list
     except (BrokenPipeError, ValueError):
         answer = ""
     if not answer:
-        raise InputError(
-            f"a parsing process ended with code {child.wait()} between {tasks[0][0]} and {tasks[-1][0]}",
-            "free some memory, or build with one thread",
-        )
+        problem = f"a parsing process ended with code {child.wait()} between {tasks[0][0]} and {tasks[-1][0]}"
+        raise InputError(problem, "free some memory, or build with one thread")
     return json.loads(answer)
 
 

@@ -118,11 +118,7 @@ class Module(NamedTuple):
 
 
 class ModulesSource:
-    """The modules of a folder; see `OpenSource`.
-
-    Args:
-        threads: number of processes that parse.
-    """
+    """The modules of a folder; see `OpenSource`."""
 
     node_of_row = None
 
@@ -158,9 +154,8 @@ class ModulesSource:
         ids = {module.name: node for node, module in enumerate(modules)}
         (src, dst), outside = import_edges([row["imports"] for row in self.parsed], ids)
         if len(src) == 0:
-            raise InputError(
-                f"{config.path}: the {len(modules)} modules do not import each other", "give another `path`"
-            )
+            problem = f"{config.path}: the {len(modules)} modules do not import each other"
+            raise InputError(problem, "give another `path`")
         labels, class_names = labels_of(modules, config)
         problems = Counter(row["problem"] for row in self.parsed)
         return RawGraph(

@@ -108,11 +108,7 @@ class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
 
 
 class Environment:
-    """What the modules of a folder are made of.
-
-    Args:
-        parsed: `modules.describe` of each module, with classes.
-    """
+    """What the modules of a folder are made of: `modules.describe` of each, with classes."""
 
     def __init__(self, config: TypedEnvironmentConfig, modules: Sequence[Module], parsed: Sequence[Mapping[str, Any]]):
         self.config, self.modules, self.parsed = config, modules, parsed
@@ -125,11 +121,7 @@ class Environment:
         return [(node, each) for node, row in enumerate(self.parsed) for each in row["classes"]]
 
     def graph(self) -> TypedGraph:
-        """Returns everything but the features.
-
-        Raises:
-            InputError: no distribution is large enough for a class of labels.
-        """
+        """Returns everything but the features; raises InputError if no distribution is large enough for a class of labels."""
         labels, class_names = labels_of(self.modules, self.config)
         counts = {"module": len(self.modules), "class": len(self.classes), "package": len(self.packages)}
         imports, outside = import_edges([row["imports"] for row in self.parsed], self.ids)

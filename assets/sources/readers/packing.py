@@ -39,11 +39,7 @@ LINES = (
 
 
 def first_bytes(path: Path) -> bytes:
-    """Returns the first 16 bytes of a file.
-
-    Raises:
-        InputError: it cannot be read, or is a pipe or device.
-    """
+    """Returns the first 16 bytes of a file; raises InputError if it cannot be read, or is a pipe or device."""
     require_plain_file(path, "give a file")
     try:
         with open(path, "rb") as file:

@@ -56,10 +56,8 @@ class RelationFiles:
                 where = f"{self.table.paths[0]}: column '{name}' is {has}"
                 section = node_type.id_section
                 text = f', or set id_type = "text" in {section}' if section else ""
-                raise InputError(
-                    f"{where}, but the ids of the node type '{node_type.name}' are {ids}",
-                    f"write both with one type{text}",
-                )
+                problem = f"{where}, but the ids of the node type '{node_type.name}' are {ids}"
+                raise InputError(problem, f"write both with one type{text}")
 
     def relation(self, source: NodeType, target: NodeType, *, weighted: bool) -> Relation:
         """Returns the edges, which are read when they are asked for.

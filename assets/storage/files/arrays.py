@@ -208,9 +208,8 @@ def open_array(path: Path) -> Array:
     except (OSError, *BAD_HEADER) as error:
         if isinstance(error, OSError) and is_unread(error):
             raise  # too many open files, say: nothing is damaged
-        raise InputError(
-            f"{path} cannot be mapped as an array: {error}", "`graphmill verify` tells what is damaged"
-        ) from error
+        problem = f"{path} cannot be mapped as an array: {error}"
+        raise InputError(problem, "`graphmill verify` tells what is damaged") from error
 
 
 def read_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:

@@ -142,9 +142,8 @@ def remembered_digests(
     except FileNotFoundError as error:
         raise InputError(f"the file {path} does not exist", "correct the path, or fetch the file first") from error
     except OSError as error:
-        raise InputError(
-            f"the file {path} cannot be read: {error.strerror}", "correct the path or its permissions"
-        ) from error
+        problem = f"the file {path} cannot be read: {error.strerror}"
+        raise InputError(problem, "correct the path or its permissions") from error
     if before != after:
         raise InputError(f"the file {path} changed while it was read", "wait until it is complete, then run again")
     if before[0] >= SMALL_BYTES and time.time_ns() - max(before[1:3]) > SETTLED_NS:

@@ -77,11 +77,7 @@ def _identity(path: Path, num_bytes: int, words: Array) -> tuple[Identity, Ident
 
 
 def require_size(path: Path, num_bytes: int) -> os.stat_result:
-    """Returns the facts about a file of an artifact.
-
-    Raises:
-        InputError: it is missing, or has another size.
-    """
+    """Returns the facts about a file of an artifact; raises InputError if it is missing, or has another size."""
     try:
         found = os.stat(path)
     except FileNotFoundError as error:

@@ -94,10 +94,8 @@ class Artifact(Described):
         array = open_array(self.path / f"{name}.npy")
         if array.dtype.name != entry["dtype"] or list(array.shape) != entry["shape"]:
             stored = f"{entry['dtype']}{entry['shape']}"
-            raise InputError(
-                f"{self.path / name}.npy is {array.dtype.name}{list(array.shape)}, the manifest says {stored}",
-                self.remedy,
-            )
+            problem = f"{self.path / name}.npy is {array.dtype.name}{list(array.shape)}, the manifest says {stored}"
+            raise InputError(problem, self.remedy)
         return array
 
     def small_array(self, name: str) -> Array:
@@ -119,9 +117,8 @@ class Artifact(Described):
         """Describes a table as `table` does, by the manifest alone: without digests, and without a look whether its file is there."""
         entry = self._entry(f"{name}.npy")
         if len(entry["shape"]) not in (1, 2):
-            raise InputError(
-                f"{name} of {self.label} has shape {entry['shape']}, a table has rows and columns", self.remedy
-            )
+            problem = f"{name} of {self.label} has shape {entry['shape']}, a table has rows and columns"
+            raise InputError(problem, self.remedy)
         num_rows, width = (*entry["shape"], 1)[:2]
         return FeatureTable(
             path=self.path / f"{name}.npy",

@@ -161,9 +161,8 @@ def take_from(bundle: Bundle, store: LocalStore, report: Callable[[str], None] =
         order.prepare()
     except CycleError as error:
         names = " from ".join(map(label_of, error.args[1]))
-        raise InputError(
-            f"the bundle {bundle.folder} lists artifacts that were built from themselves: {names}", COPIED_AGAIN
-        ) from error
+        problem = f"the bundle {bundle.folder} lists artifacts that were built from themselves: {names}"
+        raise InputError(problem, COPIED_AGAIN) from error
     while order.is_active():
         for address in sorted(order.get_ready()):
             _publish(bundle.folder.joinpath("store", *address), store, address)

@@ -138,11 +138,7 @@ def find_garbage(store: LocalStore, keep: int) -> Garbage:
 
 
 def collect(store: LocalStore, garbage: Garbage, report: Report = lambda item, word: None) -> int:
-    """Removes garbage, as far as it still is garbage: items that came into use since they were listed are spared.
-
-    Returns:
-        Freed bytes.
-    """
+    """Removes garbage as far as it still is garbage, and returns the freed bytes: items that came into use since are spared."""
     return _LocalRemoval(store, garbage).run(report)
 
 
@@ -217,11 +213,7 @@ class _LocalRemoval(Removal):
 
 
 def _look(path: Path) -> tuple[Node, str]:
-    """Returns a folder's node and the problem with it ("" if it is sound).
-
-    Raises:
-        FileNotFoundError: it vanished.
-    """
+    """Returns a folder's node and the problem with it ("" if it is sound); raises FileNotFoundError if it vanished."""
     problem, manifest = "", {}
     try:
         manifest = read_artifact(path).manifest
@@ -234,12 +226,7 @@ def _look(path: Path) -> tuple[Node, str]:
 
 
 def node_of(address: Address, manifest: Mapping[str, Any], run: Mapping[str, Any], written: datetime) -> Node:
-    """Returns the node of an artifact.
-
-    Args:
-        manifest, run: its documents, empty if they are lost.
-        written: when its files were written, which counts if its record does not say when it was built.
-    """
+    """Returns the node of an artifact by its documents, empty if lost; `written`, its files' time, counts if the record has none."""
     config = manifest.get("config", {})
     group, split = asked_for(run, config), config.get("split") if address[0] == SPLIT_BY else None
     return Node(

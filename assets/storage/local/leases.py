@@ -28,11 +28,7 @@ FOLDER = "leases"
 
 
 class Leases:
-    """All leases of one home folder, or the claims of parts that are built (assets/building/parts.py).
-
-    Args:
-        name: name of the folder in it that holds the lock files.
-    """
+    """All leases of one home folder, or the claims of parts that are built (assets/building/parts.py)."""
 
     def __init__(self, home: Path, name: str = FOLDER):
         self.folder = home / name

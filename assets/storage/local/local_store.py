@@ -147,10 +147,8 @@ class LocalStore:
             raise InputError(f"no artifact in {self.place} begins with {prefix!r}", "`graphmill ls` lists them")
         if len(matches) > 1:
             names = ", ".join(map(label_of, matches[:6]))
-            raise InputError(
-                f"{prefix!r} is the beginning of {len(matches)} artifacts: {names}",
-                f"give more digits (up to {SHORT_DIGITS} are shown), or STAGE/DIGITS",
-            )
+            problem = f"{prefix!r} is the beginning of {len(matches)} artifacts: {names}"
+            raise InputError(problem, f"give more digits (up to {SHORT_DIGITS} are shown), or STAGE/DIGITS")
         return self.open(*matches[0], parts=parts)
 
     def _addresses(self) -> set[Address]:

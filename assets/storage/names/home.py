@@ -36,11 +36,7 @@ def store_url() -> str:
 
 @contextmanager
 def one_home(home: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Makes a folder the default home while the block runs, so that what asks for no home by name uses this one, too.
-
-    Args:
-        home: the folder, or None to change nothing.
-    """
+    """Makes a folder the default home while the block runs, so that what asks for no home uses this one, too; None changes nothing."""
     if home is None:
         yield
         return

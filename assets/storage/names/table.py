@@ -43,11 +43,7 @@ class FeatureTable:
         return self.num_rows * self.row_bytes
 
     def rows_of(self, node_ids: Array) -> Array:
-        """Returns ids[n], the row of each node, -1 for one without features.
-
-        Args:
-            node_ids: ids[n], global.
-        """
+        """Returns ids[n], the row of each node, -1 for one without features."""
         return node_ids if self.row_of is None else self.row_of[node_ids]
 
     def open(self) -> Array:

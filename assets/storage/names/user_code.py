@@ -29,11 +29,7 @@ LAYERS = ("assets", "jobs", "kernels", "trainers")
 
 
 class Reference(str):
-    """A text "package.module:name", with the folder in which its module may be besides Python's path.
-
-    Attributes:
-        folder: folder of the pipeline file that it stands in, None if it is not from a file.
-    """
+    """A text "package.module:name", with the folder of its pipeline file, in which its module may be besides Python's path."""
 
     folder: Path | None
 
@@ -56,19 +52,16 @@ def find_source(reference: str) -> Path:
         InputError: the text is not a reference, or no module of that name exists in Python source.
     """
     if not PATTERN.fullmatch(reference):
-        raise InputError(
-            f'"{reference}" is not of the form "package.module:name"', "for example mymodels.wide:WideSage"
-        )
+        problem = f'"{reference}" is not of the form "package.module:name"'
+        raise InputError(problem, "for example mymodels.wide:WideSage")
     module = reference.partition(":")[0]
     for path in (None, _folders(reference)):
         spec = _find_spec(module, path)
         if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
             return Path(spec.origin)
     places = " and in ".join(["on Python's path", *_folders(reference)])
-    raise InputError(
-        f'"{reference}": there is no module {module} {places}',
-        "put it beside the pipeline file, install it, or set PYTHONPATH",
-    )
+    problem = f'"{reference}": there is no module {module} {places}'
+    raise InputError(problem, "put it beside the pipeline file, install it, or set PYTHONPATH")
 
 
 def load_reference(reference: str) -> Any:

@@ -91,11 +91,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def spelled(value: Any) -> bytes:
-    """Returns `canonical_json` of a value that consists of plain JSON values.
-
-    Raises:
-        ValueError: a number in it is not finite.
-    """
+    """Returns `canonical_json` of a value that consists of plain JSON values; raises ValueError if a number in it is not finite."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 

@@ -21,11 +21,7 @@ NAME = re.compile(rf"{CHECKPOINTS}/([0-9a-f]{{64}})\.safetensors")
 
 
 class CheckpointCopies:
-    """Sends the checkpoint of a training to the object store after each save; does nothing without one.
-
-    Args:
-        report: gets a line about a checkpoint that could not be sent.
-    """
+    """Sends the checkpoint of a training to the object store after each save, and reports a failure; does nothing without one."""
 
     def __init__(self, path: Path, report: Callable[[str], object]):
         self.path, self._report = path, report

@@ -25,11 +25,7 @@ REQUESTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class StoredEntry(Described):
-    """One artifact of the object store.
-
-    Attributes:
-        upload: name of the upload that its files belong to.
-    """
+    """One artifact of the object store, and the name of the upload that its files belong to."""
 
     upload: str
     objects: Objects = field(repr=False, compare=False)

@@ -22,11 +22,7 @@ VARIABLE = environment.CACHE_BYTES
 
 
 def cache_bytes() -> int | None:
-    """Returns the bound of the home's artifacts in bytes, None if there is none.
-
-    Raises:
-        InputError: the variable is not a size.
-    """
+    """Returns the bound of the home's artifacts in bytes, None if there is none; raises InputError if the variable is not a size."""
     text = environment.read(VARIABLE).strip()
     if not text:
         return None

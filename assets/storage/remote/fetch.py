@@ -77,11 +77,7 @@ def fetch_artifact(objects: Objects, root: Path, address: Address, *, replaces: 
 
 
 def read_file(entry: StoredEntry, name: str) -> bytes:
-    """Returns the content of one small file of an artifact, compared with its digest.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Returns the content of one small file of an artifact, compared with its digest; raises InputError if the file is damaged."""
     facts = entry.manifest["files"][name]
     words = _read_words(entry)[facts["first_block"] :][: facts["num_blocks"]]
     data = _read_up_to(entry, name, facts["bytes"])
@@ -133,11 +129,7 @@ def _wrong_sizes(entry: StoredEntry) -> dict[str, InputError]:
 
 
 def stored_problems(objects: Objects, address: Address, *, every_byte: bool = True) -> list[str]:
-    """Returns the damage of an artifact of the object store, one text each; nothing of it is kept.
-
-    Args:
-        every_byte: whether to read all of its files; else entry and sizes alone are compared.
-    """
+    """Returns the damage of an artifact of the object store, one text each, by `every_byte` of its files or by entry and sizes alone."""
     while True:
         try:
             entry = read_entry(objects, address)

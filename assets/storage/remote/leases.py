@@ -119,11 +119,7 @@ class HeldArtifacts:
 
 
 def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = ()) -> HeldArtifacts:
-    """Returns the artifacts that living processes hold, and removes the leases that have expired.
-
-    Args:
-        held: addresses that are known to be held besides.
-    """
+    """Returns the artifacts that living processes hold, those in `held` included, and removes the leases that have expired."""
     addresses, damaged = set(held), []
     for each in objects.listed(FOLDER):
         if not NAME.fullmatch(each.key):
@@ -140,10 +136,6 @@ def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = (
 
 
 def _addresses(data: bytes, key: str) -> set[Address]:
-    """Returns the addresses of a lease.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Returns the addresses of a lease; raises ValueError if it is damaged."""
     found = parse_document(data, key, lease_schema)["addresses"]
     return {(stage, version) for stage, _, version in (each.partition("/") for each in found)}

@@ -19,11 +19,7 @@ from graphmill.assets.storage.remote.upload import upload_artifact
 
 @dataclass(frozen=True)
 class ObjectStore(StoreBackend):
-    """An object store behind a home. It can be sent to other processes, each of which opens the object store anew.
-
-    Attributes:
-        root: the store's folder of the home, into which files are fetched.
-    """
+    """An object store behind a home, which fetches files into `root`. Other processes to which it is sent open it anew."""
 
     root: Path
     url: str

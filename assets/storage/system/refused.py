@@ -66,11 +66,7 @@ def unread(error: OSError) -> str:
 
 
 def refusal(error: BaseException) -> InputError | None:
-    """Returns the `InputError` for an error of the machine, None for any other error.
-
-    Args:
-        error: the error that was raised; an `InputError` is returned as it is.
-    """
+    """Returns the `InputError` for an error of the machine, one itself as it is, None for any other error."""
     if isinstance(error, InputError):
         return error
     path = Path(os.fsdecode(name)) if (name := getattr(error, "filename", None)) and not isinstance(name, int) else None
@@ -95,11 +91,7 @@ def refusal(error: BaseException) -> InputError | None:
 
 
 def out_of_memory(error: BaseException, need: str = "") -> InputError:
-    """Returns the `InputError` for memory that ran out.
-
-    Args:
-        need: the memory that the failed operation needs, as text; "" if it is not known.
-    """
+    """Returns the `InputError` for memory that ran out, with the need of the failed operation if it is known."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     said = "".join(f": {text}" for text in (need, str(error)) if text)
     return InputError(f"there is not enough memory ({format_bytes(free)} are free){said}", MEMORY)
@@ -107,11 +99,7 @@ def out_of_memory(error: BaseException, need: str = "") -> InputError:
 
 @contextmanager
 def reporting_refusals(doing: str) -> Iterator[None]:
-    """Turns errors of the machine raised inside into an `InputError`.
-
-    Args:
-        doing: the operation, for the first words of the message.
-    """
+    """Turns errors of the machine raised inside into an `InputError`, which begins with the operation."""
     try:
         yield
     except InputError:
