@@ -10,9 +10,9 @@ import base64
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +41,10 @@ TRIAL = "trial"
 CONFIG, SUMMARY = "config", "summary"
 FIGURE_BYTES = 100_000
 """Largest figure that is stored with a materialisation, which takes about twice its bytes; a larger one is named by its path."""
+
+WHOLE = "stored bytes are whole"
+"""The check of every asset that reads its artifacts again, when it is executed alone."""
+WHOLE_SAYS = "Every byte of the stored artifact matches its digest. They are read when the check is executed alone."
 
 NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")
 HIDDEN = ".dagster/graphmill-"
@@ -149,7 +153,7 @@ def source_assets(
             yield from _finished(step, made, versions, around, reused=found[step.name] is not None)
 
     tables = steps[-1].recipe.loaded(steps[-1].configs[0]) if around.in_project else {}
-    return asset_of(steps, body, pool=pool, tables=tables)
+    return asset_of(steps, body, around, pool=pool, tables=tables)
 
 
 def _held(slot: Slot | None, context: dg.AssetExecutionContext, *, idle: bool) -> AbstractContextManager[None]:
@@ -212,24 +216,26 @@ def stage_asset(
             raise
         yield from _finished(step, artifacts, versions, around, reused=all(each.reused for each in artifacts))
 
-    return asset_of([step], body, pool=pool)
+    return asset_of([step], body, around, pool=pool)
 
 
 def asset_of(
     steps: Sequence[Step],
     body: Body,
+    around: Surroundings,
     *,
     config: type[dg.Config] | None = None,
     priority: int = 0,
     pool: str = "",
     tables: Mapping[str, Path] = MappingProxyType({}),
 ) -> dg.AssetsDefinition:
-    """Returns the assets of steps that one body builds; of several, a run may ask for some.
+    """Returns the assets of steps that one body builds. A run may ask for some of them, and for checks of what is stored alone.
 
     Args:
         steps: the steps that the assets stand for; the first names the op.
         body: called with the context and the run's config (None without `config`); yields events and the result. An `InputError` becomes a
             failure that shows only its message.
+        around: the store whose artifacts are checked.
         config: class of the settings of a run.
         priority: steps of the highest priority among the ready ones begin first.
         pool: name of the pool whose slot the step takes if it has work to do, "" for none. A run begins no more of these at once than the
@@ -240,30 +246,78 @@ def asset_of(
 
     @dg.multi_asset(
         name=key_of(steps[0]).to_python_identifier(),
-        specs=[_spec(step, skippable=len(steps) > 1) for step in steps],
+        specs=[_spec(step) for step in steps],
         ins={name: dg.AssetIn(dg.AssetKey.from_user_string(key)) for name, key in inputs.items()},
-        can_subset=len(steps) > 1,
+        can_subset=True,
         check_specs=[
             dg.AssetCheckSpec(
                 allowed_name(name),
                 asset=key_of(step),
-                description=step.recipe.says.get(name, name),
-                blocking=name not in step.recipe.warnings,
+                description=WHOLE_SAYS if name == WHOLE else step.recipe.says.get(name, name),
+                blocking=name not in (*step.recipe.warnings, WHOLE),
             )
             for step in steps
-            for name in step.checks
+            for name in (*step.checks, WHOLE)
         ],
         config_schema=dict(config.to_fields_dict()) if config else None,
         op_tags=({"dagster/priority": str(priority)} if priority else {}) | ({SLOT_TAG: pool} if pool else {}),
     )
     def build(context: dg.AssetExecutionContext, **loaded: Any):
         _note_machine(context)
+        asked = context.selected_asset_keys
         with _failing_by_message():
-            for name, key in inputs.items():
-                keep_table(key, loaded[name], tables[key])
-            yield from body(context, config(**context.op_execution_context.op_config) if config else None)
+            for step in steps:
+                if key_of(step) not in asked:
+                    yield from _stored_checks(context, step, around)
+            if asked:
+                for name, key in inputs.items():
+                    keep_table(key, loaded[name], tables[key])
+                made = body(context, config(**context.op_execution_context.op_config) if config else None)
+                yield from (_as_asked(event, context.selected_asset_check_keys) for event in made)
 
     return build
+
+
+def _as_asked(event: Any, asked: Set[dg.AssetCheckKey]) -> Any:
+    """Returns an event of a body without results of checks that the run did not ask for, which Dagster would refuse."""
+    if not isinstance(event, dg.MaterializeResult):
+        return event
+    return event._replace(check_results=[each for each in event.check_results or () if _key_of_check(each) in asked])
+
+
+def _key_of_check(result: dg.AssetCheckResult) -> dg.AssetCheckKey:
+    assert result.asset_key is not None and result.check_name is not None
+    return dg.AssetCheckKey(result.asset_key, result.check_name)
+
+
+def _stored_checks(
+    context: dg.AssetExecutionContext, step: Step, around: Surroundings
+) -> Iterator[dg.AssetCheckResult]:
+    """Yields the results of a step's checks that a run asks for without the asset: those of the stored artifacts, whose bytes are read."""
+    asked = [key for key in context.selected_asset_check_keys if key.asset_key == key_of(step)]
+    if not asked:
+        return
+    try:
+        made, why = find_all(around.store, step, around.make_versions()), f"{around.store.home} does not have it"
+    except InputError as error:
+        made, why = None, str(error)
+    if made is None:
+        context.log.warning(f"{'/'.join(step.key)} is not checked: {why}; build it first: {step.command}")
+        return
+    whole = any(key.name == allowed_name(WHOLE) for key in asked)
+    wrong = [
+        f"{each.label}: {problem}" for each in made if whole for problem in replace(each, path=each.here()).verify()
+    ]
+    checks = [*join_checks(made, step.checks, reused=True), _wholeness(made, wrong, read=True)]
+    yield from (result for result in _check_results(step, checks) if _key_of_check(result) in asked)
+
+
+def _wholeness(artifacts: Sequence[Artifact], wrong: Sequence[str], *, read: bool) -> Check:
+    """Returns the check of the bytes of artifacts, with the problems that were found if they were read."""
+    num_bytes = sum(artifact.total_bytes for artifact in artifacts)
+    how = "were read and compared with their digests" if read else "are stored; execute this check alone to read them"
+    detail = "; ".join(wrong[:5]) or f"{num_bytes:,} bytes {how}"
+    return Check(name=WHOLE, passed=not wrong, detail=detail, numbers={"problems": len(wrong), "bytes": num_bytes})
 
 
 @contextmanager
@@ -296,7 +350,7 @@ def seen_at(run: dg.DagsterRun) -> float | None:
         return None
 
 
-def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
+def _spec(step: Step) -> dg.AssetSpec:
     deps = [key_of(source) for source in step.sources.values()]
     deps += [dg.AssetKey.from_user_string(key) for key in step.after]
     notes, page = step.origin.notes, step.recipe.page
@@ -315,7 +369,7 @@ def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
         owners=list(notes.owners),
         tags=notes.tags,
         metadata={**shown, **_code_references(step)},
-        skippable=skippable,
+        skippable=True,
     )
 
 
@@ -394,7 +448,7 @@ def materialized(
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
         read[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
-    checks = join_checks(artifacts, step.checks, reused=reused)
+    checks = [*join_checks(artifacts, step.checks, reused=reused), _wholeness(artifacts, (), read=False)]
     shown = _metadata(step, artifacts, extra or {})
     return dg.MaterializeResult(
         asset_key=key_of(step),
@@ -483,7 +537,7 @@ def _check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) -
     Raises:
         UndeclaredCheckError: the checks that were made differ from the declared ones, so that one would never be seen.
     """
-    made = {name: [check for check in checks if check.name == name] for name in step.checks}
+    made = {name: [check for check in checks if check.name == name] for name in (*step.checks, WHOLE)}
     missing = [name for name, found in made.items() if not found]
     strange = sorted({check.name for check in checks} - made.keys())
     if strange or (missing and whole):

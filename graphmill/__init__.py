@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from graphmill.calls import predict as predict
     from graphmill.calls import run as run
     from graphmill.component import PipelineComponent as PipelineComponent
+    from graphmill.component import PipelineFolderComponent as PipelineFolderComponent
     from graphmill.jobs.launch import Outcome as Outcome
     from graphmill.jobs.launch import StepError as StepError
     from graphmill.kernels.errors import InputError as InputError
@@ -55,7 +56,7 @@ _PLACES = {
     "graphmill.assets.storage.local.artifact": ("Artifact",),
     "graphmill.assets.storage.store": ("Store",),
     "graphmill.calls": ("artifact", "batches", "open", "pipeline", "predict", "run"),
-    "graphmill.component": ("PipelineComponent",),
+    "graphmill.component": ("PipelineComponent", "PipelineFolderComponent"),
     "graphmill.jobs.launch": ("Outcome", "StepError"),
     "graphmill.kernels.errors": ("InputError",),
     "graphmill.kernels.sampling.sample": ("Sampler",),

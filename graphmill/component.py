@@ -1,12 +1,15 @@
-"""A pipeline inside a Dagster project of somebody else: a component whose `defs.yaml` names a pipeline file.
+"""Pipelines inside a Dagster project of somebody else: components whose `defs.yaml` names a pipeline file, or stands in a folder of them.
 
-The project gets the assets, checks, jobs and schedules that graphmill's own code location has for the file, and none of graphmill's
-executor: docs/dagster.md shows a project with assets of its own above the data and below a model.
+The project gets the assets, checks, jobs and schedules that graphmill's own code location has for the files, and none of graphmill's
+executor: docs/dagster.md shows a project with assets of its own above the data and below a model. The command `dg` finds both components by
+the entry point of the group `dagster_dg_cli.registry_modules` (pyproject.toml).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import dagster as dg
 
@@ -20,37 +23,112 @@ from graphmill.jobs.runs.pinned import pinned_files
 from graphmill.kernels.errors import InputError, did_you_mean
 from graphmill.trainers.recipe.config import TrainTable
 
+FIRST_PIPELINE = """\
+# A generated graph, until [graph] names yours: docs/own-data.md and, for tables of your own assets, docs/dagster.md.
+[graph]
+source = "sbm"
+nodes = 1000
+edges = 8000
+features = 8
+classes = 3
 
-class PipelineComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Loads a pipeline of graphmill as assets: one for each stage, and one for each `[[train]]` table.
+[sampling]
+fanouts = [5, 5]
+batch_size = 128
 
-    Attributes:
-        pipeline: path of the TOML file, relative to the folder of `defs.yaml`; or the name of a shipped pipeline.
-        home: folder of the artifacts, relative to the project; None for `$GRAPHMILL_HOME`, or `.graphmill` in the current folder.
-        threads: threads that build the data, None for the default.
-        upstream: keys of assets of the project that come before the graph and its features; or key of `[graph]`, `features` or
-            `features.NAME` -> key of the asset that writes what is read there.
-    """
+[[train]]
+name = "sage"
+hidden = 16
+epochs = 5
+"""
+"""What `dg scaffold` writes: a pipeline that trains in seconds."""
 
-    pipeline: str
-    home: str | None = None
-    threads: int | None = None
-    upstream: Mapping[str, str] | Sequence[str] = ()
+HOME = (
+    "Folder of the artifacts, relative to the project. Without it $GRAPHMILL_HOME, or .graphmill in the current folder."
+)
+THREADS = "Threads that build the data. Without it each stage has its default."
+UPSTREAM = (
+    "Assets of the project that write files which the pipeline reads: a list of asset keys, or key of [graph], features or features.NAME "
+    "-> asset key."
+)
+
+
+class PipelineScaffolder(dg.Scaffolder):
+    """Writes a pipeline that trains, and the `defs.yaml` that loads it."""
+
+    def scaffold(self, request: dg.ScaffoldRequest) -> None:
+        """Writes both files into the folder of the component."""
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", request.target_path.name)
+        (request.target_path / f"{name}.toml").write_text(FIRST_PIPELINE)
+        dg.scaffold_component(request, {"pipeline": f"{name}.toml"} if _names_a_file(request) else {})
+
+
+def _names_a_file(request: dg.ScaffoldRequest) -> bool:
+    return request.type_name.endswith(PipelineComponent.__name__)
+
+
+class _Pipelines(dg.Component, dg.Model, dg.Resolvable):
+    """The attributes that both components have."""
+
+    home: Annotated[str | None, dg.Resolver.default(description=HOME)] = None
+    threads: Annotated[int | None, dg.Resolver.default(description=THREADS)] = None
+    upstream: Annotated[Mapping[str, str] | Sequence[str], dg.Resolver.default(description=UPSTREAM)] = ()
+
+    def _load(self, context: dg.ComponentLoadContext, files: Mapping[Path, bytes], name: str) -> dg.Definitions:
+        """Returns the definitions of pipeline files; every step of a run takes them as they were when the run was launched."""
+        home = self.home and context.project_root / self.home
+        around, parts = replace(surroundings(home), in_project=True), []
+        for path, data in pinned_files(lambda: files, name).items():
+            with one_home(home):
+                pipeline = below(parse_pipeline(path, data, TrainTable), self.upstream)
+            parts.append(definitions_of(pipeline, around, ChildProcesses(), self.threads))
+        return dg.Definitions.merge(*parts)
+
+
+@dg.scaffold_with(PipelineScaffolder)
+class PipelineComponent(_Pipelines):
+    """Loads a pipeline of graphmill as assets: one for each stage of its data, and one for each model that it trains."""
+
+    pipeline: Annotated[
+        str,
+        dg.Resolver.default(
+            description="Path of the TOML file, relative to the folder of defs.yaml; or the name of a shipped pipeline.",
+            examples=["communities.toml"],
+        ),
+    ]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Returns the definitions of the pipeline; every step of a run takes the file as it was when the run was launched.
+        """Returns the definitions of the pipeline.
 
         Raises:
             InputError: the file does not exist, or all mistakes in it, each with its line.
         """
-        folder = context.path if context.path.is_dir() else context.path.parent
-        path = folder / self.pipeline if self.pipeline.endswith(".toml") else find_pipeline(self.pipeline)
-        ((path, data),) = pinned_files(lambda: {path: read_pipeline_file(path)[1]}, str(path)).items()
-        home = self.home and context.project_root / self.home
-        with one_home(home):
-            pipeline = below(parse_pipeline(path, data, TrainTable), self.upstream)
-        around = replace(surroundings(home), in_project=True)
-        return definitions_of(pipeline, around, ChildProcesses(), self.threads)
+        path = _folder(context) / self.pipeline if self.pipeline.endswith(".toml") else find_pipeline(self.pipeline)
+        return self._load(context, {path: read_pipeline_file(path)[1]}, str(path))
+
+
+@dg.scaffold_with(PipelineScaffolder)
+class PipelineFolderComponent(_Pipelines):
+    """Loads each pipeline of graphmill in a folder, and in the folders below it, as assets of a group of its own."""
+
+    folder: Annotated[
+        str, dg.Resolver.default(description="Folder of the TOML files, relative to the folder of defs.yaml.")
+    ] = "."
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Returns the definitions of all pipelines of the folder.
+
+        Raises:
+            InputError: the folder has none, or all mistakes in the first wrong file, each with its line.
+        """
+        folder = _folder(context) / self.folder
+        if not (paths := sorted(folder.glob("**/*.toml"))):
+            raise InputError(f"{folder} has no pipeline file", "put TOML files there, or correct `folder` in defs.yaml")
+        return self._load(context, {path: read_pipeline_file(path)[1] for path in paths}, str(folder))
+
+
+def _folder(context: dg.ComponentLoadContext) -> Path:
+    return context.path if context.path.is_dir() else context.path.parent
 
 
 def below(pipeline: Pipeline, upstream: Mapping[str, str] | Sequence[str]) -> Pipeline:

@@ -124,7 +124,7 @@ def training_asset(
 
     # Trainings run in the order of the file, after data that is ready to be built.
     place = [table.name for table in pipeline.train].index(step.name)
-    return asset_of([step], body, config=TrainingRun, priority=-1 - place, pool=POOL)
+    return asset_of([step], body, around, config=TrainingRun, priority=-1 - place, pool=POOL)
 
 
 def _goes_on(

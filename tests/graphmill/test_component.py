@@ -275,3 +275,54 @@ def test_mistakes_are_told_when_the_project_is_loaded(project: Path, path: str, 
         chain.append(str(each))
         each = each.__cause__ or each.__context__
     assert any(re.search(said, text) for text in chain), chain
+
+
+def check_alone(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.ExecuteInProcessResult:
+    """Executes all checks of an asset and no asset, as its page of checks does."""
+    graph = loaded().get_repository_def().asset_graph
+    checks = [each for each in graph.asset_check_keys if each.asset_key == key]
+    job = loaded().resolve_implicit_global_asset_job_def()
+    return job.get_subset(asset_selection=set(), asset_check_selection=set(checks)).execute_in_process(
+        instance=instance
+    )
+
+
+@pytest.mark.parametrize("name", ["graph", "features", "sage"])
+def test_checks_run_alone_on_what_is_stored(project: Path, quick_launches: None, name: str) -> None:
+    key = dg.AssetKey(["communities", name])
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert run(instance, "group:default and not key:largest_class").success  # the two tables
+        skipped = check_alone(instance, key)
+        assert skipped.success and not skipped.get_asset_check_evaluations()
+        built = run(instance, f"*communities/{name}")
+        before = {each.check_name: each for each in built.get_asset_check_evaluations() if each.asset_key == key}
+        alone = {each.check_name: each for each in check_alone(instance, key).get_asset_check_evaluations()}
+        assert before.keys() == alone.keys() and len(alone) > 3
+        for each, result in alone.items():
+            assert result.passed == before[each].passed
+            assert result.description == before[each].description or each == "stored_bytes_are_whole"
+        assert "were read and compared" in (alone["stored_bytes_are_whole"].description or "")
+        artifact = graphmill.artifact(project / COMMUNITIES, name)
+        path = max(artifact.path.iterdir(), key=lambda each: each.stat().st_size)
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(data)
+        damaged = {each.check_name: each.passed for each in check_alone(instance, key).get_asset_check_evaluations()}
+        assert [each for each, passed in damaged.items() if not passed and alone[each].passed] == [
+            "stored_bytes_are_whole"
+        ]
+
+
+def test_a_run_without_checks_loses_no_result(project: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        run(instance, "*communities/graph")
+        selection = dg.AssetSelection.assets(GRAPH).without_checks()
+        job = dg.define_asset_job("bare", selection=selection)
+        bare = dg.Definitions.merge(loaded(), dg.Definitions(jobs=[job])).resolve_job_def("bare")
+        done = bare.execute_in_process(instance=instance)
+        assert done.success and not done.get_asset_check_evaluations()
+        graph = loaded().get_repository_def().asset_graph
+        keys = [each for each in graph.asset_check_keys if each.asset_key == GRAPH]
+        records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        assert {each.status.value for each in records.values()} == {"SUCCEEDED"} and len(records) == len(keys)

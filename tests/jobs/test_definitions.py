@@ -10,7 +10,7 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._core.storage.tags import TagType, get_tag_type
 
 import graphmill.jobs.definitions
-from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, Surroundings, allowed_name
+from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, WHOLE, Surroundings, allowed_name
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
@@ -44,14 +44,14 @@ def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph", "ti-ny/features"]
     checks = {check.name for check in definitions.resolve_asset_graph().asset_check_keys}
     assert checks == {
-        allowed_name(name) for name in (*GRAPH.checks, *FEATURES.checks, *MODEL_CHECKS, LEDGER_EQUALS_PLAN)
+        allowed_name(name) for name in (*GRAPH.checks, *FEATURES.checks, *MODEL_CHECKS, LEDGER_EQUALS_PLAN, WHOLE)
     }
     graph = definitions.resolve_asset_graph()
     of_model = {
         key.name: graph.get_check_spec(key) for key in graph.asset_check_keys if key.asset_key.path[-1] == "sage"
     }
     assert {name for name, spec in of_model.items() if not spec.blocking} == {
-        allowed_name(name) for name in MODEL_WARNINGS
+        allowed_name(name) for name in (*MODEL_WARNINGS, WHOLE)
     }
     assert of_model["loss_fell"].description == ModelRecipe.says["loss fell"]
     names = {f"ti_ny__{selection}" for selection in ("preprocess", "train", "all")}
@@ -76,7 +76,7 @@ def test_hotness_is_an_asset_that_reads_the_graph(tmp_path):
         for check in result.get_asset_check_evaluations()
         if check.asset_key.path[-1] == "hotness"
     }
-    assert checks == dict.fromkeys(map(allowed_name, (*COUNTING_CHECKS, *LAYER_CHECKS, *HOTNESS.checks)), True)
+    assert checks == dict.fromkeys(map(allowed_name, (*COUNTING_CHECKS, *LAYER_CHECKS, *HOTNESS.checks, WHOLE)), True)
 
 
 def test_chunks_follow_partitions_and_both_pages_have_tables(tmp_path):
