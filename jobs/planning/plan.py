@@ -84,8 +84,9 @@ class Planned:
         return float(self.forecast.epoch_seconds) if known else float("inf")  # pyright: ignore
 
     def of_seeds(self, piece: str) -> float:
-        """Returns the seconds of a piece of the forecast, "start", "evaluation" or "scores", of all seeds; 0 without a forecast."""
-        return 0.0 if self.forecast is None else self.seeds * getattr(self.forecast, f"{piece}_seconds")
+        """Returns the seconds of a piece of the forecast, "start", "evaluation" or "scores", of all seeds; infinite likewise."""
+        known = self.epoch_seconds < float("inf")
+        return self.seeds * getattr(self.forecast, f"{piece}_seconds") if known else float("inf")
 
     @property
     def total_seconds(self) -> float:
@@ -343,7 +344,7 @@ class _Planner:
         from graphmill.trainers.training.speeds import measure_speeds
 
         self.report(f"measuring batches of {case.semantic.train.model}, some seconds")
-        rates = {
+        rates: dict[str, Any] = {
             "disk_rate": self._rates[DISK], "write_rate": self._rates[WRITE], "pages_rate": self._rates[PAGES],
             "faults_rate": self._rates[FAULTS], "copy_rate": self._rates[COPY], "start": 1 / self._rates[STARTS],
         }  # fmt: skip
