@@ -84,8 +84,9 @@ class Planned:
         return float(self.forecast.epoch_seconds) if known else float("inf")  # pyright: ignore
 
     def of_seeds(self, piece: str) -> float:
-        """Returns the seconds of a piece of the forecast, "start", "evaluation" or "scores", of all seeds; 0 without a forecast."""
-        return 0.0 if self.forecast is None else self.seeds * getattr(self.forecast, f"{piece}_seconds")
+        """Returns the seconds of a piece of the forecast, "start", "evaluation" or "scores", of all seeds; infinite likewise."""
+        known = self.epoch_seconds < float("inf")
+        return self.seeds * getattr(self.forecast, f"{piece}_seconds") if known else float("inf")
 
     @property
     def total_seconds(self) -> float:
@@ -181,8 +182,7 @@ class _Planner:
         self.known, self.built = KnownSizes(self.store), False
         self._graphs: dict[str, GraphAtHand] = {}
         self._speeds: dict[Path, Speeds | None] = {}
-        self._exact: dict[str, bool] = {}
-        self._scored: dict[str, tuple[Scored, Scored]] = {}
+        self._scored: dict[str, tuple[bool, Scored, Scored]] = {}
         self._rates: dict[str, float] = {}
         self._exchange: tuple[float, float] | None = None
         self._keeps = True
@@ -257,8 +257,7 @@ class _Planner:
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
         at_hand, scaled = self._at_hand(semantic, sizes, direct)
         case = case_on(semantic, execution, scaled, at_hand, direct, roles=reads)
-        exact = self._exact_evaluation(semantic, at_hand)
-        valid, final = self._counted(semantic, at_hand, scaled, exact=exact)
+        exact, valid, final = self._evaluations(semantic, at_hand, scaled)
         times = sizes.num_nodes / max(1, scaled.num_nodes)
         case = replace(
             case,
@@ -304,26 +303,18 @@ class _Planner:
             return "one of its generator"
         return "an R-MAT graph with as many edges per node, whose bytes may be off by 3 times,"
 
-    def _exact_evaluation(self, semantic: ModelConfig, at_hand: GraphAtHand) -> bool:
-        """Returns whether the evaluations of a training will be exact."""
+    def _evaluations(self, semantic: ModelConfig, at_hand: GraphAtHand, sizes: Sizes) -> tuple[bool, Scored, Scored]:
+        """Returns whether evaluations will be exact, and the counts of one between epochs and of that at the end."""
         from graphmill.trainers.inference.choice import choose_evaluation
-
-        key = repr((semantic.sampling, semantic.train.eval, semantic.train.layers))
-        if key not in self._exact:
-            chosen = choose_evaluation(semantic, at_hand.graph, at_hand.drawing)
-            self._exact[key] = semantic.train.eval != "sampled" if chosen is None else chosen.way == "exact"
-        return self._exact[key]
-
-    def _counted(
-        self, semantic: ModelConfig, at_hand: GraphAtHand, sizes: Sizes, *, exact: bool
-    ) -> tuple[Scored, Scored]:
-        """Returns the counts of an evaluation between epochs, and of that at the end."""
         from graphmill.trainers.training.scored import count_scored
 
         train = semantic.train
-        key = repr((semantic.sampling, exact, train.layers, train.score_train, sizes.row_bytes))
+        key = repr((semantic.sampling, train.eval, train.layers, train.score_train, sizes.row_bytes))
         if key not in self._scored:
-            self._scored[key] = count_scored(semantic, at_hand.graph, at_hand.drawing, sizes.row_bytes, exact=exact)
+            chosen = choose_evaluation(semantic, at_hand.graph, at_hand.drawing)
+            exact = train.eval != "sampled" if chosen is None else chosen.way == "exact"
+            found = count_scored(semantic, at_hand.graph, at_hand.drawing, sizes.row_bytes, exact=exact)
+            self._scored[key] = exact, *found
         return self._scored[key]
 
     def _measured(self, case: Case, at_hand: GraphAtHand, sizes: Sizes, features: Artifact | None) -> Speeds | None:
@@ -353,7 +344,7 @@ class _Planner:
         from graphmill.trainers.training.speeds import measure_speeds
 
         self.report(f"measuring batches of {case.semantic.train.model}, some seconds")
-        rates = {
+        rates: dict[str, Any] = {
             "disk_rate": self._rates[DISK], "write_rate": self._rates[WRITE], "pages_rate": self._rates[PAGES],
             "faults_rate": self._rates[FAULTS], "copy_rate": self._rates[COPY], "start": 1 / self._rates[STARTS],
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The seconds of an epoch on mini-batches, from the measured pieces of a batch and the bytes that it reads."""
+"""The seconds of an epoch on mini-batches, and of its evaluation, from the measured pieces of a batch and the bytes that it reads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Mapping
 
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.costs.course import Case, Scored
-from graphmill.trainers.recipe.costs.evaluation import exact_seconds, missing_share
+from graphmill.trainers.recipe.costs.evaluation import FORWARD, exact_seconds, missing_share
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, LOADING, SAMPLING
 from graphmill.trainers.techniques.row_links import epoch_edges, epoch_inputs, stored_counts, table_links
 
 CHUNK_PASSES, RECORD_COPIES = 2, 2
 """Passes over the rows of a packed chunk, and over the bytes of a stored record: they are read, and compared with their digest."""
-FORWARD = 1 / 3
-"""Share of a step that its forward pass takes: a backward pass has two products for each of the forward one."""
 
 
 class Pieces:

@@ -14,6 +14,7 @@ import numpy as np
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.evaluation import edge_elements, row_elements
@@ -28,12 +29,16 @@ REPEATS = 2
 def measure_exact(case: Case, topology: Topology, model: Model, most_bytes: int) -> tuple[float, float]:
     """Returns the seconds of an exact evaluation for an input column of a row, and for a summed column of an edge.
 
+    Those of a user's module over whole blocks, which exposes no layers, are not measured: 0.
+
     Args:
         case: the training.
         topology: the graph that its batches are drawn of.
         model: the model.
         most_bytes: bytes that rows may take.
     """
+    if not isinstance(model, LayeredModel):
+        return 0.0, 0.0
     train, width = case.semantic.train, case.sizes.width
     count = max(1, min(topology.num_nodes, most_bytes // max(1, 4 * width)))
     rows, layers = np.ones((count, width), np.float32), train.layers

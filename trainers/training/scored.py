@@ -14,21 +14,9 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.gathered import TILE_BYTES, TILE_ROWS
 from graphmill.trainers.inference.needed import find_needed, pays
 from graphmill.trainers.inference.windows import APART_BYTES
-from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
+from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Scored
-
-FEW_NODES = 1 << 17
-"""Training nodes that are scored in any case: it takes a moment."""
-
-
-def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:
-    """Returns the splits on which the trained model is scored: validation, test, and training if its nodes are few or asked for.
-
-    Training nodes are most of the labelled ones as a rule, and their score decides nothing, but for a graph without validation nodes.
-    """
-    others = len(graph.valid_ids) + len(graph.test_ids)
-    few = len(graph.train_ids) <= max(others, FEW_NODES) or not len(graph.valid_ids)
-    return ("train", "valid", "test") if few or train.score_train else ("valid", "test")
+from graphmill.trainers.training.training import scored_splits
 
 
 def count_scored(

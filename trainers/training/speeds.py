@@ -71,11 +71,7 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
             handed = {threads: _walked(case, at_hand, model, table, threads, other).step for threads in counts}
         del table
         with torch_threads(case.threads):
-            exact = (
-                measure_exact(case, at_hand.graph.topology, model, _most_bytes())
-                if case.exact_evaluation
-                else (0.0, 0.0)
-            )
+            exact = measure_exact(case, at_hand.graph.topology, model, _most_bytes())
     # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
     found = {threads: _Seconds(*map(min, each, found[1])) for threads, each in found.items()}
     return Speeds(

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save
 
 from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.graph.read import Graph
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.names.version import canonical
@@ -24,7 +25,7 @@ from graphmill.trainers.loop.checkpoint import CheckpointFile, apart, checkpoint
 from graphmill.trainers.loop.loop import Loop
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.ranks.group import ALONE, Ranks
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
@@ -32,9 +33,10 @@ from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.ledger import Line
 from graphmill.trainers.record.metrics import Label, open_writers
 from graphmill.trainers.training.open_run import open_run
-from graphmill.trainers.training.scored import scored_splits
 
 WEIGHTS = Line("d2h", "parameter")
+FEW_NODES = 1 << 17
+"""Training nodes that are scored in any case: it takes a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,3 +216,13 @@ class Training:
                 return logits
         folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
         return self.run.infer(self.run.model, node_ids, folder, self.progress, source, kept)
+
+
+def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:
+    """Returns the splits on which the trained model is scored: validation, test, and training if its nodes are few or asked for.
+
+    Training nodes are most of the labelled ones as a rule, and their score decides nothing, but for a graph without validation nodes.
+    """
+    others = len(graph.valid_ids) + len(graph.test_ids)
+    few = len(graph.train_ids) <= max(others, FEW_NODES) or not len(graph.valid_ids)
+    return ("train", "valid", "test") if few or train.score_train else ("valid", "test")

@@ -20,8 +20,7 @@ from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainTabl
 from graphmill.trainers.record.checkpoint_head import finished_epochs
 from graphmill.trainers.run import train_table
 from graphmill.trainers.training.open_run import class_weights, require_range
-from graphmill.trainers.training.scored import scored_splits
-from graphmill.trainers.training.training import Training
+from graphmill.trainers.training.training import Training, scored_splits
 from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.runs import SAMPLING, train_fresh, train_small, train_whole
 

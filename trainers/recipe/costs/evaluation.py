@@ -20,6 +20,8 @@ from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 
 SUMMED_SHARE, ROWS_SHARE = 2, 8
 """Divisors of the workspace: for what a layer sums, and for each other set of rows of all nodes."""
+FORWARD = 1 / 3
+"""Share of a step that its forward pass takes: a backward pass has two products for each of the forward one."""
 SPILLED_COPIES = 2
 """Copies of rows that go to a file and come back, whatever the page cache holds of them."""
 

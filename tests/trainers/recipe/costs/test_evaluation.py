@@ -32,7 +32,8 @@ from graphmill.trainers.recipe.costs.evaluation import (
 from graphmill.trainers.rows.source import MappedSource
 from graphmill.trainers.techniques.seconds import Pieces
 from graphmill.trainers.training import exact_pieces
-from graphmill.trainers.training.scored import _tiles, count_scored, scored_splits
+from graphmill.trainers.training.scored import _tiles, count_scored
+from graphmill.trainers.training.training import scored_splits
 from tests.trainers.graphs import random_graph
 
 SIZES = Sizes(

@@ -16,12 +16,11 @@ from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.costs.course import Case, Scored
+from graphmill.trainers.recipe.costs.evaluation import FORWARD
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes
 from graphmill.trainers.techniques.fullgraph.plan.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
 
-FORWARD = 1 / 3
-"""Share of a pass in both directions that its forward half takes."""
 ROW_COPIES = 2
 """Copies in order that take as long as one of rows, which are gathered."""
 
