@@ -79,9 +79,10 @@ ON_DEMAND = (
     "quality",
     "subset",
     "typed_quality",
+    "whole_scores",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
-"factored_staleness", "limited", "published" and "quality" take longer than a minute even when quick."""
+"factored_staleness", "limited", "published", "quality" and "whole_scores" take longer than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -98,17 +99,17 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, limited, plans and whole_wait: folder that is kept, where a later call goes on",
+        help="of big, limited, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
     )
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, limited, plans, rivals and whole_wait: what is run",
+        help="of big, limited, plans, rivals, whole_scores and whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
         action="store_true",
-        help="of big, limited, plans and whole_wait: train once more what is trained already",
+        help="of big, limited, plans, whole_scores and whole_wait: train once more what is trained already",
     )
     return parser
 
@@ -120,6 +121,7 @@ def main() -> None:
     extra = {
         "big": kept | {"scale": options.scale},
         "limited": kept,
+        "whole_scores": kept,
         "whole_wait": kept,
         "plans": kept,
         "rivals": {"parts": options.parts},

@@ -13,6 +13,8 @@ fan-outs [10, 10], batches of 128. Every command has a control group of 700 MiB 
     read      the file of the features once, in order, by direct reads
     memory    `disk` again, in a group that holds everything: its evaluations are those of memory
     plan      `graphmill plan` in the same group before the first training: its whole waits stand beside those of the commands
+    scores    the final scores alone, in the group of 700 MiB and in memory (benchmarks/whole_scores.py)
+    forward   exact scores of all nodes in memory beside DGL's forward pass over the whole graph, after comparing the logits
 
 `disk` and `memory` must end with the same scores and weights. Told are the seconds of each part, and those of the final scores against four
 times those of `read` and of an evaluation in memory. Quick is a tenth of the graph in the same group.
@@ -29,6 +31,7 @@ from benchmarks.groups import run_limited
 from benchmarks.limited_home import LimitedHome, folder_of
 from benchmarks.plans import plan_of, whole_waits
 from benchmarks.record import record
+from benchmarks.whole_scores import scores
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 
 QUICK = {"nodes": 80_000, "edges": 1_600_000, "labelled": 0.18}
@@ -70,15 +73,16 @@ eval = "exact"
 """
 DISK = 'trainer = "disk"\nqueue = "64MiB"'
 STORED = 'samples = "stored"\nqueue = "64MiB"'
+PACKED = '[train.factored]\nsamplers = 1\ntrainers = 1\nrows = "packed"'
 TABLES = {
     "disk": DISK,
     "direct": f'{STORED}\ncache = "none"',
     "mapped": f'{STORED}\ncache = "none"\nfeatures = "mapped"',
     "cached": STORED,
-    "packed": 'trainer = "factored"\nqueue = "64MiB"\nsamples = "stored"\n[train.factored]\nsamplers = 1\ntrainers = 1\nrows = "packed"',
+    "packed": f'trainer = "factored"\n{STORED}\n{PACKED}',
     "memory": DISK,
 }
-PARTS = ("build", "plan", "disk", "direct", "mapped", "cached", "packed", "read", "memory")
+PARTS = ("build", "plan", *TABLES, "read", "scores", "forward")
 
 
 def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None, again: bool = False) -> None:
@@ -97,16 +101,22 @@ def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = 
                 limited.command(part, "train", "whole.toml", part)
         rows = limited.artifact("features").path / "rows.npy"
         read = run_limited([sys.executable, "-m", "benchmarks.whole_wait", str(rows)], Path.cwd(), LIMIT, 600)
-        waits = {}
+        more: dict[str, Any] = {}
         if plan["ended"] == "well":
-            trained = {
-                name: row["seconds"] for name, row in limited.rows().items() if name in TABLES and name != "memory"
+            well = {name: row["seconds"] for name, row in limited.rows().items() if row["ended"] == "well"}
+            trained = {name: well[name] for name in TABLES if name in well and name != "memory"}
+            more["whole"] = whole_waits([plan_of(plan["said"])], [trained])
+        if "scores" in parts:
+            more["scores"] = {
+                name: scores(folder / "home", "scored", limit)
+                for name, limit in {"limited": LIMIT, "memory": ENOUGH}.items()
             }
-            waits = whole_waits([plan_of(plan["said"])], [trained])
-        report(limited, float(read["said"].split()[-1]), size, quick, waits)
+        if "forward" in parts:
+            more["forward"] = scores(folder / "home", "all", ENOUGH, "dgl")
+        report(limited, float(read["said"].split()[-1]), size, quick, more)
 
 
-def report(limited: LimitedHome, read_seconds: float, size: dict[str, Any], quick: bool, waits: dict[str, Any]) -> None:
+def report(limited: LimitedHome, read_seconds: float, size: dict[str, Any], quick: bool, more: dict[str, Any]) -> None:
     """Compares, prints and records the row."""
     models, rows = limited.models(), limited.rows()
     same = {(models[name]["weights"], models[name]["test_accuracy"]) for name in ("disk", "memory") if name in models}
@@ -116,14 +126,13 @@ def report(limited: LimitedHome, read_seconds: float, size: dict[str, Any], quic
         whole = rows[name]["seconds"] if name in rows else float("nan")
         print(f"{name}: {epochs:.1f} s of epochs, {scores:.1f} s of evaluations, {whole:.1f} s in all")
     print(f"features read once in order: {read_seconds:.2f} s")
-    row = {
-        "scale": "quick" if quick else "full",
-        "size": size,
-        "read_seconds": read_seconds,
-        "models": models,
-        "whole": waits,
-    }
-    record("whole_wait", row | {"commands": rows, "stages": limited.stages()}, ("torch", "numpy"))
+    if "scores" in more:
+        took, free = (more["scores"][name]["scores_seconds"][0] for name in ("limited", "memory"))
+        print(f"final scores: {took:.2f} s, at most {4 * read_seconds + free:.2f} (in memory {free:.2f})")
+    if "forward" in more:
+        print(f"all nodes in memory: {more['forward']['times_as_fast']} times as fast as DGL")
+    row = {"scale": "quick" if quick else "full", "size": size, "read_seconds": read_seconds, "models": models}
+    record("whole_wait", row | more | {"commands": rows, "stages": limited.stages()}, ("torch", "numpy", "dgl"))
 
 
 def read_in_order(path: Path) -> float:
