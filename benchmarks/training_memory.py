@@ -3,13 +3,12 @@
 Every table is trained by `python -m graphmill.trainers` twice, with its files dropped from the page cache: in a control group that holds
 everything, where its peak is compared with what was said, and in one of exactly the bytes that were said (benchmarks/groups.py), where a
 training that takes more is killed. Exact evaluations take less there, for they keep to half of what is free. Peaks are those of anonymous
-memory over all processes. The graph is of a size whose data exceed what Python and torch take. Each trainer evaluates exactly and by samples.
+memory over all processes. The data of the graph exceed what Python and torch take. Each trainer evaluates exactly and by samples.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -45,6 +45,7 @@ class PreparedSource:
     Attributes:
         num_parts, parts: number of parts of the plan, and those whose batches this source supplies.
         files: context that holds open the files that the tasks of an epoch read.
+        shared: number of rows that are held in memory for all batches of an evaluation.
         in_turn: batches are prepared one by one when they are asked for, instead of ahead of the step on threads.
     """
 
@@ -55,7 +56,7 @@ class PreparedSource:
         self.batching = batching
         self.inputs = BufferPool(batching.queue_bytes // 2 if pool_bytes is None else pool_bytes)
         self.files: AbstractContextManager[Any] = nullcontext()
-        self.in_turn = False
+        self.in_turn, self.shared = False, 0
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch in step order, from a position on.

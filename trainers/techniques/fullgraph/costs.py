@@ -116,7 +116,9 @@ def _cut(case: Case) -> list[Term]:
         read = way.parts * counts.nodes * (1 + reads_own(train)) * case.row_bytes
         expected = device_bytes(*of_chunk, kept_first=True) + read
         # The first pass fills the first layer's buffer once, without gradients: rows, and a second copy of those that enter.
-        held = max(expected, 2 * counts.rows * case.row_bytes + block_bytes(case, counts.nodes, counts.edges, counts.rows))
+        held = max(
+            expected, 2 * counts.rows * case.row_bytes + block_bytes(case, counts.nodes, counts.edges, counts.rows)
+        )
     kept = blocks if free is None else min(blocks, free // KEPT_BLOCKS_SHARE)
     spills = free is not None and ROWS_SHARE * rows > free
     most, likely = (ranks * int(HEAP * each) for each in (held, expected))
