@@ -6,8 +6,7 @@ Online, each thread owns a sampler and works on the batches whose number is its 
 keyed by the batch, so any number of threads delivers the same bytes. A device draws on one thread (trainers/batches/on_device.py).
 
 Memory: the queue's bound, one sampled but not yet admitted batch of blocks per thread, and 8 bytes per node of scratch per thread. Input
-rows lie in buffers from a pool, which may be an eighth larger than the rows; the pool keeps up to half of the queue's bound in returned
-buffers.
+rows lie in buffers from a pool, which may be an eighth larger than the rows; returned buffers take no memory beyond what was lent at once.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ fan-outs that may not find as many neighbours) say so, and with what is known of
 
 - Batches that are prepared in turn do not wait, in an evaluation likewise. Rows that fit are mapped, and no thread reads them past the page
   cache. An evaluation is exact or sampled.
-- While the queue is full no rows are kept beside it. It fills by as many batches of an epoch as are prepared before others are trained on.
-- Ranks wait for rows of each other, so that two batches of each wait, and rows of two are kept. The process that starts them waits, too.
+- The queue fills by as many batches of an epoch as are prepared before others are trained on. Buffers that come back are lent again.
+- Ranks wait for rows of each other, so that two batches of each wait. The process that starts them waits, too.
 
 docs/log.md compares the sums with measured peaks.
 """
