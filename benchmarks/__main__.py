@@ -50,7 +50,6 @@ NAMES = (
     "rivals",
     "sampling",
     "step",
-    "training_memory",
     "typed",
     "verifying",
     "whole_wait",
@@ -78,10 +77,11 @@ ON_DEMAND = (
     "published",
     "quality",
     "subset",
+    "training_memory",
     "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
-"factored_staleness", "limited", "published" and "quality" take longer than a minute even when quick."""
+"factored_staleness", "limited", "published", "quality" and "training_memory" take longer than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, limited, plans, rivals and whole_wait: what is run",
+        help="of big, limited, plans, rivals, training_memory and whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
@@ -123,6 +123,7 @@ def main() -> None:
         "whole_wait": kept,
         "plans": kept,
         "rivals": {"parts": options.parts},
+        "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},
     }

@@ -47,10 +47,10 @@ MOST, SECONDS, ENOUGH = 1.4, 180, 8 << 30
 """Largest bound over a peak, seconds after which a training is stopped, and bytes of the group that holds everything."""
 
 
-def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None) -> None:
+def main(quick: bool, parts: tuple[str, ...] | None = None) -> None:
     """Builds the data, trains every table, prints and records."""
     nodes = QUICK if quick else FULL
-    with folder_of(home, "graphmill-memory-") as folder:
+    with folder_of(None, "graphmill-memory-") as folder:
         path = folder / "memory.toml"
         path.write_text(pipeline_text(nodes))
         environment = {"GRAPHMILL_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}

@@ -62,7 +62,7 @@ class Pace:
             self.progress.tell(f"sampled evaluation: {self.total:,} batches, about {_time(whole)}{kept}")
 
     def end(self) -> None:
-        """Tells what a long evaluation has read and waited for."""
+        """Tells the bytes that a long evaluation has read, and the share of its time in which it waited."""
         seconds = time.monotonic() - self.started
         if seconds < LONG_SECONDS:
             return
