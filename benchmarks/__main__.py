@@ -50,7 +50,6 @@ NAMES = (
     "rivals",
     "sampling",
     "step",
-    "training_memory",
     "typed",
     "verifying",
     "whole_wait",
@@ -78,11 +77,13 @@ ON_DEMAND = (
     "published",
     "quality",
     "subset",
+    "training_memory",
     "typed_quality",
     "whole_scores",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
-"factored_staleness", "limited", "published", "quality" and "whole_scores" take longer than a minute even when quick."""
+"factored_staleness", "limited", "published", "quality", "training_memory" and "whole_scores" take longer than a minute even when
+quick."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, limited, plans, rivals, whole_scores and whole_wait: what is run",
+        help="of big, limited, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
@@ -125,6 +126,7 @@ def main() -> None:
         "whole_wait": kept,
         "plans": kept,
         "rivals": {"parts": options.parts},
+        "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},
     }

@@ -3,13 +3,12 @@
 Every table is trained by `python -m graphmill.trainers` twice, with its files dropped from the page cache: in a control group that holds
 everything, where its peak is compared with what was said, and in one of exactly the bytes that were said (benchmarks/groups.py), where a
 training that takes more is killed. Exact evaluations take less there, for they keep to half of what is free. Peaks are those of anonymous
-memory over all processes. The graph is of a size whose data exceed what Python and torch take. Each trainer evaluates exactly and by samples.
+memory over all processes. The data of the graph exceed what Python and torch take. Each trainer evaluates exactly and by samples.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,10 +47,10 @@ MOST, SECONDS, ENOUGH = 1.4, 180, 8 << 30
 """Largest bound over a peak, seconds after which a training is stopped, and bytes of the group that holds everything."""
 
 
-def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None) -> None:
+def main(quick: bool, parts: tuple[str, ...] | None = None) -> None:
     """Builds the data, trains every table, prints and records."""
     nodes = QUICK if quick else FULL
-    with folder_of(home, "graphmill-memory-") as folder:
+    with folder_of(None, "graphmill-memory-") as folder:
         path = folder / "memory.toml"
         path.write_text(pipeline_text(nodes))
         environment = {"GRAPHMILL_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}

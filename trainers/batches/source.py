@@ -6,8 +6,7 @@ Online, each thread owns a sampler and works on the batches whose number is its 
 keyed by the batch, so any number of threads delivers the same bytes. A device draws on one thread (trainers/batches/on_device.py).
 
 Memory: the queue's bound, one sampled but not yet admitted batch of blocks per thread, and 8 bytes per node of scratch per thread. Input
-rows lie in buffers from a pool, which may be an eighth larger than the rows; the pool keeps up to half of the queue's bound in returned
-buffers.
+rows lie in buffers from a pool, which may be an eighth larger than the rows; returned buffers take no memory beyond what was lent at once.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ class PreparedSource:
     Attributes:
         num_parts, parts: number of parts of the plan, and those whose batches this source supplies.
         files: context that holds open the files that the tasks of an epoch read.
+        shared: number of rows that are held in memory for all batches of an evaluation.
         in_turn: batches are prepared one by one when they are asked for, instead of ahead of the step on threads.
     """
 
@@ -55,7 +55,7 @@ class PreparedSource:
         self.batching = batching
         self.inputs = BufferPool(batching.queue_bytes // 2 if pool_bytes is None else pool_bytes)
         self.files: AbstractContextManager[Any] = nullcontext()
-        self.in_turn = False
+        self.in_turn, self.shared = False, 0
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch in step order, from a position on.

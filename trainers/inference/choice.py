@@ -45,6 +45,14 @@ class EvaluationChoice:
         """The choice, for the summary."""
         return {"evaluation": self.way, "exact_evaluation_cost": self.exact, "epoch_cost": self.epoch}
 
+    @property
+    def sentence(self) -> str:
+        """The choice, in words."""
+        there = f"all neighbours are {self.exact:,} edges and rows or more, an epoch has {self.epoch:,}"
+        return (
+            f'eval = "auto" evaluates by {"sampled neighbours" if self.way == "sampled" else "all neighbours"}: {there}'
+        )
+
 
 def choose_evaluation(semantic: ModelConfig, graph: Graph, drawing: Drawing | None) -> EvaluationChoice | None:
     """Returns the choice for `eval = "auto"`; None if there is nothing to choose.

@@ -47,6 +47,7 @@ def evaluation(
     """
     train, sampling = semantic.train, semantic.sampling
     known: dict[bytes, NeededNodes | None] = {}  # of the validation nodes, and of all splits at the end
+    hinted: set[str] = set()
 
     def infer(
         model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource, kept: Path | None
@@ -73,7 +74,7 @@ def evaluation(
             for each in (np.arange(len(node_ids)), node_ids)
         )
         # Processes that share the rows exchange them batch by batch, so there nothing runs ahead.
-        return infer_sampled(inference, node_ids, places, None if domain else source(ids))
+        return infer_sampled(inference, node_ids, places, None if domain else source(ids), hinted)
 
     return infer
 

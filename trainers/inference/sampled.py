@@ -16,13 +16,18 @@ from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import EVALUATION
+from graphmill.trainers.inference.pace import Pace
 from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.models.precision import widened
 from graphmill.trainers.rows.source import RowIds
 
 
 def infer_sampled(
-    inference: Inference, node_ids: Array, plan: EpochPlan, source: PreparedSource | None = None
+    inference: Inference,
+    node_ids: Array,
+    plan: EpochPlan,
+    source: PreparedSource | None = None,
+    hinted: set[str] | None = None,
 ) -> Tensor:
     """Computes the logits of nodes from sampled neighbours; all processes call it with the same nodes.
 
@@ -31,32 +36,41 @@ def infer_sampled(
         node_ids: ids[n] global.
         plan: batches of the places 0..n-1, on the evaluation stream.
         source: the source of the batches of these nodes, with their rows on the device; None draws one batch after the other here.
+        hinted: the hints that a run has had (trainers/inference/pace.py).
 
     Returns:
         float[n, num_classes], in the order of `node_ids`.
     """
     assert plan.stream == Stream.EVAL
     progress, turns = inference.bounds.progress, inference.nodes.turns(list(plan.batches(0)))
-    progress.start("evaluate", sum(item is not None for item in turns), "batches")
-    pieces = _drawn(inference, node_ids, plan, turns) if source is None else _supplied(inference, plan, source)
-    logits = inference.nodes.collected(pieces, len(node_ids))
+    total = sum(item is not None for item in turns)
+    progress.start("evaluate", total, "batches")
+    if source is None:
+        logits = inference.nodes.collected(_drawn(inference, node_ids, plan, turns), len(node_ids))
+    else:
+        traffic = source.batching.ledger
+        pace = Pace(progress, total, traffic, source.shared, set() if hinted is None else hinted)
+        logits = inference.nodes.collected(_supplied(inference, plan, source, pace), len(node_ids))
+        pace.end()
     progress.done()
     return logits
 
 
-def _supplied(inference: Inference, plan: EpochPlan, source: PreparedSource) -> Iterator[Piece]:
+def _supplied(inference: Inference, plan: EpochPlan, source: PreparedSource, pace: Pace) -> Iterator[Piece]:
     """Yields the logits of each batch of a source, whose order is that of the plan."""
-    bounds, batches = inference.bounds, source.batches(0)
+    bounds, batches = inference.bounds, pace.waits(source.batches(0))
     for item in plan.batches(0):
         # Errors of the threads that prepare batches come with the next batch.
         with torch.no_grad(), bounds.device.evaluating():
             batch = next(batches)
             with bounds.computing():
                 out = widened(inference.model(batch.blocks, batch.x, EVALUATION))
+            rows = len(batch.x)
         # Its bytes are released when the source is asked for the next one, so no reference may outlive this line.
         del batch
         yield Piece(item.seeds, bounds.device.fetch(out, OUTPUT_ROWS, bounds.device.traffic))
         bounds.progress.advance(1)
+        pace.done(rows)
     left = sum(1 for _ in batches)  # asking once more ends its threads
     assert not left, f"the source has {left} batches more than the plan"
 

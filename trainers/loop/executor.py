@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
@@ -38,8 +40,10 @@ from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.record.checks import conserved, ledger_numbers
 from graphmill.trainers.record.ledger import STEP, Ledger, Timeline
+from graphmill.trainers.rows.shared import shared_rows
 from graphmill.trainers.rows.source import TableSource, linked
 
 if TYPE_CHECKING:
@@ -121,6 +125,8 @@ class Executor(ABC):
             samplers = [run.drawing.sampler(topology, **how) for _ in range(run.num_samplers)]
         batching = run.evaluation_batching(stored or plan)
         made = OnlineSource(batching, run.features.source, samplers, run.in_turn and stored is None)
+        if shared := shared_rows(run.features, samplers[0], stored or plan, run.shared_bytes, SHARING):
+            made.features, made.shared = shared
         if stored is not None and self.packed is not None:
             # The files are closed when the evaluation ends.
             made.features, made.files = linked(self.packed, run.features.device), closing(self.packed)
@@ -230,6 +236,12 @@ class Run:
     def sampling_threads(self) -> int:
         """Number of threads that draw one batch together."""
         return self.semantic.train.num_threads if self.in_turn else 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of rows that a sampled evaluation may hold for all its batches: half its workspace, or a quarter of what is free."""
+        workspace, free = parse_size(self.semantic.train.eval_workspace) // 2, free_bytes()
+        return workspace if free is None else min(workspace, free // 4)
 
     def evaluation_batching(self, plan: Plan) -> Batching:
         """Returns the batching of an evaluation: without transposes, and beside the ledger and the time-line of the training.

@@ -177,7 +177,7 @@ class TrainExecution(Checked):
     # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"
     # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; two batches if these are larger. auto
-    # = 1GiB.
+    # = 1GiB, and beyond 32MiB no more batches than threads prepare at once, and one.
     queue: str = "auto"
     # Place of the features: memory = they are read into memory once; mapped = rows are read through the page cache; direct = past it, for a
     # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct. Of ranks that

@@ -15,6 +15,9 @@ EAGER_BYTES = 32 << 20
 WAITING_BATCHES = 1
 """Batches that wait in it beyond these bytes, besides one in the work of each thread."""
 
+SHARING = 16
+"""Batches of a sampled evaluation that read a row from which on it is held for all of them (trainers/rows/shared.py)."""
+
 
 def batches_ahead(queue: str) -> tuple[int, int] | None:
     """Returns (bytes, batches): beyond the bytes no more batches wait than threads prepare at once and these; None for a queue of a size.

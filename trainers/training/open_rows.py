@@ -46,6 +46,7 @@ from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
@@ -97,7 +98,8 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(train.device, work_bytes, execution.link_gbps)
     at_hand = prepared_in_turn(train.trainer, execution) and train.device == "cpu"
-    table = open_source(stored, execution.features, train.num_threads if at_hand else 1)
+    reserved = bytes_to_come(run.semantic, execution, given) if execution.features == "auto" else 0
+    table = open_source(stored, execution.features, train.num_threads if at_hand else 1, reserved)
     table.at_hand = at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))
     if execution.features == "memory":
         table.pin(device)

@@ -76,6 +76,8 @@ class Training:
     ):
         self.run, self.chosen = open_run(inputs, reads, semantic, execution, ranks)
         self.execution, self.progress, self.features = execution, progress, self.run.features
+        if self.chosen is not None and self.chosen.way == "sampled" and ranks.first:
+            progress.tell(self.chosen.sentence)
         file = CheckpointFile(checkpoint_path(execution.checkpoints, version), version, threads)
         self.loop = Loop(
             self.run,

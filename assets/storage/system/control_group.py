@@ -33,10 +33,15 @@ def free_bytes() -> int | None:
     return max(0, min(left)) if left else None
 
 
-def fits_memory(num_bytes: int) -> bool:
-    """Returns whether the pages of a mapped file may stay in memory: they take at most half of what is free, and leave the rest."""
+def fits_memory(num_bytes: int, reserved_bytes: int = 0) -> bool:
+    """Returns whether the pages of a mapped file may stay in memory: they take at most half of what is free, and leave the rest.
+
+    Args:
+        num_bytes: bytes of the file.
+        reserved_bytes: bytes that this process is still to take, which are left to it.
+    """
     free = free_bytes()
-    return free is None or num_bytes <= free // 2
+    return free is None or num_bytes <= min(free // 2, free - reserved_bytes)
 
 
 def kills() -> int:

@@ -1,5 +1,6 @@
 """Sampled inference: the same bits whether batches are prepared ahead, from a cache or a table, or drawn one after the other."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.batches.source import OnlineSource, PreparedSource
 from graphmill.trainers.inference import evaluation
 from graphmill.trainers.inference.sampled import infer_sampled
+from graphmill.trainers.loop import executor
+from graphmill.trainers.rows import shared
 from graphmill.trainers.rows.cache import CachedSource
 from tests.trainers.runs import train_small
 
@@ -28,7 +31,7 @@ def test_batches_that_run_ahead_have_the_bits_of_those_drawn_in_turn(
 ) -> None:
     compared = []
 
-    def both(inference: Any, node_ids: Any, plan: Any, source: PreparedSource | None = None) -> torch.Tensor:
+    def both(inference: Any, node_ids: Any, plan: Any, source: PreparedSource | None, _: Any) -> torch.Tensor:
         ahead, in_turn = infer_sampled(inference, node_ids, plan, source), infer_sampled(inference, node_ids, plan)
         assert source is not None and source.batching.transpose == "none"
         assert torch.equal(ahead, in_turn)
@@ -54,6 +57,29 @@ def test_rows_come_through_the_cache_of_the_training(tmp_path: Path, monkeypatch
     gathered.clear()
     train_small(tmp_path / "exact", eval="exact", epochs=1, memory=MEMORY)
     assert 0 < len(gathered) < cached
+
+
+def test_rows_that_batches_share_are_read_once_and_change_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, counts, took = [], [], OnlineSource.batches
+
+    def noted(source: OnlineSource, *arguments: Any) -> Iterator[Any]:
+        before = source.batching.ledger.moved_bytes("disk")
+        yield from took(source, *arguments)
+        if source.batching.transpose == "none":
+            read.append(source.batching.ledger.moved_bytes("disk") - before)
+            counts.append(source.shared)
+
+    monkeypatch.setattr(OnlineSource, "batches", noted)
+    options = {"epochs": 1, "features": "direct", "samplers": 2}
+    plain = scores(tmp_path / "plain", **options)
+    each = len(read)
+    monkeypatch.setattr(executor, "SHARING", 1)
+    monkeypatch.setattr(shared, "PASSES", 0)
+    assert scores(tmp_path / "shared", **options) == plain
+    assert each and len(read) == 2 * each and not any(counts[:each]) and all(counts[each:])
+    assert all(read[:each]) and not any(read[each:])  # every row that a batch reads is held
 
 
 def test_an_evaluation_takes_the_buffers_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

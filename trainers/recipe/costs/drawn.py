@@ -1,8 +1,8 @@
 """A bound on batches that follows from some drawn ones, where the graph exists: fan-outs alone allow up to twice what a batch has.
 
-Batches of one plan are seeds in random order, so their sizes differ little. The bound is the largest of a few drawn ones and a margin, which
-grows as batches have fewer seeds. Cost: the time of drawing `DRAWN` batches, once per graph and way of sampling, and a sampler's memory; so
-a graph that does not fit in memory, whose pages would be read at random, keeps the bound of its fan-outs.
+Batches of one plan are seeds in random order, so their sizes differ little. The bound is the largest of a few drawn ones and a margin,
+which grows as batches have fewer seeds. Cost: the time of drawing `DRAWN` batches, once per graph and way of sampling, and a sampler's
+memory; so a graph that does not fit in memory, whose pages would be read at random, keeps the bound of its fan-outs.
 """
 
 from __future__ import annotations

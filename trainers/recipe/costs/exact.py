@@ -1,7 +1,7 @@
 """The bytes of an exact evaluation in one process, from the shape of the model and the sets of rows that are alive together.
 
-trainers/inference/exact.py says how the workspace W is divided. A set of rows of all nodes is in memory if it fits its share, and in a file
-otherwise; what a layer sums is in memory as far as W / 2 allows, the rest of its columns in a file. Rows of nodes that the scored ones do not
+trainers/inference/exact.py says how the workspace W is divided. A set of rows of all nodes is in memory if it fits its share, and else in a
+file; what a layer sums is in memory as far as W / 2 allows, the rest of its columns in a file. Rows of nodes that the scored ones do not
 reach are counted, too: how many they are is known when an evaluation has walked the graph.
 """
 
@@ -60,10 +60,9 @@ def _whole_bytes(case: Case) -> int:
     most, inputs = 0, kept(train.hidden) if train.projects else 0
     for number, (wide, out) in enumerate(layer_widths(train, case.sizes.width, case.num_classes)):
         narrow, own = layer_rows(train, number, wide, out)
-        if narrow:
-            held = summed(narrow) + kept(own) + kept(train.heads if train.model == "gat" else 0)
-        else:  # rows of a layer below are summed where they are
-            held = max(0, summed(wide) - inputs)
+        scores = kept(train.heads) if train.model == "gat" else 0
+        # Rows of a layer below are summed where they are.
+        held = summed(narrow) + kept(own) + scores if narrow else max(0, summed(wide) - inputs)
         result = kept(out) * (number + 1 < train.layers)
         most = max(most, inputs + held + result * (2 if train.head == "linear" else 1))
         inputs = result
@@ -71,7 +70,7 @@ def _whole_bytes(case: Case) -> int:
 
 
 def layer_rows(train: TrainConfig, number: int, wide: int, out: int) -> tuple[int, int]:
-    """Returns (columns of the rows that a layer sums in place of its inputs, those of the terms of its nodes); (0, 0) if it sums its inputs.
+    """Returns (columns of the rows that a layer sums in place of its inputs, those of its nodes' terms); (0, 0) if it sums its inputs.
 
     Args:
         train: the train table.

@@ -6,21 +6,25 @@ fan-outs that may not find as many neighbours) say so, and with what is known of
 
 - Batches that are prepared in turn do not wait, in an evaluation likewise. Rows that fit are mapped, and no thread reads them past the page
   cache. An evaluation is exact or sampled.
-- While the queue is full no rows are kept beside it. It fills by as many batches of an epoch as are prepared before others are trained on.
-- Ranks wait for rows of each other, so that two batches of each wait, and rows of two are kept. The process that starts them waits, too.
+- The queue fills by as many batches of an epoch as are prepared before others are trained on. Buffers that come back are lent again.
+- Ranks wait for rows of each other, so that two batches of each wait. The process that starts them waits, too.
 
 docs/log.md compares the sums with measured peaks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from graphmill.assets.costs.needs import Need, Sizes, Term
+from graphmill.assets.costs.needs import Need, Sizes, Term, sizes_of
 from graphmill.assets.samples.costs import sampler_bytes
 from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.storage.system.machine import anonymous_bytes
 from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, whole_batch
@@ -28,6 +32,7 @@ from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.drawn import drawn_bound
 from graphmill.trainers.recipe.costs.exact import exact_bytes
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
+from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.recipe.techniques import find_technique
 
 TRAINER_BYTES = 158 << 20
@@ -76,6 +81,17 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
 def prediction_need(ranks: int) -> Need:
     """Returns the need of a prediction by a number of processes; its rows stay within half of the memory that is free when it begins."""
     return Need(name="a prediction", phases=((_process_term(ranks),),))
+
+
+def bytes_to_come(semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact]) -> int:
+    """Returns the bytes that this process is still to take for a training, at most; 0 if that is not known.
+
+    Args:
+        artifacts: role -> artifact that the training reads.
+    """
+    sizes = sizes_of(artifacts)
+    need = None if sizes is None else training_need(semantic, execution, sizes)
+    return 0 if need is None else max(0, need.memory_bytes - (anonymous_bytes() or 0))
 
 
 def memory_terms(case: Case) -> list[Term]:
@@ -233,7 +249,22 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
     more = max(0, count * (space_for(case.batch.inputs * case.row_bytes) + case.block_bytes) - inputs_bytes)
     one = case.in_turn and not case.stores_evaluation
     expected = 0 if case.exact_evaluation else min(more, case.batch_bytes) if one else more
-    return [Term(SAMPLED, more, "queue", bound=True, likely=expected)]
+    return [Term(SAMPLED, more, "queue", bound=True, likely=expected), shared_term(case, most)]
+
+
+def shared_term(case: Case, count: int) -> Term:
+    """Returns the term of the rows that batches of a sampled evaluation share (trainers/rows/shared.py).
+
+    Args:
+        count: number of the batches.
+    """
+    sizes, direct = case.sizes, case.execution.features in ("auto", "direct")
+    cached = case.execution.cache != "none" and {"hotness", "budgets"} <= {*sizes.artifacts, *sizes.configs}
+    read = count * case.batch.inputs * max(PAGE_BYTES, sizes.row_bytes)
+    pays = direct and not cached and count >= SHARING and read >= 2 * sizes.feature_bytes
+    most = min(parse_size(case.semantic.train.eval_workspace) // 2, sizes.feature_bytes) if pays else 0
+    sure = case.execution.features == "direct" and not case.exact_evaluation
+    return Term("rows that batches of an evaluation share", most, "eval_workspace", True, likely=most if sure else 0)
 
 
 def row_terms(case: Case) -> list[Term]:

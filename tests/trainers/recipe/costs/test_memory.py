@@ -89,8 +89,8 @@ def test_the_keys_that_a_user_sets_move_their_terms() -> None:
 def test_sizes_of_stored_batches_are_exact_and_those_of_fan_outs_a_bound() -> None:
     stored, drawn = training_need(*case(), with_samples()), training_need(*case(), SIZES)
     assert stored and drawn
-    work = {need: term for need, term in ((0, stored.memory[2]), (1, drawn.memory[2]))}
-    assert (work[0].name, work[0].bound, work[1].bound) == ("batches in work", False, True)
+    work = [next(term for term in need.memory if term.name == "batches in work") for need in (stored, drawn)]
+    assert (work[0].bound, work[1].bound) == (False, True)
     assert work[0].most < work[1].most and stored.least_bytes > drawn.least_bytes
 
 

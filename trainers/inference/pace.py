@@ -1,0 +1,96 @@
+"""What a sampled evaluation says of its pace: how long it will take, what it read, what it waited for, and the key that would help."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.sizes import format_bytes
+from graphmill.trainers.record.ledger import Ledger
+
+FIRST_BATCHES, FIRST_SECONDS = 4, 2.0
+"""Batches, and seconds, after which the time of all batches is told."""
+LONG_SECONDS = 10.0
+"""Seconds from which on an evaluation says anything."""
+MOSTLY = 0.5
+"""Share of the time from which on waiting for rows is what makes it slow."""
+
+Item = TypeVar("Item")
+
+
+class Pace:
+    """Measures the batches of one evaluation.
+
+    Args:
+        progress: receives the lines.
+        total: number of batches.
+        ledger: the transfers of the evaluation, among others.
+        shared: number of rows that are held for all batches; 0 for none.
+        hinted: holds the hints that this run has had; each is told once.
+    """
+
+    def __init__(self, progress: Progress, total: int, ledger: Ledger, shared: int, hinted: set[str]):
+        self.progress, self.total, self.ledger, self.shared, self.hinted = progress, total, ledger, shared, hinted
+        self.started, self.waited, self.rows, self.batches = time.monotonic(), 0.0, 0, 0
+        self._read, self._told = self._read_bytes(), False
+
+    def waits(self, batches: Iterable[Item]) -> Iterator[Item]:
+        """Yields the batches, and adds up the time until each is there."""
+        items = iter(batches)
+        while True:
+            began = time.monotonic()
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            finally:
+                self.waited += time.monotonic() - began
+            yield item
+            del item
+
+    def done(self, rows: int) -> None:
+        """Counts a batch of some input rows, and tells once how long all of them will take."""
+        self.rows, self.batches = self.rows + rows, self.batches + 1
+        seconds = time.monotonic() - self.started
+        if self._told or self.batches < FIRST_BATCHES or seconds < FIRST_SECONDS:
+            return
+        self._told, whole = True, seconds / self.batches * self.total
+        if whole >= LONG_SECONDS:
+            kept = f"; {self.shared:,} rows that its batches share are in memory" if self.shared else ""
+            self.progress.tell(f"sampled evaluation: {self.total:,} batches, about {_time(whole)}{kept}")
+
+    def end(self) -> None:
+        """Tells the bytes that a long evaluation has read, and the share of its time in which it waited."""
+        seconds = time.monotonic() - self.started
+        if seconds < LONG_SECONDS:
+            return
+        share, read = self.waited / seconds, self._read_bytes() - self._read
+        of_disk = f", {format_bytes(read)} read past the page cache" if read else ""
+        self.progress.tell(
+            f"sampled evaluation: {_time(seconds)}, {self.rows / seconds:,.0f} rows/s{of_disk}, "
+            f"{100 * share:.0f} % of the time the model waited for rows"
+        )
+        hint = self._hint(share, read)
+        if hint and hint not in self.hinted:
+            self.hinted.add(hint)
+            self.progress.tell(hint)
+
+    def _hint(self, share: float, read: int) -> str:
+        """Returns a sentence with the key that would help; "" if none would."""
+        if share < MOSTLY:
+            return "the model takes most of this time: a smaller hidden or fewer fanouts makes it shorter"
+        if read:
+            return (
+                'most of this time waits for rows of the disk: eval = "exact" reads each row once per layer, in order, '
+                "and [memory] host or a larger eval_workspace keeps more of them"
+            )
+        return "most of this time prepares batches: a larger samplers prepares more of them at once"
+
+    def _read_bytes(self) -> int:
+        return self.ledger.moved_bytes("disk")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,60 @@
+"""Rows that many batches of a sampled evaluation share, held in memory while it lasts.
+
+An evaluation of many batches reads its hot rows again and again, each time at random past the page cache. Its batches are keyed draws and
+so known before: some of them are drawn ahead, and the rows that many of them are expected to read come to memory in one pass
+over the file, in order (`CachedSource`). The other rows are read batch by batch as before. No bit of a batch depends on it.
+
+Memory: the rows, within `memory_bytes`, and 16 bytes per node while they are chosen, 8 afterwards.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.placement import place_rows
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.trainers.rows.cache import CachedSource, Features
+from graphmill.trainers.rows.direct import DirectSource
+
+COUNTED = 64
+"""Batches that are drawn to count visits."""
+PASSES = 2
+"""Rows are kept if that spares the bytes of so many passes over the file."""
+
+
+def shared_rows(
+    features: Features, sampler: AnySampler, plan: EpochPlan, memory_bytes: int, sharing: int
+) -> tuple[CachedSource, int] | None:
+    """Returns (a source that holds the rows which an evaluation's batches share, their number); None if that would not spare reads.
+
+    Args:
+        features: rows of a run; only a table that is read past the page cache without a cache gains.
+        sampler: draws the batches.
+        plan: the batches.
+        memory_bytes: bytes of rows that may be held.
+        sharing: number of batches that read a row from which on it is held.
+    """
+    table, stored = features.source, features.stored
+    items = [item for item in plan.batches(0) if len(item.seeds)]
+    if not isinstance(table, DirectSource) or len(items) < sharing or not stored.row_bytes:
+        return None
+    picked = items[:: ceil(len(items) / COUNTED)]
+    visits = np.zeros(stored.num_nodes, np.int32)
+    for item in picked:
+        visits[sampler.sample(item.key, item.seeds, transpose="none")[0].src_ids] += 1
+    if stored.row_of is not None:
+        visits[np.asarray(stored.row_of) < 0] = 0
+    least = max(1, ceil(sharing * len(picked) / len(items)))
+    count = min(int(np.count_nonzero(visits >= least)), memory_bytes // stored.row_bytes)
+    order = np.array(rank(visits))
+    order[:count].sort()  # in the order of the file
+    spared = int(visits[order[:count]].sum()) * len(items) // len(picked) * max(PAGE_BYTES, stored.row_bytes)
+    if not count or spared < PASSES * stored.num_bytes:
+        return None
+    placement = place_rows(order, 0, count, stored.row_of)
+    return CachedSource(stored, table, placement, features.device), count
