@@ -28,7 +28,7 @@ from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
 from tests.adversary.remedies import follow, mistakes_of
-from tests.laws.asked import ASKED, FEATURELESS, SBM, TYPED, Ask, pipeline_text
+from tests.laws.asked import ASKED, FEATURELESS, SBM, TABLES, TYPED, WIDE, Ask, pipeline_text
 from tests.laws.made import Made
 from tests.recipes import recipe
 from tests.trainers.runs import Stops
@@ -51,7 +51,7 @@ TEXTS: dict[str, tuple[Any, ...]] = {
 """Key -> values of those whose annotation does not say what they mean."""
 FIXED = {"name", "trainer", "metrics_to", "source", "device", "path"}
 SMALL_INTS, EXTREME = (0, 1, 2, 3, 5, 7), (-1, 10**5, 2**31, 2**63 - 1)
-GRAPHS = (SBM, SBM, SBM, TYPED, FEATURELESS)
+GRAPHS = (SBM, SBM, SBM, TYPED, FEATURELESS, WIDE, TABLES)
 """Graphs of the files."""
 
 
@@ -60,11 +60,19 @@ def drawn_text(seed: int) -> str:
     draw = random.Random(seed)
     trainer = draw.choice(sorted(TECHNIQUES))
     asked = Ask(graph=draw.choice(GRAPHS))
+    if asked.graph is WIDE and draw.random() < 0.7:
+        asked = dataclasses.replace(asked, keys={"input": "typed"})
     for option in draw.sample(sorted(ASKED), draw.choice((0, 0, 1, 1, 2))):
         if option not in ("topology", "uva"):
             more = ASKED[option]
             asked = dataclasses.replace(asked, graph={}) | more if more.graph else asked | more
     raw = tomllib.loads(pipeline_text(trainer, asked))
+    if draw.random() < 0.2:
+        raw.setdefault("features", {})["dtype"] = draw.choice(
+            ("as stored", "float32", "float16", "bfloat16", "float64", "int8")
+        )
+    if draw.random() < 0.1 and "sampling" in raw:
+        raw["sampling"] |= {"method": "weighted", "weights": draw.choice(TEXTS["weights"])}
     for _ in range(draw.choice((0, 1, 1, 2, 2, 3))):
         table, fields = draw.choice([*_tables(raw)])
         key, hint, bounds = draw.choice(fields)
@@ -141,6 +149,7 @@ def validated(made: Made, text: str) -> Pipeline:
 
 UNREAD = (
     "is not finite",
+    "is negative",
     "asks for",
     "of disk, the budget has",
     "is too small: with one disk cache",

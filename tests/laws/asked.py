@@ -60,6 +60,10 @@ MODULE = "asked_for"
 """The module with users' own models, beside the pipeline files."""
 SBM: dict[str, Any] = {"source": "sbm", "nodes": 240, "edges": 1400, "features": 8, "classes": 3}
 TYPED: dict[str, Any] = {"source": "pyg", "path": "typed.pt", "weight": "w"}
+WIDE: dict[str, Any] = {"source": "pyg", "path": "wide.pt"}
+TABLES: dict[str, Any] = {
+    "source": "edges", "edges": "edges.csv", "nodes": "nodes.csv", "features": "f", "label_column": "y", "weight_column": "w",
+}  # fmt: skip
 FEATURELESS: dict[str, Any] = {"source": "typed_citation", "nodes": 400, "edges": 1600, "features": 8, "classes": 3}
 SAMPLING: dict[str, Any] = {"fanouts": [4, 3], "batch_size": 32, "reuse": 2}
 CACHED: dict[str, Any] = {"hotness": {"policy": "degree"}, "memory": {"host": "20%"}}
@@ -245,3 +249,13 @@ def write_beside(folder: Path) -> None:
         for name in ("cites", "likes")
     }
     torch.save({"_global_store": {}, **data, **relations}, folder / "typed.pt")
+    others = {"author": {"x": torch.randn(60, 3, generator=made)}}
+    ends = torch.stack(
+        [torch.randint(0, 60, (edges,), generator=made), torch.randint(0, nodes, (edges,), generator=made)]
+    )
+    writes = {("author", "writes", "paper"): {"edge_index": ends}}
+    torch.save({"_global_store": {}, **data, **others, **writes}, folder / "wide.pt")
+    pairs = torch.randint(0, nodes, (edges, 2), generator=made).tolist()
+    (folder / "edges.csv").write_text("src,dst,w\n" + "".join(f"n{a},n{b},{1 + a % 3}\n" for a, b in pairs))
+    rows = (f"n{node},{node % 7 / 7},{node % 3}\n" for node in range(nodes))
+    (folder / "nodes.csv").write_text("id,f,y\n" + "".join(rows))

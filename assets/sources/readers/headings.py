@@ -1,4 +1,4 @@
-"""First lines of text that are no names of columns, though they stand above the rows: titles, and names of which one is missing.
+"""First lines of text that stand above the rows and do not name their columns: titles, and lines of names of which one is missing.
 
 A title has another number of fields than the rows below it. R writes one name less than a row has fields, since the names of the rows have
 none. Neither says which name belongs to which column, so both are refused with the command that makes a table of them.
