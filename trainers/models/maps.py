@@ -141,7 +141,7 @@ def map_evaluated(rows: Tensor, *matrices: Tensor) -> Sequence[Tensor]:
     Returns:
         float[n, G] of each matrix; on the host views of one array.
     """
-    maps, host = torch.cat(matrices) if len(matrices) > 1 else matrices[0], rows.device.type == "cpu"
+    maps, host = torch.cat(matrices), rows.device.type == "cpu"
     plain = rows.dtype == maps.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     if host and plain and len(rows) and torch.backends.mkldnn.is_available():
         product = torch.ops.mkldnn._linear_pointwise(rows, maps, None, "none", [], "")
