@@ -15,6 +15,7 @@ from torch.nn import functional
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.attention import attend, attend_projected, by_head
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
+from graphmill.trainers.models.maps import map_evaluated
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import own_rows
 
@@ -81,7 +82,7 @@ class GatLayer(nn.Module):
             float[n, heads * depth], projected rows; float[n, heads], their halves of the scores as sources; and float[n, K], what `join`
             needs of the nodes themselves: their halves of the scores as destinations and, to the right of them, their residual.
         """
-        z = self.project(h)
+        (z,) = map_evaluated(h, self.map_weight)
         scores = functional.linear(z, torch.cat([by_head(self.left), by_head(self.right)]))
         left, own = scores[:, : self.heads], scores[:, self.heads :]
         if self.finish.options.residual:

@@ -21,7 +21,7 @@ from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.gcn import GcnLayer
 from graphmill.trainers.models.layers.gin import GinLayer
 from graphmill.trainers.models.layers.sage import SageGcnLayer, SageLayer, SageSumLayer
-from graphmill.trainers.models.maps import map_twice
+from graphmill.trainers.models.maps import map_evaluated, map_twice
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import add_gradient
 
@@ -67,7 +67,8 @@ class MapsFirst:
         Returns:
             float[n, out_width], as of `project`, and float[n, K], the terms of the nodes themselves, or None without any.
         """
-        return self.project(h), self._residual(h)
+        (z,) = map_evaluated(h, self.map_weight)
+        return z, self._residual(h)
 
     def join(self, agg: Tensor, own: Tensor | None, rng: LayerRandom) -> Tensor:
         """Returns the layer's output, float[num_dst, out_width], from the sum of mapped rows and the destinations' own terms of `split`."""
@@ -122,7 +123,7 @@ class NarrowSageLayer(MapsFirst, SageLayer):
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
         """Maps rows; the own term is the own rows' map, with the residual."""
-        z, own = map_twice(h, self.neighbours, self.own)
+        z, own = map_evaluated(h, self.neighbours.weight, self.own.weight)
         own, residual = own + self.own.bias, self._residual(h)
         return z, own if residual is None else own + residual
 
@@ -162,7 +163,7 @@ class NarrowGinLayer(MapsFirst, GinLayer):
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
         """Maps rows; the own terms are the first matrix of the MLP and, to the right of it, the residual."""
-        z, residual = self.project(h), self._residual(h)
+        (z,), residual = map_evaluated(h, self.map_weight), self._residual(h)
         own = (1 + self.eps) * z + self.mlp[0].bias  # pyright: ignore[reportOperatorIssue]
         return z, own if residual is None else torch.cat([own, residual], dim=1)
 
