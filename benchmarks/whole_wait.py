@@ -99,9 +99,8 @@ def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = 
         read = run_limited([sys.executable, "-m", "benchmarks.whole_wait", str(rows)], Path.cwd(), LIMIT, 600)
         waits = {}
         if plan["ended"] == "well":
-            trained = {
-                name: row["seconds"] for name, row in limited.rows().items() if name in TABLES and name != "memory"
-            }
+            well = {name: row["seconds"] for name, row in limited.rows().items() if row["ended"] == "well"}
+            trained = {name: well[name] for name in TABLES if name in well and name != "memory"}
             waits = whole_waits([plan_of(plan["said"])], [trained])
         report(limited, float(read["said"].split()[-1]), size, quick, waits)
 
