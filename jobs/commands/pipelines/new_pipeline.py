@@ -111,7 +111,12 @@ def _graph_table(source: str, folder: Path) -> str:
         kind, keys = source, config_class(source).example
         named = [f"{key} = {_toml(value)}" for key, value in keys.items()]
         if any(isinstance(value, str) for value in keys.values()):
-            named[0] += "    # a path in quotes, relative to this file"
+            what = (
+                "the key of an asset of your Dagster project"
+                if kind == "asset"
+                else "a path in quotes, relative to this file"
+            )
+            named[0] += f"    # {what}"
         return "\n".join([f'source = "{kind}"', *named, ""])
     data = Path(source).absolute()
     require_local(source)
