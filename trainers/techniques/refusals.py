@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.trainers.recipe.file_rules import FileRule
 from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
@@ -257,12 +256,6 @@ def _parts_by_devices(case: FileCase) -> bool:
     return bool(devices and not case.own.unread and parts and parts % devices)
 
 
-def _has_attributes(case: FileCase) -> bool:
-    """Tells whether the edges of the source certainly have weights or relations."""
-    graph = case.graph
-    return graph is not None and (graph.weighted or (isinstance(graph, SpooledConfig) and graph.typed is True))
-
-
 OF_FACTORED = (
     FileRule(
         "*.presample",
@@ -271,11 +264,6 @@ OF_FACTORED = (
     ),
 )
 OF_DISTRIBUTED = (
-    FileRule(
-        "*.scheme",
-        lambda c: c.own.scheme == "vanilla" and _has_attributes(c),
-        'scheme = "vanilla" cuts the topology, and the edges here have weights or relations: set scheme = "hybrid"',
-    ),
     FileRule(
         "*.links",
         lambda c: c.own.linked_devices < c.own.ranks,
