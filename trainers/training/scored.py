@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -48,17 +49,17 @@ def _exact(semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_byt
     whole, ends = bounds.whole(topology), bounds.ends(topology)
     needed = find_needed(whole, ends, np.sort(node_ids), layers, bounds.fitting_bytes // 2)
     in_order = apart = 0
-    for wanted, span in _tiles(needed.sets[0], count, row_bytes):
+    for wanted, span in _tiles(partial(needed.flags, 0), count, row_bytes):
         close = span * row_bytes <= wanted * (row_bytes + APART_BYTES)
         in_order, apart = in_order + close * span, apart + (not close) * wanted
     return Scored((len(node_ids),), needed.num_nodes, needed.num_edges, in_order, apart)
 
 
-def _tiles(bits: Array, count: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+def _tiles(flags: Callable[[int, int], Array], count: int, row_bytes: int) -> Iterator[tuple[int, int]]:
     """Yields (rows that are wanted, rows from the first to the last one that is read) of each tile with a wanted row.
 
     Args:
-        bits: u8[ceil(N / 8)], the wanted rows.
+        flags: (low, high) -> bool[high - low], whether rows from low to high are wanted.
         count: N.
         row_bytes: bytes of a row.
     """
@@ -66,7 +67,7 @@ def _tiles(bits: Array, count: int, row_bytes: int) -> Iterator[tuple[int, int]]
     tile = min(most, max(least, 1 << (max(1, TILE_BYTES // max(1, row_bytes)).bit_length() - 1)))
     for low in range(0, count, tile):
         high = min(low + tile, count)
-        places = np.flatnonzero(np.unpackbits(bits[low // 8 : -(-high // 8)])[: high - low])
+        places = np.flatnonzero(flags(low, high))
         if len(places):
             whole = 2 * len(places) >= high - low
             yield len(places), high - low if whole else int(places[-1] - places[0]) + 1

@@ -119,7 +119,7 @@ def test_rows_that_a_file_gives_in_order_are_those_that_are_counted(
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9000), st.integers(1, 1 << 16))
 def test_tiles_have_each_wanted_row_once(wanted: list[bool], row_bytes: int) -> None:
-    tiles = list(_tiles(np.packbits(wanted), len(wanted), row_bytes))
+    tiles = list(_tiles(lambda low, high: np.array(wanted[low:high]), len(wanted), row_bytes))
     assert sum(rows for rows, _ in tiles) == sum(wanted)
     assert all(0 < rows <= span <= 4096 for rows, span in tiles) and sum(span for _, span in tiles) <= len(wanted)
 
