@@ -201,6 +201,10 @@ class Stage:
         """Fills the writer and returns the summary; does not publish."""
         raise NotImplementedError
 
+    def certain_need(self, semantic: Any, execution: Any) -> Need | None:
+        """Returns the need of a build as far as it is certain before any content is read; None without such a number."""
+        return None
+
     def at(self, home: Path | None) -> Stage:
         """Returns the stage that uses the measured numbers of a home; most stages measure nothing."""
         return self
@@ -252,10 +256,6 @@ class OnePass(Stage):
             folder: scratch folder, which exists until the last artifact is built.
         """
         raise NotImplementedError
-
-    def certain_need(self, semantic: Any, execution: Any) -> Need | None:
-        """Returns the need of a build as far as it is certain before any content is read; None without such a number."""
-        return None
 
     def build_from(self, opened: Any, building: Building[Any, Any]) -> Summary:
         """Fills the writer from the value that `opened` yields and returns the summary."""

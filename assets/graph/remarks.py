@@ -143,8 +143,8 @@ def _odd_ids(raw: RawGraph, degree: Array) -> list[str]:
     """Returns sentences about ids that may not be those of the nodes: rounded, written in two ways, or counted from 1."""
     found, ids = list[str](), raw.original_ids
     ends = [0, raw.num_nodes] if raw.node_type_ptr is None else raw.node_type_ptr.tolist()
-    for low, high in itertools.pairwise(ends) if ids is not None else ():
-        part = ids[low:high]
+    for low, high in itertools.pairwise(ends):
+        part = () if ids is None else ids[low:high]
         found += rounded_ids(part) if isinstance(part, np.ndarray) else written_alike(part, "ids", "a node")
     without = np.asarray(degree) == 0
     if ids is None and without[:1].any() and LEAST_COUNTED <= len(without) >= COUNTED_TIMES * np.count_nonzero(without):

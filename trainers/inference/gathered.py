@@ -99,6 +99,7 @@ class GatheredLayers:
                         folded = self._written(folded, level, low, self._fold(carried, low, high, out))
                     self._keep(names, levels, (made, folded), high)
             self._keep(names, levels, (made, folded), self.nodes.num_nodes, alone=True)
+            assert made is not None
             rows = self.nodes.shared(made)
             if model.jumps:
                 carried = folded or made

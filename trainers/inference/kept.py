@@ -106,12 +106,13 @@ class KeptLayers:
         self._end = file.tell()
 
     def _write(self, file: BinaryIO, name: str, first: int, rows: Tensor, node: int) -> None:
-        content, dtype = rows.contiguous().numpy(), numpy_dtype(rows.dtype).str
-        fields = (name.encode(), dtype.encode(), first, *rows.shape, node)
+        content = rows.contiguous().numpy()
+        (count, width), dtype = rows.shape, numpy_dtype(rows.dtype).str
+        fields = (name.encode(), dtype.encode(), first, count, width, node)
         file.write(_HEAD.pack(*fields, _digest(fields, content)))
         if name:
             place = file.tell()
-            self._windows.setdefault(name, []).append(_Window(first, *rows.shape, dtype, node, place))
+            self._windows.setdefault(name, []).append(_Window(first, count, width, dtype, node, place))
         file.write(content.data)
 
     def _read(self, file: BinaryIO) -> None:

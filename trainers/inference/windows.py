@@ -104,9 +104,9 @@ class InPlaceRows(MemoryRows):
         values: float[N, F], its rows.
     """
 
-    def __init__(self, features: TableSource, values: Tensor):
+    def __init__(self, features: Any, values: Tensor):
         super().__init__(values)
-        self._features = features
+        self._features: TableSource = features
 
     def block(self, number: int) -> Tensor:
         """Returns float[N, F], all rows: the only block of columns."""

@@ -152,10 +152,9 @@ class ArchiveSource:
         shapes = {name: (count, count) if isinstance(count, int) else count for name, count in said.items()}
         if len(set(shapes.values())) > 1:
             listed = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items())
-            turned = self._form in self.archive and self.archive.header(self._form).shape[1] in {
-                each[0] for each in shapes.values()
-            }
-            remedy = f"{self._form} looks transposed: save {self._form}.T" if turned else FIX_FILE
+            form, counts = self._form, {each[0] for each in shapes.values()}
+            turned = form is not None and form in self.archive and self.archive.header(form).shape[1] in counts
+            remedy = f"{form} looks transposed: save {form}.T" if turned else FIX_FILE
             raise InputError(f"{self.archive.path}: the arrays disagree about the number of nodes: {listed}", remedy)
         return next(iter(shapes.values()))[0]
 

@@ -84,11 +84,12 @@ def require_runnable(pipeline: Pipeline, home: Path | None, *, here: bool = True
 
 def _lacking_columns(pipeline: Pipeline, survey: Survey) -> Iterator[InputError]:
     """Yields the mistake of weights of [sampling] that name a column which their feature table lacks."""
-    name = None if pipeline.sampling is None else pipeline.sampling.feature_table
-    tables = {table.name: table for table in survey.feature_tables}
-    if name is not None and step_name(name) in tables:
-        mistake = width_mistake(pipeline.sampling.weights, tables[step_name(name)].width)
-        yield from [mistake] if mistake else []
+    sampling, tables = pipeline.sampling, {table.name: table for table in survey.feature_tables}
+    if sampling is None or sampling.feature_table is None:
+        return
+    table = tables.get(step_name(sampling.feature_table))
+    if table is not None and (mistake := width_mistake(sampling.weights, table.width)):
+        yield mistake
 
 
 def _training_sizes(pipeline: Pipeline, survey: Survey, known: KnownSizes) -> dict[str, Sizes]:

@@ -40,8 +40,9 @@ def drawn_bound(sampling: SamplingConfig, sizes: Sizes, bound: BatchSizes) -> Ba
         bound: the most that the fan-outs can draw.
     """
     graph = sizes.artifacts.get("graph")
-    small = isinstance(graph, Artifact) and fits_memory(sizes.topology_bytes)
-    if not small or not sizes.num_train or is_reference(sampling.method):
+    if not isinstance(graph, Artifact) or not fits_memory(sizes.topology_bytes):
+        return bound
+    if not sizes.num_train or is_reference(sampling.method):
         return bound
     tables = sizes.artifacts.get("sampling_tables")
     if "sampling_tables" in sampling.inputs and tables is None:
