@@ -14,20 +14,11 @@ import dagster as dg
 
 import graphmill.jobs.runs.instance  # noqa: F401
 from graphmill.assets.building.stage import OnePass, Silent
-from graphmill.assets.definitions import (
-    Slot,
-    Surroundings,
-    allowed_name,
-    group_of,
-    key_of,
-    raw_asset,
-    raw_key,
-    source_assets,
-    stage_asset,
-)
+from graphmill.assets.definitions import Slot, Surroundings, group_of, raw_asset, source_assets, stage_asset
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline
 from graphmill.assets.pipeline.rules import JOBS
+from graphmill.assets.pipeline.shown import allowed_name, key_of, raw_key
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.operations.difference import PIPELINE_TAG, schedules_of

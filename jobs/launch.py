@@ -21,9 +21,10 @@ from graphmill.assets.building.child import note_kills, why_killed
 from graphmill.assets.building.interrupts import begin, blocked, watched_interrupts
 from graphmill.assets.building.terminal import begin_to_print, escaped
 from graphmill.assets.cluster.keeper import kept
-from graphmill.assets.definitions import Surroundings, key_of
+from graphmill.assets.definitions import Surroundings
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.pipeline.shown import key_of
 from graphmill.assets.pipeline.steps import Step, Versions, find_all
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import IMPORTED_FROM, home_folder, one_home

@@ -1,6 +1,6 @@
 """The page of an asset in the web UI: a text that stands beside its stage, and a headline made of its numbers.
 
-A stage brings a `Page` of its own, beside its class. Nothing here knows the UI; assets/definitions.py shows it.
+A stage brings a `Page` of its own, beside its class. Nothing here knows the UI; assets/pipeline/shown.py shows it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -60,7 +60,7 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
 
 def cost_metadata(model: Artifact) -> dict[str, Any]:
     """Returns the figure for the UI."""
-    from graphmill.assets.definitions import figure
+    from graphmill.assets.pipeline.shown import figure
 
     title = "cost of an epoch"
     return {title: figure(title, draw_cost(epoch_cost(model), f"seed {model.config['seed']}"))}

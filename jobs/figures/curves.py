@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 
 from graphmill.assets.building.labels import rounded
-from graphmill.assets.definitions import figure
 from graphmill.assets.figures.style import MARKERS, SERIES
+from graphmill.assets.pipeline.shown import figure
 from graphmill.assets.storage.local.artifact import Artifact
 
 METRICS = {"roc_auc": "ROC AUC"}

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from graphmill.assets.definitions import HIDDEN, SUMMARY
+from graphmill.assets.definitions import HIDDEN
+from graphmill.assets.pipeline.shown import SUMMARY
 from graphmill.assets.storage.local.artifact import Artifact
 
 DRAWING = 2

@@ -101,7 +101,7 @@ def print_timeline(model: Artifact) -> None:
 
 def timeline_metadata(model: Artifact) -> dict[str, Any]:
     """Returns the figure for the UI; nothing for a model that was trained without a record."""
-    from graphmill.assets.definitions import figure
+    from graphmill.assets.pipeline.shown import figure
 
     record = model.run_record().get("timeline") or {}
     return {"time-line": figure("time-line", draw_timeline(record))} if record.get("spans") else {}

@@ -25,8 +25,9 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from graphmill.assets.definitions import DATA_TAG, HIDDEN, Surroundings, group_of, key_of
+from graphmill.assets.definitions import HIDDEN, Surroundings, group_of
 from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.shown import DATA_TAG, key_of
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version
 from graphmill.assets.storage.names.version import canonical_json
 from graphmill.assets.storage.store import Store

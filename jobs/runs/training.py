@@ -11,9 +11,10 @@ from typing import Any
 import dagster as dg
 
 from graphmill.assets.costs.needs import Need, require_fit, sizes_of
-from graphmill.assets.definitions import Surroundings, asset_of, key_of, materialized
+from graphmill.assets.definitions import Surroundings, asset_of
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of
+from graphmill.assets.pipeline.shown import key_of, materialized
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.system.machine import memory_bytes

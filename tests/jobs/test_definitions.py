@@ -10,10 +10,11 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._core.storage.tags import TagType, get_tag_type
 
 import graphmill.jobs.definitions
-from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, WHOLE, Surroundings, allowed_name
+from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, Surroundings
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
+from graphmill.assets.pipeline.shown import WHOLE, allowed_name
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs, job_names, read_pipelines

@@ -126,21 +126,17 @@ def table_block(
     Raises:
         InputError: the columns do not hold numbers. The slices raise it for values that are missing or not finite.
     """
-    value = feature_type(table, names)
-    cast = "TRY_CAST" if table.is_csv else "CAST"
-    expressions = [f"{cast}({quoted(name)} AS {value}{lists_of(table, name)})" for name in names]
-    widths = column_widths(table, names)
+    value, widths = feature_type(table, names), column_widths(table, names)
     width, ends = sum(widths), np.cumsum(widths)
     number_at = partial(np.searchsorted, ends, side="right")
     starts: list[tuple[int, int]] = []  # (first row of the table, file)
 
     def slices() -> Iterator[tuple[int, Array]]:
-        for rows in table.select(expressions):
+        cast = "TRY_CAST" if table.is_csv else "CAST"
+        for rows in table.select([f"{cast}({quoted(name)} AS {value}{lists_of(table, name)})" for name in names]):
             if not starts or starts[-1][1] != rows.file:
                 starts.append((rows.start - rows.first, rows.file))
-            for number, name in enumerate(names):
-                if lists_of(table, name):
-                    _refuse_ragged(table, rows, number, name, widths[number])
+            _refuse_ragged(table, rows, names, widths)
             for low, high in row_ranges(rows.count, width * 8):
                 part = _slice(rows, low, high, widths)
                 _refuse_empty(table, rows, low, part, names)
@@ -152,20 +148,17 @@ def table_block(
 
     def place(row: int, column: int) -> str:
         number = int(number_at(column))
-        where = f"column '{names[number]}'"
-        if lists_of(table, names[number]):
-            where = f"place {column - int(ends[number]) + widths[number]} of {where}"
-        return f"{table.place(*located(row))}: {where}"
+        within = f"place {column - int(ends[number]) + widths[number]} of " * bool(lists_of(table, names[number]))
+        return f"{table.place(*located(row))}: {within}column '{names[number]}'"
 
     def held(row: int, column: int) -> str:
         return str(table.value(*located(row), names[int(number_at(column))]))
 
-    where = f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}"
     return FeatureBlock(
         named_twice=named_twice(table, names),
         column=lambda column: f"column '{names[int(number_at(column))]}'",
         recount=lambda columns: rounded_values(table, [names[int(i)] for i in np.unique(number_at(columns))]),
-        where=where,
+        where=f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}",
         first=first,
         num_rows=num_rows,
         width=width,
@@ -219,17 +212,19 @@ def _list_width(table: TableFiles, name: str) -> int:
     return 0
 
 
-def _refuse_ragged(table: TableFiles, rows: TableRows, number: int, name: str, width: int) -> None:
-    column = rows.columns[number]
-    assert column.lengths is not None, f"column {name} holds no lists"
-    wrong = column.lengths != width
-    if column.nulls is not None:
-        wrong = wrong | column.nulls
-    if wrong.any():
-        index = int(np.flatnonzero(wrong)[0])
-        missing = column.nulls is not None and column.nulls[index]
-        what = "is empty" if missing else f"has {column.lengths[index]} values, the first list has {width}"
-        raise InputError(f"{table.place(rows.file, rows.first + index)}: column '{name}' {what}", FIX_FILE)
+def _refuse_ragged(table: TableFiles, rows: TableRows, names: Sequence[str], widths: Sequence[int]) -> None:
+    """Refuses lists that are missing, or longer or shorter than the first of their column."""
+    for name, column, width in zip(names, rows.columns, widths, strict=True):
+        if column.lengths is None:
+            continue
+        wrong = column.lengths != width
+        if column.nulls is not None:
+            wrong = wrong | column.nulls
+        if wrong.any():
+            index = int(np.flatnonzero(wrong)[0])
+            missing = column.nulls is not None and column.nulls[index]
+            what = "is empty" if missing else f"has {column.lengths[index]} values, the first list has {width}"
+            raise InputError(f"{table.place(rows.file, rows.first + index)}: column '{name}' {what}", FIX_FILE)
 
 
 def _slice(rows: TableRows, low: int, high: int, widths: Sequence[int]) -> Array:

@@ -16,7 +16,6 @@ from graphmill.assets.building.keys import Checked, within
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.stage import CHUNKS
-from graphmill.assets.definitions import UndeclaredCheckError, materialized
 from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
@@ -26,6 +25,7 @@ from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.pipeline.catalogue import STAGES, stages
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.shown import UndeclaredCheckError, materialized
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sampling.config import SamplingConfig
