@@ -25,7 +25,10 @@ from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.record.ledger import Line
 from graphmill.trainers.rows.source import FeatureSource
+
+WEIGHTS = Line("d2h", "parameter")
 
 
 def evaluation(
@@ -61,7 +64,7 @@ def evaluation(
             device=device,
             dtype=train.dtype,
             drawing=drawing,
-            kept=KeptLayers(kept, _key(model, name)) if kept and keeps else None,
+            kept=KeptLayers(kept, _key(model, name, device)) if kept and keeps else None,
         )
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":
@@ -79,9 +82,10 @@ def evaluation(
     return infer
 
 
-def _key(model: Model, name: bytes) -> bytes:
+def _key(model: Model, name: bytes, device: Device) -> bytes:
     """Returns a digest of the weights and of the name of the nodes."""
     found = xxhash.xxh3_128(name)
     for tensor in model.state_dict().values():
-        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        weights = device.fetch(tensor.detach(), WEIGHTS, device.traffic)
+        found.update(weights.contiguous().view(-1).view(torch.uint8).numpy().data)
     return found.digest()

@@ -20,6 +20,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.names.version import canonical
 from graphmill.assets.storage.system.machine import processor_name
+from graphmill.trainers.inference.evaluation import WEIGHTS
 from graphmill.trainers.inference.scores import score
 from graphmill.trainers.loop.checkpoint import CheckpointFile, apart, checkpoint_bytes, parse_checkpoint
 from graphmill.trainers.loop.loop import Loop
@@ -30,11 +31,9 @@ from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
-from graphmill.trainers.record.ledger import Line
 from graphmill.trainers.record.metrics import Label, open_writers
 from graphmill.trainers.training.open_run import open_run
 
-WEIGHTS = Line("d2h", "parameter")
 FEW_NODES = 1 << 17
 """Training nodes that are scored in any case: it takes a moment."""
 
