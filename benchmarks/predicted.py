@@ -23,6 +23,9 @@ DISTINCT = 0.38
 HIDDEN, EPOCHS, TRAIN_SHARE = 128, 2, 0.014 * 0.78
 DISK_BYTES, DISK_RATE, PAGES_RATE = 1 << 42, 1.3e9, 0.3e9 / 4096
 
+OTHER_QUEUE = ("distributed",)
+"""Trainers whose memory is not compared: queues of "auto" held up to 1 GiB of batches, on each rank, when their rows were measured."""
+
 
 class Compared(NamedTuple):
     """One number of the big run.
@@ -87,5 +90,6 @@ def compared(row: dict[str, Any]) -> Iterator[Compared]:
         if each.name in row["models"]:
             fastest = min(row["models"][each.name]["epoch_seconds"])
             yield Compared(scale, each.name, "seconds", each.seconds["cores"], each.epoch_seconds, fastest)
-            memory = row["commands"][each.name]["anonymous_bytes"]
-            yield Compared(scale, each.name, "memory", each.memory_bytes, each.memory_bytes, memory)
+            if each.name not in OTHER_QUEUE:
+                memory = row["commands"][each.name]["anonymous_bytes"]
+                yield Compared(scale, each.name, "memory", each.memory_bytes, each.memory_bytes, memory)

@@ -51,11 +51,6 @@ BROKEN = {
     "few linked devices": text_of(
         'trainer = "distributed"\n[train.distributed]\nranks = 4\nlinks = "0 1 @ 32GB/s"', SAMPLING + PARTS
     ),
-    "a cut topology with weights": text_of(
-        'trainer = "distributed"\ndistributed.scheme = "vanilla"',
-        SAMPLING + PARTS,
-        'source = "pyg"\npath = "g.pt"\nweight = "w"',
-    ),
     "peers without a cache": text_of('trainer = "distributed"\ndistributed.exchange = "peer"', SAMPLING + PARTS),
     "peers without a size": text_of(
         'trainer = "distributed"\ndistributed.exchange = "peer"', SAMPLING + PARTS + CACHED

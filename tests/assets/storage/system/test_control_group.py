@@ -74,7 +74,7 @@ def memory_group(num_bytes):
     """Yields the file by which a process enters a new control group with a limit."""
     memory = Path("/sys/fs/cgroup/memory")
     top, limit = (memory, "memory.limit_in_bytes") if memory.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
-    group = top / "graphmill-test"
+    group = top / f"graphmill-test-{os.getpid()}"
     try:
         group.mkdir()
         (group / limit).write_text(str(num_bytes))
