@@ -1,5 +1,6 @@
 """The memory that control groups leave a process, in both versions, nested, inside a container, and for real."""
 
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
