@@ -30,7 +30,7 @@ from graphmill.trainers.recipe.costs.evaluation import (
     spilled_bytes,
 )
 from graphmill.trainers.rows.source import MappedSource
-from graphmill.trainers.techniques.seconds import Pieces
+from graphmill.trainers.techniques.batch_costs import Pieces
 from graphmill.trainers.training import exact_pieces
 from graphmill.trainers.training.scored import _tiles, count_scored
 from graphmill.trainers.training.training import scored_splits
@@ -166,7 +166,7 @@ def test_mapped_rows_miss_what_memory_cannot_hold_whatever_the_page_cache_holds_
 
 def test_a_thread_waits_for_each_page_that_it_touches_and_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 microseconds a page: rows of 1,024 bytes touch (4,096 + 1,023) / 4,096 pages each."""
-    monkeypatch.setattr("graphmill.trainers.techniques.seconds.missing_share", lambda case: 0.5)
+    monkeypatch.setattr("graphmill.trainers.techniques.batch_costs.missing_share", lambda case: 0.5)
     monkeypatch.setattr(
         Pieces, "__init__", lambda each, case: each.__dict__.update(case=case, speeds=case.speeds, count=4)
     )
