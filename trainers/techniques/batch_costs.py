@@ -18,8 +18,17 @@ from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses
 from graphmill.trainers.recipe.costs.course import Case, Scored
-from graphmill.trainers.recipe.costs.evaluation import FORWARD, exact_seconds, missing_share
-from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, LOADING, SAMPLING, Costs, Seconds
+from graphmill.trainers.recipe.costs.forecast import (
+    COMPUTING,
+    EXCHANGING,
+    FORWARD,
+    LOADING,
+    SAMPLING,
+    Costs,
+    Seconds,
+    exact_seconds,
+    missing_share,
+)
 from graphmill.trainers.recipe.costs.memory import (
     model_terms,
     process_terms,

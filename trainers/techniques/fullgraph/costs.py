@@ -23,11 +23,9 @@ from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.control_group import free_bytes
-from graphmill.trainers.recipe.costs.batch import batch_sizes
+from graphmill.trainers.recipe.costs.batch import batch_sizes, drawn_bound
 from graphmill.trainers.recipe.costs.course import Case, Scored
-from graphmill.trainers.recipe.costs.drawn import drawn_bound
-from graphmill.trainers.recipe.costs.evaluation import FORWARD
-from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, Costs
+from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORWARD, Costs
 from graphmill.trainers.recipe.costs.memory import (
     HEAP,
     evaluation_terms,
