@@ -18,8 +18,7 @@ from math import ceil
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.needs import StepNeed
 from graphmill.assets.samples.stage import SAMPLES
-from graphmill.jobs.scaling.cluster import Machines, cached_bytes
-from graphmill.jobs.scaling.stages import MEASURED_CORES
+from graphmill.jobs.scaling.cluster import MEASURED_CORES, Machines, cached_bytes
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.course import Case
