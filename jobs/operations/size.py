@@ -4,8 +4,8 @@ Everything is judged by the pipeline file and the sizes of the files that it nam
 loads the definitions. The bytes of samples and packed chunks are an upper bound.
 
 A work is asked about that would take more than a week, or far more than this machine's memory. The estimate is a lower bound. It finds
-slips of the keyboard, such as an epoch count or a graph with three zeros too many; it does not predict the work. Only the command line asks;
-runs of the web UI and of schedules begin.
+slips of the keyboard, such as an epoch count or a graph with three zeros too many; it does not predict the work. Only the command line
+asks; runs of the web UI and of schedules begin.
 """
 
 from __future__ import annotations
