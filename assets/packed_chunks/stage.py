@@ -15,7 +15,7 @@ from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
 from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
 from graphmill.assets.samples.costs import batches_read
-from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, BatchKey, Block, Stream
-from graphmill.trainers.batches.batch import attach_weights
-from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.batch import attach_weights, send_blocks
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.needed import NeededNodes, NeededRows, spread, spread_rows

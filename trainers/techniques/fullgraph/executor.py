@@ -43,8 +43,7 @@ from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block
-from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
-from graphmill.trainers.batches.send import LABELS, send_blocks
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, LABELS, attach_weights, send_blocks
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.gathered import EVALUATION
