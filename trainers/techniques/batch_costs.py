@@ -7,14 +7,13 @@ batch. `MINIBATCH` is what a training by `minibatch` takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.samples.read import open_samples
-from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses
 from graphmill.trainers.recipe.costs.course import Case, Scored
@@ -105,7 +104,7 @@ def rows_links(case: Case, batches: Iterable[Array], device_rows: int | None = N
         elif where == "direct":
             rows = behind if case.row_of is None else case.row_of[behind]
             # Rows of a smaller graph share pages that those of the whole one do not.
-            found["disk"] += len(rows) * whole_pages(row_bytes) if case.stand_in else pages_of(rows, row_bytes)
+            found["disk"] += len(rows) * padded_bytes(row_bytes) if case.stand_in else pages_of(rows, row_bytes)
     return found
 
 
@@ -150,25 +149,14 @@ def _drawn(case: Case):
     return case.drawn
 
 
-def whole_pages(row_bytes: int, page_bytes: int = 4096) -> int:
-    """Returns the bytes of the pages that a row takes on its own."""
-    return ceil(row_bytes / page_bytes) * page_bytes
-
-
-def pages_of(rows: Array, row_bytes: int, page_bytes: int = 4096) -> int:
+def pages_of(rows: Array, row_bytes: int) -> int:
     """Returns the bytes of the distinct pages in which rows of a table lie.
 
     Args:
         rows: ids[n], rows of the table.
-        page_bytes: bytes of a page.
     """
-    if not len(rows) or not row_bytes:
-        return 0
-    first = np.asarray(rows, np.int64) * row_bytes // page_bytes
-    last = (np.asarray(rows, np.int64) * row_bytes + row_bytes - 1) // page_bytes
-    pages = np.concatenate([first + each for each in range(ceil(row_bytes / page_bytes) + 1)])
-    pages = pages[pages <= np.tile(last, ceil(row_bytes / page_bytes) + 1)]
-    return len(np.unique(pages)) * page_bytes
+    pages, _ = touched_pages([0, len(rows)], rows, int(rows.max(initial=-1)) + 1, row_bytes)
+    return int(pages[0]) * PAGE_BYTES
 
 
 CHUNK_PASSES, RECORD_COPIES = 2, 2

@@ -23,6 +23,7 @@ import numpy as np
 
 from graphmill.assets.costs.needs import Term
 from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.rows.pages import padded_bytes
 from graphmill.kernels.types import Array
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.course import Case
@@ -38,7 +39,7 @@ from graphmill.trainers.recipe.costs.memory import (
     tier_terms,
 )
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths, parameter_bytes
-from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated, whole_pages
+from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated
 from graphmill.trainers.techniques.distributed.settings import HEAD_BYTES, WINDOW_BYTES
 from graphmill.trainers.techniques.stored_costs import from_disk_terms, stored_links
 
@@ -176,7 +177,7 @@ def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> 
     if case.feature_place == "mapped":
         links["mapped"] = own * row_bytes
     elif case.feature_place == "direct":
-        links["disk"] = own * whole_pages(row_bytes)
+        links["disk"] = own * padded_bytes(row_bytes)
     scale = case.drawn.count / max(1, len(batches))
     return {link: num_bytes * scale for link, num_bytes in links.items()}, remote * scale
 
