@@ -417,7 +417,7 @@ def test_a_home_that_cannot_be_written_is_planned_for(tmp_path: Path, monkeypatc
             raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("graphmill.jobs.operations.rates.keep_numbers", refuse)
-    monkeypatch.setattr("graphmill.trainers.recipe.costs.speeds.keep_numbers", refuse)
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.known.keep_numbers", refuse)
     (tmp_path / "mine.toml").write_text(TEXT)
     done = run(home, "plan", tmp_path / "mine.toml")
     assert done.exit_code == 0 and "take " in done.stdout, done.output

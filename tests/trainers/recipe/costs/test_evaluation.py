@@ -32,7 +32,7 @@ from graphmill.trainers.recipe.costs.forecast import (
 from graphmill.trainers.rows.source import MappedSource
 from graphmill.trainers.techniques.batch_costs import Pieces
 from graphmill.trainers.training import speeds
-from graphmill.trainers.training.scored import _tiles, count_scored
+from graphmill.trainers.training.speeds import _tiles, count_scored
 from graphmill.trainers.training.training import scored_splits
 from tests.trainers.graphs import random_graph
 
