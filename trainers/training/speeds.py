@@ -212,9 +212,7 @@ def measure_exact(case: Case, topology: Topology, model: Model, most_bytes: int)
     Those of a user's module over whole blocks, which exposes no layers, are not measured: 0.
 
     Args:
-        case: the training.
         topology: the graph that its batches are drawn of.
-        model: the model.
         most_bytes: bytes that rows may take.
     """
     if not isinstance(model, LayeredModel):
@@ -263,7 +261,6 @@ def count_scored(
     """Returns the counts of an evaluation between epochs, and of that at the end.
 
     Args:
-        semantic: the recipe.
         graph, drawing: the graph, and the way in which mini-batches draw neighbours.
         row_bytes: bytes of a row of the features.
         exact: whether evaluations are exact.
@@ -298,7 +295,6 @@ def _tiles(flags: Callable[[int, int], Array], count: int, row_bytes: int) -> It
     Args:
         flags: (low, high) -> bool[high - low], whether rows from low to high are wanted.
         count: N.
-        row_bytes: bytes of a row.
     """
     least, most = TILE_ROWS
     tile = min(most, max(least, 1 << (max(1, TILE_BYTES // max(1, row_bytes)).bit_length() - 1)))

@@ -128,7 +128,6 @@ def case_on(
 
     Args:
         sizes: sizes of the graph and of the artifacts that exist.
-        at_hand: the graph.
         artifacts: role -> artifact that the training reads, as far as they exist.
         ranks: number of processes that share it; 0 for the table's.
         roles: roles of all artifacts that the training reads, so that visits of some batches are counted if hotness does not exist yet;
