@@ -32,7 +32,7 @@ from graphmill.trainers.techniques.distributed.costs import (
     request_bytes,
 )
 from graphmill.trainers.techniques.fullgraph.costs import BLOCKS, ROWS, block_bytes, host_bytes
-from graphmill.trainers.techniques.fullgraph.plan.memory import KEPT_BLOCKS_SHARE, layer_shapes
+from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, layer_shapes
 
 PAGES_OF_A_NODE = 2
 """Pages that sampling the neighbours of a node reads: of `indptr`, and of `indices`."""

@@ -35,7 +35,7 @@ from graphmill.trainers.recipe.costs.memory import (
     sampler_terms,
 )
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
-from graphmill.trainers.techniques.fullgraph.plan.memory import (
+from graphmill.trainers.techniques.fullgraph.memory import (
     KEPT_BLOCKS_SHARE,
     ROWS_SHARE,
     ChunkCounts,
