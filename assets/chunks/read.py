@@ -79,7 +79,7 @@ class StoredChunks:
         """
         place = self._place(part, step)
         low, high = (int(bound) for bound in self.bounds[place : place + 2])
-        return read_record(self._path, low, high - low, int(self.digests[place]), self._name(part, step))
+        return read_record(self._path, low, high - low, int(self.digests[place]), lambda: self._name(part, step))
 
     def record_bytes(self, part: int, step: int) -> int:
         """Returns the number of bytes of a step's record."""

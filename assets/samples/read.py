@@ -175,7 +175,7 @@ class Samples:
         place = self._place(epoch, step)
         path, span = self.files[int(self.part_of[place])], (int(self.offsets[place]), int(self.num_bytes[place]))
         digest = int(self.digests[place]) if self.verify else None
-        return read_record(path, *span, digest, self._name(epoch, step))
+        return read_record(path, *span, digest, lambda: self._name(epoch, step))
 
     def will_read(self, epoch: int, step: int) -> None:
         """Asks the system to read a batch into its page cache, without waiting; does nothing if the system cannot."""

@@ -4,7 +4,7 @@ Every array of a record starts at a multiple of 8 bytes, and the record is padde
 page is read by one sequential (also O_DIRECT) read, and its arrays are used where they lie.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,12 +61,12 @@ def narrow_degrees(degrees: Array) -> Array:
     return degrees.astype(next(dtype for dtype in DEGREES if largest <= np.iinfo(dtype).max))
 
 
-def read_record(path: Path, offset: int, length: int, digest: int | None, owner: str) -> Array:
+def read_record(path: Path, offset: int, length: int, digest: int | None, owner: Callable[[], str]) -> Array:
     """Returns u8[length], a range of a file.
 
     Args:
         digest: xxh3-64 of its bytes; None compares nothing.
-        owner: name of the record in words, with its artifact.
+        owner: function that names the record in words, with its artifact; called if the record is damaged.
 
     Raises:
         InputError: the file is missing or ends inside the range, or the bytes do not match the digest.
@@ -77,12 +77,12 @@ def read_record(path: Path, offset: int, length: int, digest: int | None, owner:
             file.seek(offset)
             filled = file.readinto(data.data)
     except FileNotFoundError:
-        raise damaged_record(path, owner, f"{path} is missing") from None
+        raise damaged_record(path, owner(), f"{path} is missing") from None
     if filled < length:
-        raise damaged_record(path, owner, f"{path} ends {length - filled} bytes too early")
+        raise damaged_record(path, owner(), f"{path} ends {length - filled} bytes too early")
     if digest is not None and xxhash.xxh3_64_intdigest(data.data) != digest:
         raise damaged_record(
-            path, owner, f"bytes {offset} to {offset + length - 1} of {path} do not match their digest"
+            path, owner(), f"bytes {offset} to {offset + length - 1} of {path} do not match their digest"
         )
     return data
 
