@@ -32,7 +32,7 @@ def compare(count: int) -> list[float]:
         work, devices = drawn(draw)
         found = search(work, devices)
         assert found.seconds[found.best] == min(found.seconds.values())
-        ratios.append(found.formula_ratio)
+        ratios.append(found.seconds[found.formula] / found.seconds[found.best])
         task = (1 + work.jitter) * max(work.standby_seconds, work.sample)
         for samplers, fixed in found.static_seconds.items():
             assert found.seconds[samplers] <= fixed + task + 1e-9, (work, devices, samplers)

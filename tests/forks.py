@@ -49,7 +49,7 @@ TRAININGS = (
     "graphmill.trainers.training.open_rows",
     "graphmill.trainers.training.open_rows",
     "graphmill.trainers.inference.evaluation",
-    "graphmill.trainers.techniques.disk_costs",
+    "graphmill.trainers.techniques.stored_costs",
     "graphmill.trainers.techniques.fresh_factored.costs",
     "graphmill.trainers.techniques.disk",
     "graphmill.trainers.techniques.factored.executor",

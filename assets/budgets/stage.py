@@ -8,11 +8,11 @@ from typing import Any
 
 from graphmill.assets.budgets.automatic import device_budget, host_budget, logical_bytes
 from graphmill.assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
-from graphmill.assets.budgets.costs import budgets_need
 from graphmill.assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
+from graphmill.assets.costs.needs import DRAWING, Need
 from graphmill.assets.features.read import open_features
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.artifact import Artifact
@@ -59,7 +59,7 @@ class BudgetsStage(Stage):
     Table = MemoryConfig
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
-    need = staticmethod(lambda semantic, execution, sizes: budgets_need())
+    need = staticmethod(lambda semantic, execution, sizes: Need(name="budgets", phases=((DRAWING,),)))
     reads_stages = ("features",)  # a budget may be a share of their bytes
     says: Mapping[str, str] = {
         "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "

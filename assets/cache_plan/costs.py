@@ -1,18 +1,34 @@
-"""What a cache plan takes of the machine, and the rows that it stores."""
+"""What a cache plan takes of the machine, the rows that it stores, and what budgets allow before they are resolved."""
 
 from typing import Any, NamedTuple
 
-from graphmill.assets.budgets.costs import budget_bytes
+from graphmill.assets.budgets.config import AUTO
 from graphmill.assets.cache_plan.layout import PAIRS_WITH_COPIES
 from graphmill.assets.cache_plan.segment_size import AT_ONCE
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.assets.samples.costs import batches_read
+from graphmill.assets.sizes import parse_size
 from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES
 from graphmill.kernels.ranges import KEYS_AT_ONCE
 from graphmill.kernels.rows.pages import PAGE_BYTES
 
 RANK_BYTES = 60
 """Bytes that ranking takes for each node of a range (kernels/hotness/ranking.py)."""
+
+
+def budget_bytes(sizes: Sizes, level: str) -> int | None:
+    """Returns the bytes of the level "device", "host" or "disk" of [memory]; None if "auto" is not resolved yet, or nothing is said."""
+    if "budgets" in sizes.artifacts:
+        return int(sizes.artifacts["budgets"].summary["numbers"][f"{level}_bytes"])
+    config = sizes.configs.get("budgets")
+    size = AUTO if config is None else getattr(config.memory, level)
+    return None if size == AUTO else parse_size(size, sizes.feature_bytes)
+
+
+def budget_rows(sizes: Sizes, level: str) -> int:
+    """Returns the most rows that a level may hold: those of its budget, all rows if that is not known."""
+    budget = budget_bytes(sizes, level)
+    return sizes.num_rows if budget is None else min(sizes.num_rows, budget // max(1, sizes.row_bytes))
 
 
 class PlannedRows(NamedTuple):

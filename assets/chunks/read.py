@@ -3,15 +3,12 @@
 It needs only NumPy and xxhash.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from graphmill.assets.chunks.record import decode
 from graphmill.assets.storage.files.records import damaged_record, read_record
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
-from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.chunks.counts import COLUMNS, StepCounts
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, ChunkStep
@@ -59,11 +56,8 @@ class StoredChunks:
         first, last = (int(self.artifact.array("chunk_ptr")[(part + i) * self.chunks_per_part]) for i in (0, 1))
         return self.node_ids[first:last]
 
-    def step(self, part: int, step: int, *, transpose: bool = False) -> ChunkStep:
+    def step(self, part: int, step: int) -> ChunkStep:
         """Returns the work of device `part` in a step.
-
-        Args:
-            transpose: whether to make the block's transpose, over the rows of the buffer, too.
 
         Raises:
             InputError: the step does not exist, or its bytes are damaged.
@@ -75,7 +69,7 @@ class StoredChunks:
             raise self._damaged(part, step, error.problem) from error
         if (found.part, found.step) != (part, step):
             raise self._damaged(part, step, f"it is step {found.step} of part {found.part}")
-        return replace(found, block=with_transpose(found.block)) if transpose else found
+        return found
 
     def bytes(self, part: int, step: int) -> Array:
         """Returns u8[n]: the record of a step, n a multiple of 4,096; see assets/chunks/record.py.
@@ -85,7 +79,7 @@ class StoredChunks:
         """
         place = self._place(part, step)
         low, high = (int(bound) for bound in self.bounds[place : place + 2])
-        return read_record(self._path, low, high - low, int(self.digests[place]), self._name(part, step))
+        return read_record(self._path, low, high - low, int(self.digests[place]), lambda: self._name(part, step))
 
     def record_bytes(self, part: int, step: int) -> int:
         """Returns the number of bytes of a step's record."""

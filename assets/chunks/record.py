@@ -18,42 +18,37 @@ Bytes: 4 per edge, 4 per buffer row, 4 per row that is loaded, 8 per row that is
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from graphmill.assets.storage.files.records import Place, fill_record, lay_out, narrow_degrees
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block, ChunkStep
 
-PAGE = 4096
 MAGIC = int.from_bytes(b"GMCHUNK1", "little")
 HEAD_WORDS = 13
-DEGREES = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 INT32 = np.dtype(np.int32)
 
 
 def encode(step: ChunkStep) -> Array:
     """Returns u8[n], n a multiple of 4,096: the record of one step of one device, which depends only on the argument."""
     block = step.block
-    degrees = block.end - block.start
-    largest = int(degrees.max(initial=0))
-    width = next(dtype for dtype in DEGREES if largest <= np.iinfo(dtype).max)
+    degrees = narrow_degrees(block.end - block.start)
     head = [
         *(MAGIC, 0, step.part, step.step, block.num_dst, len(block.indices), block.num_src, len(step.load_rows)),
-        *(step.num_transition, block.src_ids.itemsize, int(block.dst_pos is not None), width.itemsize, len(step.fetch)),
+        *(
+            step.num_transition,
+            block.src_ids.itemsize,
+            int(block.dst_pos is not None),
+            degrees.itemsize,
+            len(step.fetch),
+        ),
     ]
     words = np.array([*head, *(word for peer, rows, _ in step.fetch for word in (peer, len(rows)))], "<i8")
-    places = list(_places(words))
-    end = places[-1][0] + places[-1][2] * places[-1][1].itemsize
-    words[1] = end
-    record = np.zeros(-(-end // PAGE) * PAGE, np.uint8)
-    values = [words, step.dst_ids, degrees.astype(width), block.indices, block.src_ids]
+    values = [words, step.dst_ids, degrees, block.indices, block.src_ids]
     values += [] if block.dst_pos is None else [block.dst_pos]
     values += [step.load_rows, *(rows for _, *both in step.fetch for rows in both)]
-    for place, value in zip(places, values, strict=True):
-        assert len(value) == place[2] and value.dtype == place[1], "a step is not what its header says"
-        _view(record, place)[:] = value
-    return record
+    return fill_record(list(_places(words)), values)
 
 
 def decode(record: Array) -> ChunkStep:
@@ -67,7 +62,7 @@ def decode(record: Array) -> ChunkStep:
     """
     words = _words(record)
     _, _, part, step, num_dst, num_edges, num_src, _, num_transition = (int(word) for word in words[:9])
-    arrays = iter([_view(record, place) for place in _places(words)][1:])
+    arrays = iter([place.of(record) for place in _places(words)][1:])
     dst_ids, degrees, indices, src_ids = (next(arrays) for _ in range(4))
     end = np.cumsum(degrees, dtype=np.int64)
     if (end[-1] if num_dst else 0) != num_edges:
@@ -98,18 +93,15 @@ def decode(record: Array) -> ChunkStep:
     )
 
 
-def _places(words: Array) -> Iterator[tuple[int, np.dtype[Any], int]]:
-    """Yields (first byte, dtype, length) of each array, the header first."""
+def _places(words: Array) -> Iterator[Place]:
+    """Returns the place of each array, the header first."""
     num_dst, num_edges, num_src, num_load = (int(word) for word in words[4:8])
     ids, width = np.dtype(np.int32 if words[9] == 4 else np.int64), np.dtype(f"<u{int(words[11])}")
     shapes = [(np.dtype("<i8"), len(words)), (ids, num_dst), (width, num_dst), (INT32, num_edges), (ids, num_src)]
     shapes += [(INT32, num_dst)] if words[10] else []
     shapes += [(INT32, num_load)]
     shapes += [(INT32, int(count)) for count in words[HEAD_WORDS + 1 :: 2] for _ in range(2)]
-    offset = 0
-    for dtype, length in shapes:
-        yield offset, dtype, length
-        offset += -(-length * dtype.itemsize // 8) * 8
+    return lay_out(shapes)
 
 
 def _words(record: Array) -> Array:
@@ -125,15 +117,10 @@ def _words(record: Array) -> Array:
     sound = all(0 <= count < 2**31 for count in counts) and words[10] in (0, 1) and words[11] in (1, 2, 4)
     if not sound or words[9] not in (4, 8):
         raise _broken("its header contradicts itself")
-    *_, (offset, dtype, length) = _places(words)
-    if offset + length * dtype.itemsize != words[1] or words[1] > len(record):
+    *_, last = _places(words)
+    if last.end != words[1] or words[1] > len(record):
         raise _broken(f"its header says {int(words[1])} bytes")
     return words
-
-
-def _view(record: Array, place: tuple[int, np.dtype[Any], int]) -> Array:
-    offset, dtype, length = place
-    return record[offset : offset + length * dtype.itemsize].view(dtype)
 
 
 def _broken(what: str) -> InputError:

@@ -8,10 +8,10 @@ import numpy as np
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary
-from graphmill.assets.costs.needs import Speed
+from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
-from graphmill.assets.features.costs import features_need
 from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.arrays.archive import SLICE_BYTES
 from graphmill.assets.sources.features.blocks import (
     FeatureBlock,
     blocks_type,
@@ -55,6 +55,19 @@ FEATURES_PAGE = Page(
     },
     columns={"rows": "the features of a node; bfloat16 is stored as uint16"},
 )
+
+
+def features_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
+    """Returns the need of the features stage; the graph is built in the same pass, after it."""
+    if sizes.survey is None:
+        return None
+    table, survey = sizes.feature_bytes, sizes.survey
+    slices = Term("rows on their way", min(2 * table, 2 * SLICE_BYTES))
+    words = table // 512  # a digest of 8 bytes per page
+    row_of = sizes.id_bytes * sizes.num_nodes * (sizes.num_rows < sizes.num_nodes)
+    own = survey.features_memory or (Term("source", survey.source_bytes, survey.key, bound=True),)
+    phase = (LIBRARIES, *own, slices, Term("digests of pages", words))
+    return Need(name="features", phases=(phase,), stored=table + words + row_of, work=table)
 
 
 class FeaturesStage(SourceStage):

@@ -11,9 +11,8 @@ import numpy as np
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Progress, Silent, Summary
-from graphmill.assets.costs.needs import Speed
-from graphmill.assets.graph.checks import SHARED, classes_check, describe, node_checks, topology_checks
-from graphmill.assets.graph.costs import graph_need
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
+from graphmill.assets.graph.checks import SHARED, SLICE_EDGES, classes_check, describe, node_checks, topology_checks
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
@@ -73,6 +72,32 @@ GRAPH_PAGE = Page(
     },
     file="nodes.parquet",
 )
+
+
+EDGE_BYTES, NODE_BYTES = 36, 4
+"""Bytes that the checks take for each of them, and those of quantiles for each node of the graph."""
+
+
+def graph_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
+    """Returns the need of the graph stage: of the source, of the sort of its edges, or of the checks and figures afterwards.
+
+    A source says of itself what it takes (assets/sources/survey.py).
+    """
+    survey, nodes = sizes.survey, sizes.num_nodes
+    if survey is None:
+        return None
+    if survey.phases:
+        held, edges = survey.held_after, EDGE_BYTES * min(SLICE_EDGES, sizes.num_edges)
+        phases = (
+            *((LIBRARIES, *phase) for phase in survey.phases),
+            (LIBRARIES, *held, Term("edges that are checked", edges)),
+            (LIBRARIES, *held, Term("degrees in order", NODE_BYTES * nodes)),
+            (DRAWING, *held),
+        )
+    else:
+        phases = ((DRAWING, Term("source, and sort of its edges", survey.source_bytes, survey.key, bound=True)),)
+    stored, scratch = survey.topology_bytes + 20 * nodes, survey.scratch_bytes
+    return Need(name="graph", phases=phases, stored=stored, stored_at_most=True, scratch=scratch, work=sizes.num_edges)
 
 
 class GraphStage(SourceStage):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.storage.files.arrays import DATA_OFFSET
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.read_verified import read_vector

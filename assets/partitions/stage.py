@@ -9,13 +9,13 @@ import numpy as np
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
-from graphmill.assets.costs.needs import Speed
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
-from graphmill.assets.partitions.costs import partitions_need
 from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
-from graphmill.assets.partitions.method import choose_method
+from graphmill.assets.partitions.method import choose_method, metis_bytes
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.kernels.ranges import NODES_AT_ONCE
 from graphmill.kernels.types import Array
 
 EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"
@@ -53,6 +53,37 @@ PARTITIONS_PAGE = Page(
     },
     columns={"part_of": "part of node i, in row i"},
 )
+
+
+METHOD = "[partitions] method"
+
+METIS_TIMES = 30
+"""How many times as long METIS takes for an edge as the stream does (docs/log.md)."""
+
+
+def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
+    """Returns the need of the partitions stage by method; METIS works on a copy of the graph, in a process of its own."""
+    nodes, graph = sizes.num_nodes, (sizes.num_nodes, sizes.num_edges, _undirected(sizes))
+    method = choose_method(semantic.method, *graph).method
+    drawn = Term("parts, and random ones beside them", 8 * nodes + 40 * min(nodes, NODES_AT_ONCE))
+    phases = [
+        (LIBRARIES, drawn),
+        (DRAWING, Term("parts", 8 * nodes)),
+    ]
+    if method == "ldg":
+        phases.append((LIBRARIES, Term("parts of two passes, and training nodes", 9 * nodes, METHOD)))
+    if method in ("metis", "metis-balanced"):
+        phases.append((LIBRARIES, Term("METIS", metis_bytes(*graph), METHOD, bound=True)))
+    work = sizes.num_edges * (METIS_TIMES if method in ("metis", "metis-balanced") else 1)
+    scratch = 24 * nodes if method == "ldg" else 0
+    return Need(name="partitions", phases=tuple(phases), stored=4 * nodes, scratch=scratch, work=work)
+
+
+def _undirected(sizes: Sizes) -> bool:
+    """Returns whether the graph has the reverse of each edge."""
+    if "graph" in sizes.artifacts:
+        return bool(sizes.artifacts["graph"].config.get("undirected", False))
+    return bool(getattr(sizes.configs.get("graph"), "undirected", False))
 
 
 class PartitionsStage(Stage):

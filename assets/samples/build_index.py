@@ -13,7 +13,7 @@ import numpy as np
 from graphmill.assets.building.stage import Building, Check, Progress, Summary
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, stored_seeds
-from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.samples.tally import VisitSum
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.ranges import node_ranges

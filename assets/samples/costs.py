@@ -8,7 +8,7 @@ import numpy as np
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.samples.config import epoch_size
-from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.sampling.sample import Sampler

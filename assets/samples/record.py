@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphmill.assets.storage.files.records import Place, fill_record, lay_out, narrow_degrees
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, BatchKey, Block
 
-PAGE = 4096
 MAGIC = int.from_bytes(b"GMBATCH1", "little")
 HEAD_WORDS, LAYER_WORDS = 8, 4
 EXTRAS = (
@@ -31,7 +31,6 @@ EXTRAS = (
     ("edge_id", np.dtype(np.int64)),
     ("share", np.dtype(np.float32)),
 )
-DEGREES = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
 class Record(NamedTuple):
@@ -47,14 +46,6 @@ class Record(NamedTuple):
     step: int
     seeds: Array
     blocks: tuple[Block, ...]
-
-
-class _Place(NamedTuple):
-    """An array in a record: first byte, dtype, length."""
-
-    offset: int
-    dtype: np.dtype[Any]
-    length: int
 
 
 def encode(key: BatchKey, blocks: Sequence[Block]) -> Array:
@@ -83,17 +74,10 @@ def encode(key: BatchKey, blocks: Sequence[Block]) -> Array:
         sum(1 << bit for bit in extras),
     ]
     words = np.array([*head, *(word for layer in layers for word in layer)], "<i8")
-    places = list(_places(words))
-    end = places[-1].offset + places[-1].length * places[-1].dtype.itemsize
-    words[1] = end
-    record = np.zeros(-(-end // PAGE) * PAGE, np.uint8)
     values = [words, ids]
     for block, each in zip(blocks, degrees, strict=True):
         values += [each, block.indices, *(getattr(block, EXTRAS[bit][0]) for bit in extras)]
-    for place, value in zip(places, values, strict=True):
-        assert len(value) == place.length and value.dtype == place.dtype, "a block is not what its header says"
-        _view(record, place)[:] = value
-    return record
+    return fill_record(list(_places(words)), values)
 
 
 def decode(record: Array) -> Record:
@@ -107,7 +91,7 @@ def decode(record: Array) -> Record:
     """
     words = _words(record)
     _, _, epoch, step, num_seeds, num_layers, _, extras = (int(word) for word in words[:HEAD_WORDS])
-    arrays = iter([_view(record, place) for place in _places(words)][1:])
+    arrays = iter([place.of(record) for place in _places(words)][1:])
     ids, names = next(arrays), [name for bit, (name, _) in enumerate(EXTRAS) if extras >> bit & 1]
     blocks = []
     for num_dst, num_src, num_edges, _ in _layers(words):
@@ -139,8 +123,7 @@ def _degrees(block: Block) -> Array:
     assert block.dst_pos is None and block.self_weight is None, "only what a sampler makes can be stored"
     whole = int(degrees.sum(dtype=np.int64)) == len(block.indices)
     assert whole and (len(degrees) == 0 or (block.start[0] == 0 and np.array_equal(block.start[1:], block.end[:-1])))
-    largest = int(degrees.max(initial=0))
-    return degrees.astype(next(dtype for dtype in DEGREES if largest <= np.iinfo(dtype).max))
+    return narrow_degrees(degrees)
 
 
 def _layers(words: Array) -> list[tuple[int, int, int, int]]:
@@ -148,18 +131,15 @@ def _layers(words: Array) -> list[tuple[int, int, int, int]]:
     return [(int(a), int(b), int(c), int(d)) for a, b, c, d in rows]
 
 
-def _places(words: Array) -> Iterator[_Place]:
-    """Yields the place of each array: header, input ids, and those of each block."""
-    layers, offset = _layers(words), 8 * len(words)
-    yield _Place(0, np.dtype("<i8"), len(words))
+def _places(words: Array) -> Iterator[Place]:
+    """Returns the place of each array: header, input ids, and those of each block."""
+    layers = _layers(words)
     chosen = [dtype for bit, (_, dtype) in enumerate(EXTRAS) if int(words[7]) >> bit & 1]
-    shapes = [(np.dtype(np.int32 if words[6] == 4 else np.int64), layers[0][1])]
+    shapes = [(np.dtype("<i8"), len(words)), (np.dtype(np.int32 if words[6] == 4 else np.int64), layers[0][1])]
     for num_dst, _, num_edges, width in layers:
         shapes += [(np.dtype(f"<u{width}"), num_dst), (np.dtype(np.int32), num_edges)]
         shapes += [(dtype, num_edges) for dtype in chosen]
-    for dtype, length in shapes:
-        yield _Place(offset, dtype, length)
-        offset += -(-length * dtype.itemsize // 8) * 8
+    return lay_out(shapes)
 
 
 def _words(record: Array, whole: bool = True) -> Array:
@@ -180,13 +160,9 @@ def _words(record: Array, whole: bool = True) -> Array:
     if not sound or ids_bytes not in (4, 8) or not 0 <= int(words[7]) < 1 << len(EXTRAS):
         raise _broken("its header contradicts itself")
     *_, last = _places(words)
-    if last.offset + last.length * last.dtype.itemsize != words[1] or (whole and words[1] > len(record)):
+    if last.end != words[1] or (whole and words[1] > len(record)):
         raise _broken(f"its header says {int(words[1])} bytes")
     return words
-
-
-def _view(record: Array, place: _Place) -> Array:
-    return record[place.offset : place.offset + place.length * place.dtype.itemsize].view(place.dtype)
 
 
 def _broken(what: str) -> InputError:

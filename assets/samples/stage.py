@@ -96,7 +96,7 @@ class SamplesStage(FanOut):
         return code_digests({"sampling": semantic.method})
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig) -> Sequence[str]:
-        """Returns the names, in the order of the batches (assets/samples/order.py).
+        """Returns the names, in the order of the batches (assets/samples/read.py).
 
         Raises:
             InputError: the graph has no training nodes.

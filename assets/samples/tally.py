@@ -95,4 +95,6 @@ def _records(part: Artifact) -> Iterator[Record]:
     path, bounds = part.file("batches.npy", verified=False), np.array(part.array("bounds"))
     for number, digest in enumerate(part.array("digests")):
         offset, length = int(bounds[number]), int(bounds[number + 1] - bounds[number])
-        yield decode(read_record(path, offset, length, int(digest), f"batch {number} of {part.label}"))
+        yield decode(
+            read_record(path, offset, length, int(digest), lambda number=number: f"batch {number} of {part.label}")
+        )

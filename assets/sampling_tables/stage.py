@@ -10,11 +10,10 @@ import numpy as np
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
-from graphmill.assets.costs.needs import Speed
+from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.sampling.config import DEGREES, width_mistake
 from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
-from graphmill.assets.sampling_tables.costs import tables_need
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.errors import InputError
@@ -54,6 +53,25 @@ TABLES_PAGE = Page(
     },
     columns={"table": "threshold and alias of place i, in row i"},
 )
+
+
+EDGE_BYTES = 57
+"""Bytes for each edge of a range that its checks take."""
+
+
+def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -> Need:
+    """Returns the need of the sampling_tables stage, which makes and checks the tables of `range_edges` edges together."""
+    of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0
+    phase = (
+        LIBRARIES,
+        Term("a range of edges", EDGE_BYTES * min(range_edges, sizes.num_edges), bound=not sizes.exact),
+        Term("degrees, and neighbours with weight", 11 * sizes.num_nodes),
+        Term("weights of nodes", of_nodes),
+    )
+    stored = 8 * sizes.num_edges + 4 * sizes.num_nodes
+    return Need(
+        name="sampling_tables", phases=(phase,), stored=stored, stored_at_most=not sizes.exact, work=sizes.num_edges
+    )
 
 
 class SamplingTablesStage(Stage):

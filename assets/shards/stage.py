@@ -7,18 +7,17 @@ import numpy as np
 
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary, TogetherFanOut
-from graphmill.assets.costs.needs import Speed
+from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
-from graphmill.assets.shards.costs import shards_need
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.files.arrays import DATA_OFFSET
 from graphmill.assets.storage.files.digests import page_digests_of
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.read_verified import read_rows
 from graphmill.assets.storage.names.table import FeatureTable
-from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.ranges import NODES_AT_ONCE, node_ranges
 from graphmill.kernels.types import Array, id_dtype
 
 EVERY_ROW, ROWS_EQUAL = "every row is in one shard", "rows are the features"
@@ -51,6 +50,14 @@ SHARDS_PAGE = Page(
     },
     columns={"row_of": "row of node i in the shard of its part, -1 without features"},
 )
+
+
+def shards_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
+    """Returns the need of the shards stage; the written files are mapped."""
+    nodes = sizes.num_nodes
+    lists = Term("lists of the nodes of each part", 9 * nodes + 24 * min(nodes, NODES_AT_ONCE))
+    stored = sizes.feature_bytes + (4 + sizes.id_bytes) * sizes.num_nodes
+    return Need(name="shards", phases=((LIBRARIES, lists),), stored=stored, work=sizes.feature_bytes)
 
 
 class ShardsStage(TogetherFanOut):

@@ -36,7 +36,7 @@ def build(home: Path | None, pipeline: Asked, threads: int | None, on: str, yes:
     Example: graphmill build python-environment
     """
     from graphmill.jobs.launch import Launch, launch
-    from graphmill.jobs.operations.question import ask_about
+    from graphmill.jobs.operations.size import ask_about
 
     loaded = pipeline.load()
     ask_about(loaded, trains=False, yes=yes)
@@ -118,7 +118,7 @@ def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, order: str =
     """Launches a run and prints the leaderboard; with `order` "splits" a run for each split first, whose models the last one finds."""
     from graphmill.jobs.commands.results.leaderboard import entry_of, print_leaderboard
     from graphmill.jobs.launch import Launch, launch
-    from graphmill.jobs.operations.question import ask_about
+    from graphmill.jobs.operations.size import ask_about
 
     names = options.get("names") or [table.name for table in pipeline.train]
     ask_about(

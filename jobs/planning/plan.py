@@ -27,9 +27,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
 from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
-from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on
+from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on, keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, largest_batch
-from graphmill.trainers.recipe.costs.speeds import keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.techniques import find_technique
 
 HOST_SHARE, HOST_FEATURES = 4, 2
@@ -306,7 +305,7 @@ class _Planner:
     def _evaluations(self, semantic: ModelConfig, at_hand: GraphAtHand, sizes: Sizes) -> tuple[bool, Scored, Scored]:
         """Returns whether evaluations will be exact, and the counts of one between epochs and of that at the end."""
         from graphmill.trainers.inference.choice import choose_evaluation
-        from graphmill.trainers.training.scored import count_scored
+        from graphmill.trainers.training.speeds import count_scored
 
         train = semantic.train
         key = repr((semantic.sampling, train.eval, train.layers, train.score_train, sizes.row_bytes))

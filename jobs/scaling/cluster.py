@@ -17,6 +17,8 @@ TRAIN_OF_LABELLED, VALID_OF_LABELLED = 0.8, 0.1
 """Shares of the nodes with a label that train and validate; the others test."""
 CACHED_SHARE = 4
 """The part of a machine's memory that caches rows is one in so many."""
+MEASURED_CORES = 2
+"""Cores on which speeds of stages were measured (docs/needs.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

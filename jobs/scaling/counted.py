@@ -1,14 +1,14 @@
 """The bytes that the steps of a pipeline moved, or would move, between machines, counted in artifacts and ledgers that exist.
 
 A machine that builds a step fetches the inputs that it lacks, whole, and publishes what it built. A training's ledger has the bytes between
-its ranks; if there is a formula for them (trainers/techniques/distributed/volumes.py), what it gives from the other counts of the same
+its ranks; if there is a formula for them (trainers/techniques/distributed/costs.py), what it gives from the other counts of the same
 ledger stands beside.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.runs.training import training_steps
-from graphmill.trainers.techniques.distributed.volumes import ModelSize, between_ranks, counted_by_formula
+from graphmill.trainers.techniques.distributed.costs import ModelSize, counted_by_formula
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,15 @@ def _counted(step: Step, store: Store, versions: Versions) -> CountedStep:
         between=between,
         by_formula=by_formula,
     )
+
+
+def between_ranks(ledger: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
+    """Returns kind -> bytes that crossed between ranks, of a ledger's rows."""
+    found: dict[str, int] = {}
+    for row in ledger["moves"]:
+        if row["link"] == "rank":
+            found[row["kind"]] = found.get(row["kind"], 0) + row["moved_bytes"]
+    return found
 
 
 def _ranks(artifact: Artifact) -> int:

@@ -18,22 +18,21 @@ from math import ceil
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.needs import StepNeed
 from graphmill.assets.samples.stage import SAMPLES
-from graphmill.jobs.scaling.cluster import Machines, cached_bytes
-from graphmill.jobs.scaling.stages import MEASURED_CORES
+from graphmill.jobs.scaling.cluster import MEASURED_CORES, Machines, cached_bytes
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.memory import largest_batch
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.techniques.distributed.volumes import (
+from graphmill.trainers.techniques.distributed.costs import (
     ModelSize,
     gradient_bytes,
     model_size,
     request_bytes,
 )
 from graphmill.trainers.techniques.fullgraph.costs import BLOCKS, ROWS, block_bytes, host_bytes
-from graphmill.trainers.techniques.fullgraph.plan.memory import KEPT_BLOCKS_SHARE, layer_shapes
+from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, layer_shapes
 
 PAGES_OF_A_NODE = 2
 """Pages that sampling the neighbours of a node reads: of `indptr`, and of `indices`."""

@@ -62,13 +62,9 @@ class StepCounts:
         """Returns i64[m]: the largest count of each device over its steps, 0 without steps."""
         return getattr(self, name).max(axis=0, initial=0)
 
-    def stacked(self) -> Array:
-        """Returns i64[n, m, 8], in the order of the attributes."""
-        return np.stack([getattr(self, name) for name in COLUMNS], axis=-1)
-
     @staticmethod
     def of(stacked: Array) -> StepCounts:
-        """Returns the counts of an array that `stacked` made."""
+        """Returns the counts of i64[n, m, 8], in the order of the attributes."""
         return StepCounts(**{name: stacked[..., place] for place, name in enumerate(COLUMNS)})
 
 

@@ -21,8 +21,7 @@ from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.pipelines.needs import pipeline_needs
 from graphmill.jobs.commands.pipelines.plan import plan_lines, plan_values
 from graphmill.jobs.launch import Launch, launch
-from graphmill.jobs.operations.question import least_work
-from graphmill.jobs.operations.size import built_bytes, is_big, raw_bytes
+from graphmill.jobs.operations.size import built_bytes, is_big, least_work, raw_bytes
 from graphmill.jobs.planning.plan import make_plan
 from graphmill.jobs.runs.training import training_steps
 from graphmill.trainers.ranks.group import Ranks

@@ -15,7 +15,7 @@ from graphmill.assets.figures import style
 from graphmill.assets.pipeline import needs
 from graphmill.assets.storage.system import control_group, machine
 from graphmill.jobs.operations import rates
-from graphmill.trainers.recipe.costs import speeds as kept_speeds
+from graphmill.trainers.recipe.costs import known
 from graphmill.trainers.recipe.costs.course import Speeds
 from graphmill.trainers.training import speeds
 
@@ -51,7 +51,7 @@ def same_machine(folder: Path, cores: int) -> Iterator[None]:
         patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=2 * FREE_DISK, free=FREE_DISK))
         patch.setattr(needs, "LEAST_SECONDS", float("inf"))  # builds here tell no speed
         patch.setattr(machine, "processor_name", lambda: "a processor")
-        patch.setattr(kept_speeds, "processor_name", lambda: "a processor")
+        patch.setattr(known, "processor_name", lambda: "a processor")
         patch.setattr(rates, "_measured", lambda home: iter(RATES))
         patch.setattr(speeds, "measure_speeds", lambda *given: SPEEDS)
         patch.setattr(style, "png", lambda figure: b"not drawn")

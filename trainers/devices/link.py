@@ -49,7 +49,6 @@ class Link:
         """Moves bytes and returns when they have arrived.
 
         Args:
-            num_bytes: number of bytes.
             since: time from `now` from which they could be moved, in nanoseconds.
         """
         with self._lock:

@@ -58,7 +58,6 @@ def choose_evaluation(semantic: ModelConfig, graph: Graph, drawing: Drawing | No
     """Returns the choice for `eval = "auto"`; None if there is nothing to choose.
 
     Args:
-        semantic: the recipe.
         graph: the graph. The cost is that of its validation nodes, or without any of all nodes of its splits.
         drawing: the way in which mini-batches draw neighbours; None if nothing is sampled, and evaluation is exact.
     """

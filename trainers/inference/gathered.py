@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, BatchKey, Block, Stream
-from graphmill.trainers.batches.batch import attach_weights
-from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.batch import attach_weights, send_blocks
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.needed import NeededNodes, NeededRows, spread, spread_rows
 from graphmill.trainers.inference.spilled import SpilledRows
-from graphmill.trainers.inference.windows import MemoryRows, Rows, forget
+from graphmill.trainers.inference.windows import MemoryRows, Rows
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
@@ -293,7 +293,7 @@ class GatheredLayers:
         """Returns the block of a range and its input rows; nodes that are not wanted have no edges and rows of zeros."""
         nodes = seeds if wanted is None else seeds[wanted]
         (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes, transpose="none")
-        forget(self.topology.indices)
+        forget_pages(self.topology.indices)
         read = source.gather(block.src_ids, self.bounds.threads)
         if wanted is not None:
             block, places = spread(block, seeds, wanted)

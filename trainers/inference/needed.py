@@ -140,7 +140,6 @@ def find_needed(sampler: Sampler, ends: Array, wanted: Array, layers: int, memor
         sampler: gives the neighbours that exact inference counts, one layer of them.
         ends: i64[N+1], upper bounds of the ends of each node's edges.
         wanted: ids[n], the nodes whose outputs of the last layer are asked for.
-        layers: number of layers.
         memory_bytes: bound on the memory of the edges that are walked at once, but for those of a single node.
     """
     sets, counts, edge_counts = [], [], []

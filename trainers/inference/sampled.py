@@ -9,8 +9,7 @@ from torch import Tensor
 
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from graphmill.kernels.types import Array, Stream
-from graphmill.trainers.batches.batch import attach_weights
-from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.batch import attach_weights, send_blocks
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece

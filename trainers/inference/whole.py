@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.kernels.types import WholeBlock
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.inference.bounds import Bounds
@@ -22,7 +23,7 @@ from graphmill.trainers.inference.domain import Domain, row_ranges
 from graphmill.trainers.inference.gathered import EVALUATION, GatheredLayers, tile_of
 from graphmill.trainers.inference.needed import NeededRows
 from graphmill.trainers.inference.spilled import ColumnRows, column_blocks
-from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows, forget
+from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
@@ -181,7 +182,7 @@ class WholeLayers(GatheredLayers):
         self._walked += num_edges * self.topology.indices.itemsize
         if self._walked > WINDOW_BYTES:
             self._walked = 0
-            forget(self.topology.indices)
+            forget_pages(self.topology.indices)
 
     def _in_blocks(self, index: int, rows: Rows) -> Any:
         """Returns the input rows of a layer as blocks of columns in memory or in a file."""

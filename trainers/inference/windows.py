@@ -8,7 +8,6 @@ of layers that do not fit there go to files (trainers/inference/spilled.py).
 
 from __future__ import annotations
 
-import mmap
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.assets.storage.files.digests import BLOCK_BYTES
 from graphmill.assets.storage.files.verified import VerifiedRows
 from graphmill.assets.storage.system.control_group import fits_memory
@@ -161,7 +161,7 @@ class MappedRows:
             self._require(rows[order[low:high]])
             gather(self.table, node_ids[order[low:high]], part.numpy(), threads=threads, row_of=self.row_of)
             out[torch.from_numpy(order[low:high])] = part
-            forget(self.table)
+            forget_pages(self.table)
             low = high
         return out
 
@@ -170,7 +170,7 @@ class MappedRows:
         rows = torch.empty((high - low, self.width), dtype=self.dtype)
         self._require(np.arange(low, high) if self.row_of is None else np.asarray(self.row_of[low:high]))
         gather(self.table, np.arange(low, high), rows.numpy(), row_of=self.row_of)
-        forget(self.table)
+        forget_pages(self.table)
         return rows
 
     def _require(self, rows: Array) -> None:
@@ -306,10 +306,3 @@ def _in_place(features: Any, dtype: torch.dtype) -> Tensor | None:
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     """Returns the NumPy type of a torch type."""
     return torch.empty(0, dtype=dtype).numpy().dtype
-
-
-def forget(array: Array) -> None:
-    """Releases the pages of a mapped file; they are read again when they are touched. Other arrays stay as they are."""
-    mapping = getattr(array, "_mmap", None)
-    if isinstance(mapping, mmap.mmap):
-        mapping.madvise(mmap.MADV_DONTNEED)

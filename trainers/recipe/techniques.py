@@ -125,13 +125,13 @@ def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
     Args:
         name: name of the technique, and of its file or folder in trainers/techniques/, with _ for -.
         own_keys: whether it has keys of its own: it is a folder with `executor`, `costs` and `settings`, whose `SETTINGS` is their
-            dataclass. A technique without any is two files, NAME and NAME_costs.
+            dataclass. A technique without any is one file, and its `costs` are given.
     """
     place = f"graphmill.trainers.techniques.{name.replace('-', '_')}"
     if own_keys:
         own = {"module": f"{place}.executor", "settings": f"{place}.settings:SETTINGS", "costs": f"{place}.costs:COSTS"}
         return Technique(name=name, **own, **more)
-    return Technique(name=name, module=place, costs=f"{place}_costs:COSTS", **more)
+    return Technique(name=name, module=place, **more)
 
 
 _FRESH: dict[str, Any] = {
@@ -151,6 +151,7 @@ TECHNIQUES: dict[str, Technique] = {
         _row(
             DEFAULT,
             own_keys=False,
+            costs="graphmill.trainers.techniques.batch_costs:MINIBATCH",
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
@@ -158,6 +159,7 @@ TECHNIQUES: dict[str, Technique] = {
         _row(
             "disk",
             own_keys=False,
+            costs="graphmill.trainers.techniques.stored_costs:DISK",
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,

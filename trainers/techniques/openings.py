@@ -32,7 +32,7 @@ from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
 from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import NUM_QUEUES, loader_reading
-from graphmill.trainers.techniques.disk_volumes import stored_volumes
+from graphmill.trainers.techniques.stored_costs import stored_volumes
 
 
 def open_samplers(run: Run) -> list[AnySampler | Drawer]:

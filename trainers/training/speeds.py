@@ -2,13 +2,20 @@
 
 A model and an optimiser of the recipe take the steps on random rows, since no time depends on values; neither survives. A technique
 without batches measures pieces of its own (`Technique.pieces`). Everything takes some seconds.
+
+The pieces of an exact evaluation, the columns of a row and of an edge, are measured on a part of a graph that is small enough. The
+evaluation of trainers/inference/exact.py runs on some nodes whose rows lie in memory: without edges, and with the edges of the first of
+them. Sources are the graph's own modulo the number of these nodes. `count_scored` counts the rows and edges that such seconds are
+multiplied by.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,24 +23,36 @@ import torch
 from torch.nn import functional
 
 from graphmill.assets.features.read import NodeTypes
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.history.csr2 import prune
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
-from graphmill.kernels.types import Block
+from graphmill.kernels.types import Array, Block, Topology
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.gathered import TILE_BYTES, TILE_ROWS
+from graphmill.trainers.inference.needed import find_needed, pays
+from graphmill.trainers.inference.windows import APART_BYTES
 from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import Model, dtype_of
-from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
+from graphmill.trainers.recipe.costs.forecast import edge_elements, row_elements
 from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.training.exact_pieces import measure_exact
+from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.training.training import scored_splits
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""
@@ -179,3 +198,109 @@ def _timed(items: Sequence[Any], work: Callable[[Any], Any]) -> float:
 
 def _pruned(blocks: tuple[Block, ...]) -> None:
     prune(blocks, [np.full(block.num_src, -1, np.int32) for block in blocks[1:]], "hidden")
+
+
+MOST_EDGES, WORKSPACE_BYTES = 2_000_000, 1 << 40
+"""Edges of the part, and bytes of a workspace that nothing exceeds: the bounds take half of the free memory if that is less."""
+REPEATS = 2
+"""Times that each evaluation runs; the shorter one counts."""
+
+
+def measure_exact(case: Case, topology: Topology, model: Model, most_bytes: int) -> tuple[float, float]:
+    """Returns the seconds of an exact evaluation for an input column of a row, and for a summed column of an edge.
+
+    Those of a user's module over whole blocks, which exposes no layers, are not measured: 0.
+
+    Args:
+        topology: the graph that its batches are drawn of.
+        most_bytes: bytes that rows may take.
+    """
+    if not isinstance(model, LayeredModel):
+        return 0.0, 0.0
+    train, width = case.semantic.train, case.sizes.width
+    count = max(1, min(topology.num_nodes, most_bytes // max(1, 4 * width)))
+    rows, layers = np.ones((count, width), np.float32), train.layers
+    last = int(np.searchsorted(topology.indptr[: count + 1], MOST_EDGES, side="right")) - 1
+    ends = np.minimum(np.asarray(topology.indptr[: count + 1]), topology.indptr[last])
+    parts = [_part(topology, each, count) for each in (np.zeros_like(ends), ends)]
+    without, whole = (_exact_seconds(model, part, rows, case.threads) for part in parts)
+    edges = edge_elements(train, width, case.num_classes, [parts[1].num_edges] * layers)
+    of_rows = without / max(1, row_elements(train, width, case.num_classes, [count] * (layers + 1)))
+    return of_rows, max(0.0, whole - without) / max(1, edges)
+
+
+def _part(topology: Topology, ends: Array, count: int) -> Topology:
+    """Returns the first nodes of a graph, with the edges up to `ends`, i64[count + 1]; types of nodes stay where they are."""
+    edges = slice(0, int(ends[-1]))
+    taken = {name: each[edges] for name in ("weights", "edge_types") if (each := getattr(topology, name)) is not None}
+    return replace(
+        topology,
+        indptr=ends,
+        indices=np.asarray(topology.indices[edges]) % count,
+        in_degree=topology.in_degree[:count],
+        out_degree=topology.out_degree[:count],
+        edge_ids=None,
+        **taken,
+    )
+
+
+def _exact_seconds(model: Model, part: Topology, rows: Array, threads: int) -> float:
+    found = []
+    for _ in range(REPEATS):
+        bounds = Bounds(workspace_bytes=WORKSPACE_BYTES, threads=threads)
+        inference = Inference(model, part, TableSource(rows, False, threads), bounds)
+        started = time.perf_counter()
+        inference.exact()
+        found.append(time.perf_counter() - started)
+    return min(found)
+
+
+def count_scored(
+    semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_bytes: int, *, exact: bool
+) -> tuple[Scored, Scored]:
+    """Returns the counts of an evaluation between epochs, and of that at the end.
+
+    Args:
+        graph, drawing: the graph, and the way in which mini-batches draw neighbours.
+        row_bytes: bytes of a row of the features.
+        exact: whether evaluations are exact.
+    """
+    splits = scored_splits(semantic.train, graph)
+    valid, *final = (np.array(getattr(graph, f"{split}_ids")) for split in ("valid", *splits))
+    if not exact:
+        return Scored((len(valid),)), Scored(tuple(map(len, final)))
+    first, last = (_exact(semantic, graph, drawing, row_bytes, nodes) for nodes in (valid, np.concatenate(final)))
+    return first, last
+
+
+def _exact(semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_bytes: int, node_ids: Array) -> Scored:
+    train, topology = semantic.train, graph.topology
+    layers, count = train.layers, topology.num_nodes
+    if not pays(len(node_ids), count):
+        every = (float(count),) * (layers + 1)
+        return Scored((len(node_ids),), every, (float(topology.num_edges),) * layers, count)
+    bounds = Bounds(workspace_bytes=parse_size(train.eval_workspace), threads=train.num_threads, drawing=drawing)
+    whole, ends = bounds.whole(topology), bounds.ends(topology)
+    needed = find_needed(whole, ends, np.sort(node_ids), layers, bounds.fitting_bytes // 2)
+    in_order = apart = 0
+    for wanted, span in _tiles(partial(needed.flags, 0), count, row_bytes):
+        close = span * row_bytes <= wanted * (row_bytes + APART_BYTES)
+        in_order, apart = in_order + close * span, apart + (not close) * wanted
+    return Scored((len(node_ids),), needed.num_nodes, needed.num_edges, in_order, apart)
+
+
+def _tiles(flags: Callable[[int, int], Array], count: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields (rows that are wanted, rows from the first to the last one that is read) of each tile with a wanted row.
+
+    Args:
+        flags: (low, high) -> bool[high - low], whether rows from low to high are wanted.
+        count: N.
+    """
+    least, most = TILE_ROWS
+    tile = min(most, max(least, 1 << (max(1, TILE_BYTES // max(1, row_bytes)).bit_length() - 1)))
+    for low in range(0, count, tile):
+        high = min(low + tile, count)
+        places = np.flatnonzero(flags(low, high))
+        if len(places):
+            whole = 2 * len(places) >= high - low
+            yield len(places), high - low if whole else int(places[-1] - places[0]) + 1

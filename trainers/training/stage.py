@@ -39,9 +39,8 @@ from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.ranks.launch import MOST_RANKS, launcher_number
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.forecast import expected_memory, forecast, has_formula
-from graphmill.trainers.recipe.costs.known import open_case
+from graphmill.trainers.recipe.costs.known import kept_speeds, open_case, speeds_path
 from graphmill.trainers.recipe.costs.memory import running_bytes, training_need
-from graphmill.trainers.recipe.costs.speeds import kept_speeds, speeds_path
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
 from graphmill.trainers.record.memory import PeakMemory

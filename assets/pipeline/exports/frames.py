@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphmill.assets.building.page import Page, table_of
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
     import polars
@@ -35,21 +33,3 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
         polars.Series("in_degree", np.array(opened.topology.in_degree)),
         polars.Series("out_degree", np.array(opened.topology.out_degree)),
     )
-
-
-def table_frame(artifact: Artifact, page: Page) -> polars.DataFrame:
-    """Returns the arrays that are the columns of an artifact's table, as its page in the web UI names them.
-
-    Args:
-        artifact: artifact of a stage whose artifacts are tables.
-
-    Raises:
-        InputError: the page of its stage names no arrays as a table.
-    """
-    import polars
-
-    _, columns = table_of(page, artifact)
-    arrays = {name: np.array(artifact.array(name)) for name in columns if f"{name}.npy" in artifact.files}
-    if not arrays:
-        raise InputError(f"{artifact.label} is no table", "read its arrays: artifact.array(NAME)")
-    return polars.DataFrame({name: polars.Series(values) for name, values in arrays.items()})

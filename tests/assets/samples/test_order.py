@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.samples.config import BatchRange
-from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.read import StoredOrder
 
 CASES = [
     StoredOrder(num_epochs=2, num_parts=1, sizes=(7, 7)),

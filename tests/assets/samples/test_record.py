@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.assets.samples.record import PAGE, decode, encode, input_ids_place
+from graphmill.assets.samples.record import decode, encode, input_ids_place
+from graphmill.assets.storage.files.records import PAGE
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import OwnSampler
 from graphmill.kernels.sampling.sample import Sampler

@@ -6,8 +6,8 @@ import click
 import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline, pipeline_files
-from graphmill.jobs.operations import question
-from graphmill.jobs.operations.question import WorkEstimate, ask_about, least_work
+from graphmill.jobs.operations import size
+from graphmill.jobs.operations.size import WorkEstimate, ask_about, least_work
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from tests.e2e.commands import graphmill
@@ -26,12 +26,12 @@ def test_a_long_training_and_a_large_graph_are_told(tmp_path: Path) -> None:
     pipeline = load_pipeline(write(tmp_path, epochs=100_000_000), TrainTable)
     seconds = least_work(pipeline, trains=True).seconds
     batches = -(-int(1000 * pipeline.graph.train_ratio) // 10)
-    assert seconds == pytest.approx(100_000_000 * batches * question.STEP_SECONDS)
+    assert seconds == pytest.approx(100_000_000 * batches * size.STEP_SECONDS)
     assert least_work(pipeline, trains=False).problems(1 << 30) == []
     large = load_pipeline(write(tmp_path, nodes=10_000_000, edges=3_000_000_000), TrainTable)
     (said,) = least_work(large, trains=False).problems(1 << 30)
     assert "graph and features take about" in said and "times the memory" in said
-    assert WorkEstimate(stored_bytes=16 << 30, seconds=question.MOST_SECONDS).problems(1 << 30) == []
+    assert WorkEstimate(stored_bytes=16 << 30, seconds=size.MOST_SECONDS).problems(1 << 30) == []
 
 
 def test_a_person_is_asked_and_a_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,7 +275,7 @@ def test_mapped_rows_of_a_table_that_memory_cannot_hold_take_a_page_fault_each(
         sampling={"fanouts": [4, 3], "batch_size": 64},
     )
     for memory, share in ((1 << 40, 0.0), (0, 1.0)):
-        monkeypatch.setattr("graphmill.trainers.recipe.costs.evaluation.memory_bytes", lambda memory=memory: memory)
+        monkeypatch.setattr("graphmill.trainers.recipe.costs.forecast.memory_bytes", lambda memory=memory: memory)
         row = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
         touched = row["bytes_per_epoch"]["mapped"] / 4096 * (4096 + 4095) / 4096
         assert row["epoch_seconds"] == pytest.approx(share * touched * 4096 / RATES[rates.FAULTS], rel=0.01)
@@ -417,7 +417,7 @@ def test_a_home_that_cannot_be_written_is_planned_for(tmp_path: Path, monkeypatc
             raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("graphmill.jobs.operations.rates.keep_numbers", refuse)
-    monkeypatch.setattr("graphmill.trainers.recipe.costs.speeds.keep_numbers", refuse)
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.known.keep_numbers", refuse)
     (tmp_path / "mine.toml").write_text(TEXT)
     done = run(home, "plan", tmp_path / "mine.toml")
     assert done.exit_code == 0 and "take " in done.stdout, done.output

@@ -27,9 +27,8 @@ from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, whole_batch
+from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, drawn_bound, whole_batch
 from graphmill.trainers.recipe.costs.course import Case
-from graphmill.trainers.recipe.costs.drawn import drawn_bound
 from graphmill.trainers.recipe.costs.exact import exact_bytes
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.queue_bytes import SHARING

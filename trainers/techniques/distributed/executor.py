@@ -7,7 +7,7 @@ rounds per batch of L layers; `scheme` selects it (vanilla.py).
 With `rows = "packed"` nothing is fetched (FastSample with DiskGNN): offline sampling knows every batch of every part, so the rows that a
 rank would fetch for one are packed beside its own ones before the training. What an exchange would send, a rank reads from its own disk, in
 one sequential read per batch (trainers/batches/packed.py), and an epoch exchanges gradients alone. Losses are those of the exchange, to the
-bit. Batches of a part stand together (assets/samples/order.py), so a machine needs those of its own parts, and the static tiers, which hold
+bit. Batches of a part stand together (assets/samples/read.py), so a machine needs those of its own parts, and the static tiers, which hold
 what batches of all parts need most, the same rows on each rank. Evaluations and predictions take rows from the shards.
 
 A step is a group of `accumulate` rounds of all parts. With `gradients = "ordered"` the gradients of all its batches are gathered and added

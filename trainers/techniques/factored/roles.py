@@ -28,10 +28,10 @@ from graphmill.trainers.batches.batch import (
     batch_bytes,
     draw_batch,
     extract_batch,
+    fetch_blocks,
     mark_batch,
 )
 from graphmill.trainers.batches.flow import Closed
-from graphmill.trainers.batches.send import fetch_blocks
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.record.ledger import SYNCHRONISE, TRAIN, WAIT, Ledger

@@ -36,9 +36,9 @@ from graphmill.trainers.batches.batch import (
     draw_batch,
     lanes_of,
     send_batch,
+    send_blocks,
 )
 from graphmill.trainers.batches.flow import Task, Work
-from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.batches.source import SAMPLER, PreparedSource
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import PackedRows

@@ -33,8 +33,7 @@ from torch import Tensor
 
 from graphmill.kernels.history.arena import History
 from graphmill.kernels.types import Array, BatchKey, Stream
-from graphmill.trainers.batches.batch import attach_weights
-from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.batch import attach_weights, send_blocks
 from graphmill.trainers.loop.executor import BatchGradient, Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom

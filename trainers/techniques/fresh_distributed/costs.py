@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated
 from graphmill.trainers.techniques.distributed.costs import (
     between_ranks,
     exchanged,
@@ -12,10 +13,7 @@ from graphmill.trainers.techniques.distributed.costs import (
     remote_links,
     rows_read,
 )
-from graphmill.trainers.techniques.fresh.costs import arena_terms, behind
-from graphmill.trainers.techniques.fresh.expected import expected_history
-from graphmill.trainers.techniques.row_links import added
-from graphmill.trainers.techniques.seconds import Pieces, evaluated
+from graphmill.trainers.techniques.fresh.costs import arena_terms, behind, expected_history
 
 
 def _memory(case: Case) -> list[Term]:

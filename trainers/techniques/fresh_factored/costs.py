@@ -6,10 +6,16 @@ from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
+from graphmill.trainers.techniques.batch_costs import Pieces, evaluated
 from graphmill.trainers.techniques.factored.costs import role_terms
-from graphmill.trainers.techniques.fresh.costs import arena_terms, behind, history_bytes, history_links, window_term
-from graphmill.trainers.techniques.fresh.expected import expected_history
-from graphmill.trainers.techniques.seconds import Pieces, evaluated
+from graphmill.trainers.techniques.fresh.costs import (
+    arena_terms,
+    behind,
+    expected_history,
+    history_bytes,
+    history_links,
+    window_term,
+)
 
 
 def _memory(case: Case) -> list[Term]:

@@ -18,8 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphmill.kernels.cuda.device import on_device
-from graphmill.trainers.batches.batch import Batching, MiniBatch
-from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.batch import Batching, MiniBatch, send_blocks
 from graphmill.trainers.devices.protocol import CACHE
 from graphmill.trainers.loop.executor import Executor, Run
 from graphmill.trainers.models.own import require_layers

@@ -43,8 +43,7 @@ from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block
-from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
-from graphmill.trainers.batches.send import LABELS, send_blocks
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, LABELS, attach_weights, send_blocks
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.gathered import EVALUATION
@@ -59,12 +58,12 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.ledger import STEP
 from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, ROWS_SHARE, Way
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
-from graphmill.trainers.techniques.fullgraph.plan.memory import KEPT_BLOCKS_SHARE, ROWS_SHARE, Way
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back
@@ -111,10 +110,15 @@ class OneStep(Executor):
     Attributes:
         crossing: rows that cross between ranks in a pass over all steps, of all ranks.
         num_seeds: number of training nodes of this rank.
+        keeps_first: whether the first layer's aggregates of the features are kept over the passes.
     """
 
     crossing: Ways[int]
     num_seeds: int
+
+    def __init__(self, run: Run):
+        super().__init__(run)
+        self.keeps_first = keeps_first(run.semantic.train, run.model)
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients of the model's parameters, and returns the sum of the losses."""
@@ -152,7 +156,7 @@ class OneStep(Executor):
         assert isinstance(model, LayeredModel)
         for index, layer in enumerate(model.layers):
             first = index == 0 and model.projection is None
-            if first and keeps_first(run.semantic.train, model):
+            if first and self.keeps_first:
                 continue  # its aggregates are known, and nothing below it needs a gradient
             below = run.semantic.train.hidden if index or model.projection is None else model.projection.width
             columns = run.features.table.width if first else below
@@ -242,7 +246,7 @@ class FullGraph(OneStep):
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Walks over the chunks of all layers and back; the first call keeps the first layer's aggregates, if they stay the same."""
         run, whole = self.run, self.whole
-        if whole.summed is None and keeps_first(run.semantic.train, run.model):
+        if whole.summed is None and self.keeps_first:
             # Not a part of an epoch: a training that goes on computes them once more.
             whole.summed = whole.first_sums(run.features.device.traffic, random)
         loss = whole(random)
@@ -325,7 +329,7 @@ class Uncut(OneStep):
     def _logits(self, random: StepRandom) -> Tensor:
         """Returns float[N, num_classes]; the first call keeps the first layer's aggregates of the features, if they stay the same."""
         layer: Any = self.model.layers[0]
-        if self.summed is None and keeps_first(self.run.semantic.train, self.model):
+        if self.summed is None and self.keeps_first:
             with torch.no_grad():
                 self.summed = layer.aggregate(self.block, self.x, random.layer(1, self.block.dst_ids))
             if not layer.reads_own:

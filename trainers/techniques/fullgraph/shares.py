@@ -31,7 +31,7 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.ranks.group import ALONE, Lane, LinkModel, Ranks
-from graphmill.trainers.techniques.fullgraph.plan.memory import ChunkCounts, Way, device_bytes, largest
+from graphmill.trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, largest
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Mode, PartShare
 

@@ -7,11 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from graphmill.assets.building.page import Page
 from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.read import open_graph
-from graphmill.assets.graph.stage import GRAPH_PAGE
-from graphmill.assets.pipeline.exports.frames import node_frame, table_frame
+from graphmill.assets.pipeline.exports.frames import node_frame
 from graphmill.assets.pipeline.exports.graphs import to_dgl, to_pyg
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.kernels.errors import InputError
@@ -35,10 +33,6 @@ def test_nodes_as_a_frame(built):
         found = frame.filter(pl.col("split") == part)["node_id"].to_numpy()
         assert found.tolist() == np.asarray(getattr(opened, f"{part}_ids")).tolist()
     assert frame["in_degree"].sum() == frame["out_degree"].sum() == opened.topology.num_edges
-    table = table_frame(graph, GRAPH_PAGE)
-    assert table.columns == ["in_degree", "out_degree", "labels"] and table.height == 60
-    with pytest.raises(InputError, match="is no table"):
-        table_frame(graph, Page(about="", docs=""))
 
 
 class Data(SimpleNamespace):

@@ -15,8 +15,8 @@ def test_a_record_is_its_range(tmp_path: Path):
     path = tmp_path / "records"
     path.write_bytes(CONTENT)
     digest = xxhash.xxh3_64_intdigest(CONTENT[50:150])
-    assert read_record(path, 50, 100, digest, "record 3 of x/1").tobytes() == CONTENT[50:150]
-    assert read_record(path, 200, 0, None, "record 4 of x/1").tobytes() == b""
+    assert read_record(path, 50, 100, digest, lambda: "record 3 of x/1").tobytes() == CONTENT[50:150]
+    assert read_record(path, 200, 0, None, lambda: "record 4 of x/1").tobytes() == b""
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_damage_is_told_apart(tmp_path: Path, content, problem):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=rf"^record 3 of x/1 is damaged: .*{problem}"):
-        read_record(path, 50, 100, xxhash.xxh3_64_intdigest(CONTENT[50:150]), "record 3 of x/1")
+        read_record(path, 50, 100, xxhash.xxh3_64_intdigest(CONTENT[50:150]), lambda: "record 3 of x/1")

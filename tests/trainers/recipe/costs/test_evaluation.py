@@ -18,10 +18,10 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
-from graphmill.trainers.recipe.costs import evaluation
+from graphmill.trainers.recipe.costs import forecast
 from graphmill.trainers.recipe.costs.batch import BatchSizes
 from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
-from graphmill.trainers.recipe.costs.evaluation import (
+from graphmill.trainers.recipe.costs.forecast import (
     cold_seconds,
     edge_elements,
     exact_seconds,
@@ -30,9 +30,9 @@ from graphmill.trainers.recipe.costs.evaluation import (
     spilled_bytes,
 )
 from graphmill.trainers.rows.source import MappedSource
-from graphmill.trainers.techniques.seconds import Pieces
-from graphmill.trainers.training import exact_pieces
-from graphmill.trainers.training.scored import _tiles, count_scored
+from graphmill.trainers.techniques.batch_costs import Pieces
+from graphmill.trainers.training import speeds
+from graphmill.trainers.training.speeds import _tiles, count_scored
 from graphmill.trainers.training.training import scored_splits
 from tests.trainers.graphs import random_graph
 
@@ -144,7 +144,7 @@ def test_rows_that_exceed_their_share_of_the_workspace_are_written_and_read() ->
 
 
 def test_rows_are_read_from_a_disk_only_if_they_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "page_bytes", lambda case: 1 << 40)
+    monkeypatch.setattr(forecast, "page_bytes", lambda case: 1 << 40)
     sizes = (TrainConfig(hidden=64), 256, 8)
     computed = 1e-9 * row_elements(*sizes, EVERY.rows) + 1e-10 * edge_elements(*sizes, EVERY.edges)
     assert exact_seconds(case_of(), EVERY) == pytest.approx(computed)
@@ -160,13 +160,13 @@ def test_mapped_rows_miss_what_memory_cannot_hold_whatever_the_page_cache_holds_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for left, share in ((1 << 40, 0.0), (SIZES.feature_bytes // 4, 0.75), (0, 1.0)):
-        monkeypatch.setattr(evaluation, "page_bytes", lambda case, left=left: left)
+        monkeypatch.setattr(forecast, "page_bytes", lambda case, left=left: left)
         assert missing_share(case_of()) == share
 
 
 def test_a_thread_waits_for_each_page_that_it_touches_and_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 microseconds a page: rows of 1,024 bytes touch (4,096 + 1,023) / 4,096 pages each."""
-    monkeypatch.setattr("graphmill.trainers.techniques.seconds.missing_share", lambda case: 0.5)
+    monkeypatch.setattr("graphmill.trainers.techniques.batch_costs.missing_share", lambda case: 0.5)
     monkeypatch.setattr(
         Pieces, "__init__", lambda each, case: each.__dict__.update(case=case, speeds=case.speeds, count=4)
     )
@@ -181,14 +181,14 @@ def test_pieces_of_an_evaluation_are_measured_on_a_part_of_a_graph(
     """Each run takes a second of a clock that the test moves, with edges three: rows have the one, edges the two."""
     parts = []
     monkeypatch.setattr(
-        exact_pieces,
-        "_seconds",
+        speeds,
+        "_exact_seconds",
         lambda model, part, rows, threads: parts.append(part) or 1.0 + 2.0 * (part.num_edges > 0),
     )
     sizes = replace(SIZES, width=12, num_classes=graph.num_classes)
     case = case_of(TrainConfig(hidden=8), sizes=sizes)
     for most in (1 << 20, 48 * 100):
-        rows, edges = exact_pieces.measure_exact(
+        rows, edges = speeds.measure_exact(
             case, graph.topology, build_model(case.semantic.train, 12, graph.num_classes, 0), most
         )
         part = parts[-1]
@@ -202,5 +202,5 @@ def test_pieces_of_an_evaluation_are_measured_on_a_part_of_a_graph(
 def test_the_measured_part_is_inferred(graph: Graph) -> None:
     case = case_of(TrainConfig(hidden=8), sizes=replace(SIZES, width=12, num_classes=graph.num_classes))
     model = build_model(case.semantic.train, 12, graph.num_classes, 0)
-    rows, edges = exact_pieces.measure_exact(case, graph.topology, model, 48 * 100)
+    rows, edges = speeds.measure_exact(case, graph.topology, model, 48 * 100)
     assert rows > 0 and edges >= 0

@@ -31,14 +31,13 @@ from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.recipe.costs.batch import batch_sizes, draw_batches
 from graphmill.trainers.recipe.costs.course import Case, Speeds
 from graphmill.trainers.recipe.costs.forecast import expected_memory
-from graphmill.trainers.recipe.costs.known import case_on
+from graphmill.trainers.recipe.costs.known import case_on, keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.costs.memory import EXACT, training_need
-from graphmill.trainers.recipe.costs.speeds import keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.in_turn import MOST_CORES_IN_TURN
 from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.batch_costs import pages_of
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.fullgraph.pieces import folded_block
-from graphmill.trainers.techniques.row_links import pages_of
 from graphmill.trainers.training.speeds import _step, measure_speeds
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads

@@ -13,8 +13,7 @@ from graphmill.assets.packed_chunks.config import STATIC_TIERS, SegmentRange
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.assets.samples.order import StoredOrder
-from graphmill.assets.samples.read import open_samples
+from graphmill.assets.samples.read import StoredOrder, open_samples
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError

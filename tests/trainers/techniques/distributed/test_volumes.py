@@ -8,10 +8,9 @@ from click.testing import CliRunner
 
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
-from graphmill.jobs.scaling.counted import counted_steps
-from graphmill.trainers.techniques.distributed.volumes import (
+from graphmill.jobs.scaling.counted import between_ranks, counted_steps
+from graphmill.trainers.techniques.distributed.costs import (
     ModelSize,
-    between_ranks,
     counted_by_formula,
     head_bytes,
     request_bytes,

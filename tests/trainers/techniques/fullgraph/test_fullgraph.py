@@ -14,7 +14,7 @@ from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
 from graphmill.trainers.techniques.fullgraph.executor import Uncut
-from graphmill.trainers.techniques.fullgraph.plan.memory import largest
+from graphmill.trainers.techniques.fullgraph.memory import largest
 from graphmill.trainers.techniques.fullgraph.shares import cut_counts, needed_bytes
 from tests import accelerator
 from tests.accelerator.backend import stand_in

@@ -19,11 +19,10 @@ from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.recipe.costs.course import Case, Speeds
-from graphmill.trainers.recipe.costs.known import case_on
-from graphmill.trainers.recipe.costs.speeds import speeds_path
+from graphmill.trainers.recipe.costs.known import case_on, speeds_path
 from graphmill.trainers.techniques.fullgraph import visits
+from graphmill.trainers.techniques.fullgraph.costs import pass_seconds, volumes
 from graphmill.trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
-from graphmill.trainers.techniques.fullgraph.plan.volumes import pass_seconds, volumes
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import consecutive
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from graphmill.trainers.techniques.fullgraph.visits import (

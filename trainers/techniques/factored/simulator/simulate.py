@@ -310,11 +310,6 @@ class Allocation:
     def _shortest(self, seconds: dict[int, float]) -> int:
         return min(seconds, key=lambda samplers: (round(seconds[samplers], 9), abs(samplers - self.formula), samplers))
 
-    @property
-    def formula_ratio(self) -> float:
-        """Seconds with the formula's allocation, with switching, relative to the best."""
-        return self.seconds[self.formula] / self.seconds[self.best]
-
 
 def search(workload: Workload, devices: int) -> Allocation:
     """Simulates every allocation of devices.

@@ -78,7 +78,7 @@ class Replicas:
     def update(self, ledger: Ledger, *, training: bool) -> None:
         """Copies the parameters of the model to the other devices, and sets the mode of all modules."""
         self.model.train(training)
-        rows = node_rows(self.model)
+        rows = node_rows(self.model) if self.several else None
         for device, made in self._copies.values():
             for mine, theirs in zip(made.parameters(), self.model.parameters(), strict=True):
                 mine.data = device.send_tensor(theirs.detach(), OF_COPIES, ledger)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.send import LABELS
+from graphmill.trainers.batches.batch import LABELS
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece

@@ -24,9 +24,8 @@ from torch import Tensor
 
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.types import Array, Block, Topology
-from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes, send_blocks
 from graphmill.trainers.batches.flow import Task, Work, flow
-from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.record.ledger import Ledger, Line

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.recipe.config import TrainConfig
-from graphmill.trainers.techniques.fullgraph.plan.memory import Way, device_bytes, largest
+from graphmill.trainers.techniques.fullgraph.memory import Way, device_bytes, largest
 from tests.trainers.techniques.fullgraph.passed import cut, made_model
 from tests.trainers.techniques.fullgraph.passes.test_whole_pass import MODES, problem
 

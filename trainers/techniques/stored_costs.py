@@ -1,4 +1,7 @@
-"""The memory, the rows and the bytes of stored batches with packed chunks, by the cache plan and the samples; without torch."""
+"""What trainings on stored batches with packed chunks take, by the cache plan and the samples: memory, rows and bytes; without torch.
+
+`DISK` is what a training by `disk` takes: a third of the queue each for graphs, staged rows and input rows.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,26 @@ from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses, require_samples
 from graphmill.trainers.recipe.costs.course import Case
-from graphmill.trainers.recipe.costs.memory import BATCH
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.recipe.costs.memory import (
+    BATCH,
+    evaluation_terms,
+    model_terms,
+    process_terms,
+    sampler_terms,
+    source_terms,
+)
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES
-from graphmill.trainers.techniques.row_links import DEVICE, HOST, by_hotness, epoch_edges, epoch_inputs
+from graphmill.trainers.techniques.batch_costs import (
+    CHUNK_PASSES,
+    DEVICE,
+    HOST,
+    Pieces,
+    by_hotness,
+    epoch_edges,
+    epoch_inputs,
+    evaluated,
+)
 
 
 class StoredVolumes(NamedTuple):
@@ -184,3 +204,28 @@ def staged_bytes(case: Case) -> int:
         return space_for(case.batch.inputs * (case.sizes.row_bytes + 8))
     cached = plan.array("tier_rows")[:, 2].astype("int64") * case.sizes.row_bytes
     return space_for(int((chunks.array("num_bytes") + cached).max()))
+
+
+def _memory(case: Case) -> list[Term]:
+    return [
+        *process_terms(case),
+        *from_disk_terms(case),
+        *evaluation_terms(case, 0),  # its batches are in heaps of other threads
+        *model_terms(case),
+        *sampler_terms(case),
+        *source_terms(case, packed=True),
+    ]
+
+
+def _links(case: Case) -> Links:
+    return stored_links(case, topology=True)
+
+
+def _seconds(case: Case) -> Seconds:
+    each = Pieces(case)
+    # Chunks are compared with their digest and gathered: two passes over the rows. What is read directly takes the cores, too.
+    ahead = each.prepare(1) + CHUNK_PASSES * each.gather(1) + each.disk(_links(case)[0])
+    return each.named(), each.side_by_side(ahead / NUM_LOADERS, each.step(each.threads), work=ahead + each.step_work)
+
+
+DISK = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated)

@@ -1,1 +1,0 @@
-"""Bytes and seconds of full-graph passes before they run."""
