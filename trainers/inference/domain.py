@@ -15,7 +15,7 @@ from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.needed import NeededNodes
-from graphmill.trainers.inference.windows import Rows, input_rows
+from graphmill.trainers.inference.windows import Rows, empty_rows, input_rows
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.rows.source import FeatureSource
 
@@ -85,7 +85,7 @@ class Domain(Protocol):
         """Returns float[count, num_classes], the pieces of all processes, on every process."""
         result: Tensor | None = None
         for places, rows in pieces:
-            result = torch.empty((count, rows.shape[1]), dtype=rows.dtype) if result is None else result
+            result = empty_rows(count, rows.shape[1], rows.dtype) if result is None else result
             result[torch.from_numpy(places)] = rows
         return torch.empty(0) if result is None else result
 

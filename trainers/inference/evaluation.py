@@ -22,6 +22,7 @@ from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.kept import KeptLayers
 from graphmill.trainers.inference.needed import NeededNodes
+from graphmill.trainers.inference.pace import ExactPace
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig
@@ -70,7 +71,10 @@ def evaluation(
         if train.eval == "exact":
             if name not in known:
                 known[name] = inference.needed(node_ids)
-            return inference.exact(node_ids, known[name])
+            pace = ExactPace(progress, inference.num_passes * inference.nodes.num_nodes, hinted)
+            logits = inference.exact(node_ids, known[name])
+            pace.end()
+            return logits
         assert sampling is not None
         places, ids = (
             evaluation_plan(each, sampling.batch_size, semantic.sampling_seed)

@@ -82,7 +82,8 @@ class Inference:
         wanted = np.arange(self.topology.num_nodes) if node_ids is None else np.asarray(node_ids)
         self._require_ids(wanted)
         order = np.argsort(wanted, kind="stable")
-        ascending, progress = wanted[order], self.bounds.progress
+        # Of one type with the places that are searched in it: else each search would convert all of them.
+        ascending, progress = wanted[order].astype(np.int64, copy=False), self.bounds.progress
         needed = known or self.needed(ascending)
 
         def pieces() -> Iterator[Piece]:

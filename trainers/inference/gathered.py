@@ -19,7 +19,7 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.needed import NeededNodes, NeededRows, spread, spread_rows
 from graphmill.trainers.inference.spilled import SpilledRows
-from graphmill.trainers.inference.windows import MemoryRows, Rows
+from graphmill.trainers.inference.windows import MemoryRows, Rows, empty_rows
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
@@ -167,7 +167,7 @@ class GatheredLayers:
         needed = None if self.nodes.shares_rows else self.needed
         num_rows, folder = self._num_rows(level), self.bounds.folder
         if folder is None or num_rows * width * dtype.itemsize <= share:
-            made = MemoryRows(torch.empty((num_rows, width), dtype=dtype))
+            made = MemoryRows(empty_rows(num_rows, width, dtype))
         else:
             made = self._spilled(num_rows, width, folder, dtype, blocks)
         return made if needed is None else NeededRows(made, needed, level)

@@ -1,7 +1,11 @@
-"""What a sampled evaluation says of its pace: how long it will take, what it read, what it waited for, and the key that would help."""
+"""What a long evaluation says of its pace: what it read, what it waited for, and the key that would help.
+
+A sampled one also says at its start how long it will take; an exact one shows that by its bar.
+"""
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -16,6 +20,8 @@ LONG_SECONDS = 10.0
 """Seconds from which on an evaluation says anything."""
 MOSTLY = 0.5
 """Share of the time from which on waiting for rows is what makes it slow."""
+SECTOR_BYTES = 512
+"""Bytes of a unit in which `getrusage` counts what is read of disks and written to files."""
 
 Item = TypeVar("Item")
 
@@ -68,17 +74,12 @@ class Pace:
             return
         share, read = self.waited / seconds, self._read_bytes() - self._read
         of_disk = f", {format_bytes(read)} read past the page cache" if read else ""
-        self.progress.tell(
-            f"sampled evaluation: {_time(seconds)}, {self.rows / seconds:,.0f} rows/s{of_disk}, "
-            f"{100 * share:.0f} % of the time the model waited for rows"
-        )
-        hint = self._hint(share, read)
-        if hint and hint not in self.hinted:
-            self.hinted.add(hint)
-            self.progress.tell(hint)
+        pace = f"{_time(seconds)}, {self.rows / seconds:,.0f} rows/s{of_disk}"
+        self.progress.tell(f"sampled evaluation: {pace}, {100 * share:.0f} % of the time the model waited for rows")
+        _tell_once(self.progress, self._hint(share, read), self.hinted)
 
     def _hint(self, share: float, read: int) -> str:
-        """Returns a sentence with the key that would help; "" if none would."""
+        """Returns a sentence with the key that would help."""
         if share < MOSTLY:
             return "the model takes most of this time: a smaller hidden or fewer fanouts makes it shorter"
         if read:
@@ -90,6 +91,49 @@ class Pace:
 
     def _read_bytes(self) -> int:
         return self.ledger.moved_bytes("disk")
+
+
+class ExactPace:
+    """Measures one exact evaluation by what the system counts of this process.
+
+    Args:
+        progress, hinted: as of `Pace`.
+        rows: rows that it computes, over all layers.
+    """
+
+    def __init__(self, progress: Progress, rows: int, hinted: set[str]):
+        self.progress, self.rows, self.hinted = progress, rows, hinted
+        self.started, self._before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+
+    def end(self) -> None:
+        """Tells the bytes that a long evaluation has read and written, and the share of its time in which no core computed."""
+        seconds = time.monotonic() - self.started
+        if seconds < LONG_SECONDS:
+            return
+        now, before = resource.getrusage(resource.RUSAGE_SELF), self._before
+        read = SECTOR_BYTES * (now.ru_inblock - before.ru_inblock)
+        written = SECTOR_BYTES * (now.ru_oublock - before.ru_oublock)
+        worked = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
+        share = max(0.0, 1 - worked / seconds)
+        moved = f"{format_bytes(read)} read and {format_bytes(written)} written"
+        pace = f"{_time(seconds)}, {self.rows / seconds:,.0f} rows/s, {moved}"
+        self.progress.tell(f"exact evaluation: {pace}, {100 * share:.0f} % of the time no core computed")
+        _tell_once(self.progress, self._hint(share, written), self.hinted)
+
+    def _hint(self, share: float, written: int) -> str:
+        """Returns a sentence with the key that would help."""
+        if share < MOSTLY:
+            return "products and sums take most of this time: more threads make it shorter, a larger eval_every evaluates less often"
+        if written:
+            return "most of this time waits for the disk: a larger eval_workspace keeps rows of layers in memory"
+        return "most of this time waits for the disk, which is read in order: a larger eval_every reads it less often"
+
+
+def _tell_once(progress: Progress, hint: str, hinted: set[str]) -> None:
+    """Tells a hint that the run has not had yet."""
+    if hint not in hinted:
+        hinted.add(hint)
+        progress.tell(hint)
 
 
 def _time(seconds: float) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.kernels.types import Array
-from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, Rows, numpy_dtype
+from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, Rows, empty_rows, numpy_dtype
 
 
 class SpilledFile:
@@ -101,11 +101,13 @@ class ColumnRows(Rows):
 
     def read(self, low: int, high: int) -> Tensor:
         """Returns float[high - low, width], the rows of nodes low to high."""
-        return torch.cat([self._read(number, low, high) for number in range(len(self.blocks))], dim=1)
+        parts = [torch.empty((high - low, last - first), dtype=self.dtype) for first, last in self.blocks]
+        return torch.cat([self._read(number, low, part) for number, part in enumerate(parts)], dim=1)
 
     def block(self, number: int) -> Tensor:
         """Returns float[num_rows, columns of the block], read in order."""
-        return self._read(number, 0, self.num_rows)
+        first, last = self.blocks[number]
+        return self._read(number, 0, empty_rows(self.num_rows, last - first, self.dtype))
 
     def columns(self, first: int, last: int) -> Tensor:
         """Returns float[num_rows, last - first], some columns of all rows."""
@@ -116,9 +118,7 @@ class ColumnRows(Rows):
                 out[:, low - first : high - first] = self.block(number)[:, low - start : high - start]
         return out
 
-    def _read(self, number: int, low: int, high: int) -> Tensor:
-        first, last = self.blocks[number]
-        out = torch.empty((high - low, last - first), dtype=self.dtype)
+    def _read(self, number: int, low: int, out: Tensor) -> Tensor:
         self._spilled.read(self._place(number, low), out)
         return out
 

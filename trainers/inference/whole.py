@@ -17,7 +17,7 @@ from torch import Tensor
 
 from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.kernels.types import WholeBlock
-from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain, row_ranges
 from graphmill.trainers.inference.gathered import EVALUATION, GatheredLayers, tile_of
@@ -36,17 +36,14 @@ NO_MASKS = EVALUATION.layer(0, np.empty(0, np.int32))
 Aggregate = Callable[[WholeBlock, Tensor], Tensor]
 TileFunction = Callable[[int, int, int], Tensor]
 _EDGE_BYTES = 48
-"""Bytes of an edge of a block while its source is found among the needed ones."""
-WEIGHTS = (None, "gcn", "sum", "mean with self")
-"""Weights of edges that follow from the topology."""
+"""Bytes of an edge of a block while its source is found among the needed ones, or its weight in a mean."""
 
 
 def sums_in_memory(model: LayeredModel, nodes: Domain, bounds: Bounds) -> bool:
     """Returns whether `WholeLayers` computes a model: in one process, on the host, from every neighbour, by layers of our own."""
     plain = bounds.drawing is None or (bounds.drawing.tables is None and bounds.drawing.most_evaluated is None)
     here = not nodes.shares_rows and bounds.device.holds(nodes.topology.indptr) and bounds.dtype != BF16
-    ours = all(type(layer) in KINDS for layer in model.layers) and model.edge_weight in WEIGHTS
-    return plain and here and ours
+    return plain and here and all(type(layer) in KINDS for layer in model.layers)
 
 
 class WholeLayers(GatheredLayers):
@@ -114,7 +111,7 @@ class WholeLayers(GatheredLayers):
     ) -> Tensor:
         right, parts, done = own.read(low, high)[:, heads].contiguous(), [], 0
         for block in self._blocks(level, low, high, z, right.shape[1]):
-            parts.append(attended(block, *values, right[done : done + block.num_dst], None, None)[0])
+            parts.append(attended(block, *values, right[done : done + block.num_dst], None, block.weight)[0])
             done += block.num_dst
         return _joined(parts)
 
@@ -153,13 +150,15 @@ class WholeLayers(GatheredLayers):
     def _blocks(self, level: int, low: int, high: int, source: Any, heads: int = 1) -> Iterator[WholeBlock]:
         """Yields the blocks of a tile, several only if its edges exceed their memory; nodes that are not needed have no edges."""
         ends, indices = self.topology.indptr[low : high + 1], self.topology.indices
+        weights = self.topology.weights if self.model.edge_weight in DATA_WEIGHTS else None
         wanted = np.ones(high - low, bool) if self.needed is None else self.needed.flags(level, low, high)
         for start, stop in row_ranges(ends, self.workspace // 4, 4 * heads + _EDGE_BYTES, 16):
             first, last = int(ends[start]), int(ends[stop])
             degrees, kept = np.diff(ends[start : stop + 1]).astype(np.int32), wanted[start:stop]
-            found = np.asarray(indices[first:last])
+            found, given = np.asarray(indices[first:last]), None if weights is None else np.asarray(weights[first:last])
             if not kept.all():
-                found, degrees = found[np.repeat(kept, degrees)], degrees * kept
+                edges, degrees = np.repeat(kept, degrees), degrees * kept
+                found, given = found[edges], None if given is None else given[edges]
             end = np.cumsum(degrees, dtype=np.int32)
             block = WholeBlock(
                 num_dst=stop - start,
@@ -168,6 +167,7 @@ class WholeLayers(GatheredLayers):
                 end=end,
                 indices=found.astype(np.int32, copy=False),
                 dst_pos=np.arange(low + start, low + stop, dtype=np.int32),
+                weight=given,
             )
             attach_weights((block,), self.topology, self.model.edge_weight)
             if isinstance(source, NeededRows):
@@ -182,7 +182,8 @@ class WholeLayers(GatheredLayers):
         self._walked += num_edges * self.topology.indices.itemsize
         if self._walked > WINDOW_BYTES:
             self._walked = 0
-            forget_pages(self.topology.indices)
+            for array in (self.topology.indices, self.topology.weights):
+                forget_pages(array)
 
     def _in_blocks(self, index: int, rows: Rows) -> Any:
         """Returns the input rows of a layer as blocks of columns in memory or in a file."""

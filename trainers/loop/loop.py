@@ -134,10 +134,12 @@ class Loop:
 
     def _run_epochs(self) -> None:
         while not self.state.done:
-            started = time.perf_counter()
-            if self.state.position == 0:
+            started, whole = time.perf_counter(), self.state.position == 0
+            if whole:
                 self.moved = self.ledger.rows()
             ended = self._train_epoch()
+            if whole:
+                self.lines.pace(self.timeline.record, Ledger.from_rows(self.moved), self.ledger)
             if ended is None:
                 self.seconds["train"].append(round(time.perf_counter() - started, 4))
                 self._finish_epoch()

@@ -1,6 +1,7 @@
 """The output of a training about its epochs: one line each, thinned to about a hundred per run, and a few words beside the bar.
 
-A run of many long epochs has more lines: none is farther from the one before than one epoch and `MOST_SECONDS`.
+A run of many long epochs has more lines: none is farther from the one before than one epoch and `MOST_SECONDS`. The first long epoch also
+has a line of its pace, with the key that would help.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from graphmill.assets.building.stage import Progress
+from graphmill.assets.sizes import format_bytes
+from graphmill.trainers.record.ledger import STEP, WAIT, Ledger
 from graphmill.trainers.record.metrics import MetricWriter
 
 Lines = Literal["some", "all", "none"]
@@ -17,7 +20,9 @@ Lines = Literal["some", "all", "none"]
 
 MOST_LINES = 100
 MOST_SECONDS = 10.0
-"""Seconds since the last line after which the next epoch gets one, whatever its number."""
+"""Seconds since the last line after which the next epoch gets one, whatever its number; and of an epoch that is long."""
+MOSTLY = 0.5
+"""Share of an epoch from which on waiting for batches is what makes it slow."""
 
 
 class EpochLines:
@@ -42,6 +47,7 @@ class EpochLines:
         self.writers = list(writers)
         self.every = 1 if lines == "all" else -(-epochs // MOST_LINES)
         self._said: float | None = None
+        self._paced = lines == "none"
 
     def epoch(self, row: Mapping[str, Any], seconds: float, best: tuple[float, int] | None, *, last: bool) -> None:
         """Prints a line about a finished epoch, unless it is thinned out.
@@ -67,6 +73,28 @@ class EpochLines:
         self._said = now
         self.progress.tell(
             f"{self.title}epoch {number}/{self.epochs}: loss {row['loss']:.4f}{valid}{found}, {seconds:.2f} s"
+        )
+
+    def pace(self, record: Mapping[str, Any], before: Ledger, after: Ledger) -> None:
+        """Prints rows per second, bytes read and the share of waiting of the first long epoch whose batches are prepared beside training.
+
+        Args:
+            record: the epoch, as `Timeline.record`.
+            before, after: the run's ledger at its beginning and at its end.
+        """
+        seconds, step = record["seconds"], record["busy_seconds"].get(STEP, {})
+        if self._paced or seconds < MOST_SECONDS or WAIT not in step:
+            return
+        self._paced, share = True, step[WAIT] / seconds
+        rows = after.counted("inputs", 0) - before.counted("inputs", 0)
+        read = after.moved_bytes("disk") - before.moved_bytes("disk")
+        of_disk = f", {format_bytes(read)} read past the page cache" if read else ""
+        remedy = "; a larger samplers prepares more of them at once" if share >= MOSTLY else ""
+        if remedy and read:
+            remedy = "; [memory] host keeps more of their rows, and `graphmill plan` compares the trainers"
+        self.progress.tell(
+            f"{self.title}epoch {record['epoch']}: {rows / seconds:,.0f} rows/s{of_disk}, "
+            f"{100 * share:.0f} % of the time the model waited for batches{remedy}"
         )
 
     def _write(self, number: int, values: Mapping[str, float], last: bool) -> None:

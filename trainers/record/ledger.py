@@ -92,6 +92,11 @@ class Ledger:
         with self._lock:
             self._counts[name, layer] += int(n)
 
+    def counted(self, name: str, layer: int) -> int:
+        """Returns a named count of a layer."""
+        with self._lock:
+            return self._counts[name, layer]
+
     def moved_bytes(self, link: str) -> int:
         """Returns the bytes that crossed a link, over all lines."""
         with self._lock:

@@ -74,10 +74,10 @@ class PipelineNeeds:
     def lines(self) -> Iterator[str]:
         """Yields the table, at most 80 columns wide, and what it means."""
         width = max(len(each.name) for each in self.steps)
-        yield f"{'needs':{width}}  {'memory':>13}  {'disk':>13}  {'scratch':>10}  {'time':>7}"
+        yield f"{'needs':{width}}  {'memory':>19}  {'disk':>13}  {'scratch':>10}  {'time':>7}"
         for each in self.steps:
             yield f"{each.name:{width}}  {_row(each)}"
-        yield f"memory {format_bytes(self.memory_bytes)}, the most of a step counts; <= is a bound"
+        yield f"memory {format_bytes(self.memory_bytes)}, the most of a step counts; a..b is a range, <= a bound"
         needed, free = format_bytes(self.disk_needed), format_bytes(self.disk_bytes)
         yield f"disk   {needed} in all, {free} free in {self.home}"
         if any(each.seconds and not each.measured for each in self.steps):
@@ -156,14 +156,22 @@ def _waited_for(each: StepNeed) -> StepNeed:
 
 def _row(each: StepNeed) -> str:
     if not each.missing:
-        return f"{'is there':>13}"
+        return f"{'is there':>19}"
     if each.need is None:
-        return f"{'not known':>13}"
-    memory = ("<= " if each.need.is_bound else "") + format_bytes(each.need.memory_bytes)
+        return f"{'not known':>19}"
+    memory = _range(each.need.least_bytes, each.need.memory_bytes)
     disk = ("<= " if each.need.stored_at_most else "") + format_bytes(each.stored) if each.stored else ""
     scratch = format_bytes(each.need.scratch) if each.need.scratch else ""
     time = "" if each.seconds is None else ("" if each.measured else "~") + _duration(each.seconds)
-    return f"{memory:>13}  {disk:>13}  {scratch:>10}  {time:>7}".rstrip()
+    return f"{memory:>19}  {disk:>13}  {scratch:>10}  {time:>7}".rstrip()
+
+
+def _range(least: int, most: int) -> str:
+    """Returns a count of bytes that may vary; both ends of one unit name it once: "1.5..2.0 GiB"."""
+    low, high = format_bytes(least), format_bytes(most)
+    if low == high:
+        return high
+    return f"{low.removesuffix(' ' + high.split()[1])}..{high}"
 
 
 def _duration(seconds: float) -> str:

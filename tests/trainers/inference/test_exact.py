@@ -26,7 +26,7 @@ from graphmill.trainers.inference.domain import row_ranges
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.inference.spilled import ColumnRows, SpilledRows, column_blocks
-from graphmill.trainers.inference.windows import MappedRows
+from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, empty_rows
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
@@ -36,13 +36,15 @@ from graphmill.trainers.record.memory import PeakMemory
 from graphmill.trainers.rows.direct import DirectSource
 from graphmill.trainers.rows.source import MappedSource, MemorySource
 from tests.assets.storage.limits import file_size_limit
-from tests.trainers.graphs import random_graph, random_topology
+from tests.trainers.graphs import attributed, random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
 
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    return random_graph(tmp_path_factory.mktemp("home"))
+    """A graph whose edges have weights, which few models read."""
+    with attributed(relations=0, type_columns=(), weights=True):
+        return random_graph(tmp_path_factory.mktemp("home"))
 
 
 def dense_logits(graph: Graph, model: torch.nn.Module, name: str) -> torch.Tensor:
@@ -135,7 +137,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("ends", ENDS[:2] + ENDS[4:5] + ENDS[7:], ids=str)
+@pytest.mark.parametrize("ends", [*ENDS[:2], *ENDS[4:5], *ENDS[7:], {"edge_weight": True}], ids=str)
 @pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gin"])
 @pytest.mark.parametrize("hidden", [8, 48])
 def test_memory_threads_and_the_place_of_rows_change_no_bit(
@@ -207,6 +209,15 @@ def test_without_direct_reads_the_logits_are_the_same(
     with pytest.warns(RuntimeWarning, match="has no O_DIRECT; rows of an evaluation"):
         found = infer_exact(model, topology, source, 1, threads=1, folder=tmp_path)
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(0, 3), (5, 0), (7, 3), (1 << 14, 65)])
+def test_empty_rows_have_their_shape_and_begin_on_a_cache_line(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    rows = empty_rows(*shape, dtype)
+    rows[:] = 1
+    assert rows.shape == shape and rows.dtype == dtype and int(rows.sum()) == shape[0] * shape[1]
+    assert rows.is_contiguous() and rows.data_ptr() % CACHE_LINE == 0
 
 
 def test_columns_of_rows_come_back_in_any_blocks(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphmill.assets.building.stage import Silent
 from graphmill.trainers.record import epoch_lines
 from graphmill.trainers.record.epoch_lines import EpochLines
+from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.record.progress import BarProgress, LineProgress, open_progress
 from tests.trainers.runs import train_small
 
@@ -52,6 +54,35 @@ def test_a_line_has_loss_score_and_the_best_so_far() -> None:
     listener = EpochLines(told, "seed 3, ", 20)
     listener.epoch({"epoch": 5, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 2), last=False)
     assert told.lines == ["seed 3, epoch 5/20: loss 0.1250, valid 87.65 (best 90.00 in epoch 2), 1.25 s"]
+
+
+def ledger_of(rows: int, read: int) -> Ledger:
+    ledger = Ledger()
+    ledger.count("inputs", 0, rows)
+    ledger.count("inputs", 1, 7)
+    ledger.crossed(Line("disk", "feature"), read)
+    return ledger
+
+
+def test_the_first_long_epoch_tells_its_pace_and_the_key_that_would_help() -> None:
+    def paced(seconds: float, lane: dict[str, float], read: int, lines: Any = "some") -> list[str]:
+        told = Told()
+        listener = EpochLines(told, "seed 3, ", 20, lines)
+        for number in (1, 2):
+            record = {"epoch": number, "seconds": seconds, "busy_seconds": {"step": lane, "sampler": {"sample": 9.0}}}
+            listener.pace(record, ledger_of(500, 1 << 20), ledger_of(20_500, read + (1 << 20)))
+        return told.lines
+
+    (slow,) = paced(20, {"wait": 15.0, "train": 5.0}, 1 << 20)
+    assert slow.startswith(
+        "seed 3, epoch 1: 1,000 rows/s, 1.0 MiB read past the page cache, 75 % of the time the model waited"
+    )
+    assert "[memory] host" in slow and "samplers" in paced(20, {"wait": 10.0}, 0)[0]
+    (busy,) = paced(20, {"wait": 1.0}, 0)
+    assert busy == "seed 3, epoch 1: 1,000 rows/s, 5 % of the time the model waited for batches"
+    assert (
+        not paced(2, {"wait": 1.0}, 0) and not paced(20, {"train": 15.0}, 0) and not paced(20, {"wait": 9.0}, 0, "none")
+    )
 
 
 def test_lines_come_in_a_pipe_and_beside_a_bar(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def _in_memory(case: Case) -> bool:
     train, sampling = case.semantic.train, case.semantic.sampling
     drawn = sampling is not None and sampling.method not in ("uniform", "")
     shared = find_technique(train.trainer).own_shards
-    weighted = train.edge_weight or train.aggregator == "max" or train.dtype == "bf16"
-    return train.model in ("sage", "gcn", "gin", "gat") and not (drawn or shared or weighted)
+    other = train.aggregator == "max" or train.dtype == "bf16"
+    return train.model in ("sage", "gcn", "gin", "gat") and not (drawn or shared or other)
 
 
 def _whole_bytes(case: Case) -> int:

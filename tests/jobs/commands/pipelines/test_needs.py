@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from graphmill.assets.costs.needs import Need, Term
 from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sizes import format_bytes
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.pipelines import needs as module
 from graphmill.jobs.commands.pipelines.needs import pipeline_needs
@@ -67,7 +68,12 @@ def test_every_stage_says_what_it_takes_before_anything_is_built(pipeline, tmp_p
     assert features is not None and features.stored == 2000 * 8 * 4 + 2000 * 32 // 512 and not features.stored_at_most
     assert samples is not None and samples.stored_at_most
     assert not any(each.measured for each in found.steps)
-    assert all(len(line) <= 80 for line in found.lines() if str(tmp_path) not in line)
+    lines = list(found.lines())
+    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
+    for line, each in zip(lines[1:], found.steps, strict=False):
+        assert line.split()[0] == each.name and each.need is not None
+        ends = format_bytes(each.need.least_bytes), format_bytes(each.need.memory_bytes)
+        assert (".." in line) == (ends[0] != ends[1]) and ends[1] in line and ends[0].split()[0] in line
     assert found.values()["steps"][0]["step"] == "graph" and found.values()["steps"][0]["memory"][0]["what"]
 
 
