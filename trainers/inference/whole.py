@@ -183,7 +183,8 @@ class WholeLayers(GatheredLayers):
         if self._walked > WINDOW_BYTES:
             self._walked = 0
             for array in (self.topology.indices, self.topology.weights):
-                forget_pages(array)
+                if array is not None:
+                    forget_pages(array)
 
     def _in_blocks(self, index: int, rows: Rows) -> Any:
         """Returns the input rows of a layer as blocks of columns in memory or in a file."""
