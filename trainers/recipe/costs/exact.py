@@ -24,13 +24,18 @@ LOGIT_COPIES = 3
 """Copies of the scored nodes' logits: of all ranges, in the order that was asked for, and for the score."""
 
 
-def exact_bytes(case: Case) -> int:
-    """Returns the most bytes that one process takes for an exact evaluation, 0 if every evaluation is sampled."""
+def exact_bytes(case: Case, workspace: int = 0) -> int:
+    """Returns the most bytes that one process takes for an exact evaluation, 0 if every evaluation is sampled.
+
+    Args:
+        workspace: bytes of the workspace; 0 for `eval_workspace`.
+    """
     train, sizes = case.semantic.train, case.sizes
+    workspace = workspace or parse_size(train.eval_workspace)
     if train.eval == "sampled":
         return 0
     layers, item = train.layers, item_bytes(train)
-    found = _whole_bytes(case) if _in_memory(case) else _gathered_bytes(case)
+    found = _whole_bytes(case, workspace) if _in_memory(case) else _gathered_bytes(case, workspace)
     sets = sizes.num_nodes * (3 * layers + 11) // 8
     scored = sizes.num_train + sizes.num_valid + sizes.num_test
     return found + sets + LOGIT_COPIES * scored * case.num_classes * item
@@ -45,10 +50,9 @@ def _in_memory(case: Case) -> bool:
     return train.model in ("sage", "gcn", "gin", "gat") and not (drawn or shared or other)
 
 
-def _whole_bytes(case: Case) -> int:
+def _whole_bytes(case: Case, workspace: int) -> int:
     """Returns the bytes of the sets of rows of the layer that has the most, and of a tile."""
     train, item, nodes = case.semantic.train, item_bytes(case.semantic.train), case.sizes.num_nodes
-    workspace = parse_size(train.eval_workspace)
 
     def kept(width: int) -> int:
         num_bytes = nodes * width * item
@@ -94,10 +98,10 @@ def _work_bytes(case: Case, workspace: int) -> int:
     return read + min(TILE_BYTES, 3 * nodes * width * item) + min(windows, case.sizes.feature_bytes)
 
 
-def _gathered_bytes(case: Case) -> int:
+def _gathered_bytes(case: Case, workspace: int) -> int:
     """Returns the bytes of a range that gathers its sources, and of the sets of rows of this process's nodes."""
     train, item, sizes = case.semantic.train, item_bytes(case.semantic.train), case.sizes
-    workspace, ranks = parse_size(train.eval_workspace), max(1, case.ranks)
+    ranks = max(1, case.ranks)
     nodes, edges = -(-sizes.num_nodes // ranks), -(-sizes.num_edges // ranks)
     if is_reference(train.model):
         return min(workspace // 2, (edges + nodes) * max(sizes.width, train.hidden) * item)

@@ -14,7 +14,7 @@ docs/log.md compares the sums with measured peaks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from graphmill.assets.costs.needs import Need, Sizes, Term, sizes_of
@@ -22,7 +22,7 @@ from graphmill.assets.samples.costs import sampler_bytes
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.assets.storage.system.machine import anonymous_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes, memory_bytes
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.sample import Sampler
@@ -53,7 +53,9 @@ CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH = "[sampling] batch_size"
-EXACT, SAMPLED = "an exact evaluation", "batches of an evaluation that wait"
+EXACT, SAMPLED, STEP = "an exact evaluation", "batches of an evaluation that wait", "activations of a step"
+LEAST_WORKSPACE = 16 << 20
+"""Workspace of an exact evaluation below which what it holds besides is more than the workspace."""
 """Terms of an evaluation; with `eval = "auto"` a training has one of the two."""
 
 
@@ -100,7 +102,19 @@ def memory_terms(case: Case) -> list[Term]:
     if len(ways) > 1 and case.semantic.train.eval == "auto":
         less = min(ways, key=lambda term: term.most)
         found[found.index(less)] = replace(less, most=less.expected)
-    return found
+    return [_within_memory(case, found, term) if term.name == EXACT else term for term in found]
+
+
+def _within_memory(case: Case, found: Sequence[Term], exact: Term) -> Term:
+    """Returns the term of an exact evaluation, which keeps to half of what the machine has free beside the other terms."""
+    step = sum(term.most for term in found if term.name == STEP)
+    others = sum(term.most for term in found if term.name not in (EXACT, SAMPLED, STEP))
+    free = memory_bytes() - WAITING_BYTES - others
+    workspace = max(LEAST_WORKSPACE, free // 2 // case.ranks)
+    if workspace >= parse_size(case.semantic.train.eval_workspace):
+        return exact
+    most = min(exact.most, max(0, case.ranks * exact_bytes(case, workspace) - step))
+    return replace(exact, most=most, likely=min(exact.expected, most))
 
 
 def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
@@ -172,7 +186,7 @@ def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
     sure = case.batch.exact and not is_reference(train.model)
     exact = max(0, case.ranks * exact_bytes(case) - step)
     return [
-        Term("activations of a step", step, "batch_size or hidden", bound=not sure),
+        Term(STEP, step, "batch_size or hidden", bound=not sure),
         parameter_term(case, models),
         Term(EXACT, exact, "eval_workspace", bound=True, likely=exact if case.exact_evaluation else 0),
     ]
