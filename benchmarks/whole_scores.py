@@ -30,6 +30,7 @@ from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.types import Array
+from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.models.build import build_model
@@ -85,6 +86,7 @@ def scores(home: Path, nodes: str, limit_bytes: int, *more: str) -> dict[str, An
 def child(home: Path, nodes: str, rival: bool) -> dict[str, Any]:
     """Computes scores in the memory that there is; returns seconds of the wall and of the processor, by contestant."""
     torch.set_num_threads(THREADS)
+    keep_freed_memory()  # as every training does; for the rival, too
     artifacts = {each.stage: each for each in Store(home).artifacts() if each.part_of is None}
     graph, features = open_graph(artifacts["graph"]), open_features(artifacts["features"])
     model = build_model(TrainConfig(layers=2, hidden=64), features.width, graph.num_classes, seed=0)
