@@ -42,7 +42,7 @@ def test_the_history_of_a_training_is_expected_once(monkeypatch: pytest.MonkeyPa
     asked: list[Any] = []
     monkeypatch.setattr(costs, "_expected", lambda case: asked.append(case) or len(asked))
     case: Any = SimpleNamespace(shared={})
-    assert [expected.expected_history(case) for _ in range(2)] == [1, 1] and len(asked) == 1
+    assert [costs.expected_history(case) for _ in range(2)] == [1, 1] and len(asked) == 1
 
 
 def counted(seed: int, nodes: int) -> BatchVisits:
