@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphmill.assets.storage.files.records import Place, fill_record, lay_out, narrow_degrees
+from graphmill.assets.storage.files.records import ArrayPlace, fill_record, lay_out, narrow_degrees
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block, ChunkStep
 
@@ -93,7 +93,7 @@ def decode(record: Array) -> ChunkStep:
     )
 
 
-def _places(words: Array) -> Iterator[Place]:
+def _places(words: Array) -> Iterator[ArrayPlace]:
     """Returns the place of each array, the header first."""
     num_dst, num_edges, num_src, num_load = (int(word) for word in words[4:8])
     ids, width = np.dtype(np.int32 if words[9] == 4 else np.int64), np.dtype(f"<u{int(words[11])}")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphmill.assets.storage.files.records import Place, fill_record, lay_out, narrow_degrees
+from graphmill.assets.storage.files.records import ArrayPlace, fill_record, lay_out, narrow_degrees
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, BatchKey, Block
 
@@ -131,7 +131,7 @@ def _layers(words: Array) -> list[tuple[int, int, int, int]]:
     return [(int(a), int(b), int(c), int(d)) for a, b, c, d in rows]
 
 
-def _places(words: Array) -> Iterator[Place]:
+def _places(words: Array) -> Iterator[ArrayPlace]:
     """Returns the place of each array: header, input ids, and those of each block."""
     layers = _layers(words)
     chosen = [dtype for bit, (_, dtype) in enumerate(EXTRAS) if int(words[7]) >> bit & 1]

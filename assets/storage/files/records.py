@@ -20,7 +20,7 @@ DEGREES = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 """Types of a block's stored degrees."""
 
 
-class Place(NamedTuple):
+class ArrayPlace(NamedTuple):
     """An array in a record: first byte, dtype, length."""
 
     offset: int
@@ -37,15 +37,15 @@ class Place(NamedTuple):
         return record[self.offset : self.end].view(self.dtype)
 
 
-def lay_out(shapes: Iterable[tuple[np.dtype[Any], int]]) -> Iterator[Place]:
+def lay_out(shapes: Iterable[tuple[np.dtype[Any], int]]) -> Iterator[ArrayPlace]:
     """Yields the places of arrays one after the other, from (dtype, length) of each."""
     offset = 0
     for dtype, length in shapes:
-        yield Place(offset, dtype, length)
+        yield ArrayPlace(offset, dtype, length)
         offset += -(-length * dtype.itemsize // 8) * 8
 
 
-def fill_record(places: Sequence[Place], values: Sequence[Array]) -> Array:
+def fill_record(places: Sequence[ArrayPlace], values: Sequence[Array]) -> Array:
     """Returns u8[n], the record of some arrays. The first one is its header, whose second word becomes the bytes without padding."""
     values[0][1] = places[-1].end
     record = np.zeros(-(-places[-1].end // PAGE) * PAGE, np.uint8)
