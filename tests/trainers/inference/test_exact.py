@@ -338,8 +338,8 @@ def test_wide_rows_are_projected_once_within_the_workspace(
     topology, source = wide_graph(tmp_path, num_nodes, width)
     model = build_model(TrainConfig(model="gat", layers=2, hidden=64, heads=4), width, 10, seed=0)
     assert isinstance(model, LayeredModel)
-    mapped, project = [], GatLayer.project
-    monkeypatch.setattr(GatLayer, "project", lambda self, rows: mapped.append(rows.shape) or project(self, rows))
+    mapped, split = [], GatLayer.split
+    monkeypatch.setattr(GatLayer, "split", lambda self, rows: mapped.append(rows.shape) or split(self, rows))
     peak, before = PeakMemory(), anonymous_bytes() or 0
     with peak.watched():
         logits = infer_exact(model, topology, source, workspace, threads=2, folder=tmp_path)
