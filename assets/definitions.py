@@ -19,6 +19,7 @@ import dagster as dg
 
 from graphmill.assets.building.labels import built_in_words, join_checks
 from graphmill.assets.building.materialize import materialize, materialize_together
+from graphmill.assets.building.page import markdown_code
 from graphmill.assets.building.stage import ChecksFailedError, Progress, Silent
 from graphmill.assets.cluster.pool import OnCluster
 from graphmill.assets.pipeline.shown import (
@@ -337,7 +338,7 @@ def _spec(step: Step) -> dg.AssetSpec:
     return dg.AssetSpec(
         key_of(step),
         deps=[*deps, raw_key(step)] if step.external else deps,
-        description=describe(step, page, f"Command line: `{step.command}`"),
+        description=describe(step, page, f"Command line: {markdown_code(step.command)}"),
         group_name=group_of(step.pipeline),
         code_version=short(recipe_hash(step)),
         kinds=set(page.kinds) if page else None,

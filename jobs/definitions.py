@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 import graphmill.jobs.runs.instance  # noqa: F401
+from graphmill.assets.building.page import markdown_code
 from graphmill.assets.building.stage import OnePass, Silent
 from graphmill.assets.definitions import Slot, Surroundings, group_of, raw_asset, source_assets, stage_asset
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
@@ -80,7 +81,7 @@ def build_defs(
         except Exception as error:  # any error: one file must not take the others out of the UI
             if pipelines is not None:
                 raise
-            text = f"{pipeline.path} cannot be turned into assets:\n{type(error).__name__}: {error}"
+            text = f"{pipeline.path} cannot be turned into assets:\n  {type(error).__name__}: {error}"
             parts.append(dg.Definitions(assets=[_mistakes_spec(pipeline.name, InputError(text))]))
     # The executor is that of all jobs, also of the one in which the UI materialises what is selected there.
     return dg.Definitions.merge(*parts, dg.Definitions(executor=in_turn))
@@ -112,7 +113,7 @@ def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[st
         except InputError as error:
             mistakes[path.stem] = error
         except Exception as error:  # any error: one file must not take the others out of the UI
-            mistakes[path.stem] = InputError(f"{path} cannot be read:\n{type(error).__name__}: {error}")
+            mistakes[path.stem] = InputError(f"{path} cannot be read:\n  {type(error).__name__}: {error}")
         else:
             found[group_of(pipeline.name)] = pipeline
             taken |= dict.fromkeys(names, path)
@@ -184,11 +185,10 @@ def execution_of(stage: Any, threads: int | None) -> Any:
 
 def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> Any:
     notes, names = pipeline.notes, ", ".join(f"`{step.name}`" for step in steps)
-    description = (
-        f"{WHAT[selection].format(name=f'`{pipeline.name}`')}\n\nSteps: {names}.\n\nPipeline file: `{pipeline.path}`"
-    )
+    path = markdown_code(str(pipeline.path))
+    description = f"{WHAT[selection].format(name=f'`{pipeline.name}`')}\n\nSteps: {names}.\n\nPipeline file: {path}"
     if address := report_address(pipeline):
-        written = f"`graphmill report {pipeline.reference}` writes it to a file."
+        written = f"{markdown_code(f'graphmill report {pipeline.reference}')} writes it to a file."
         description += f"\n\n[The report of its models]({address}), in the UI that `graphmill ui` starts; {written}"
     return dg.define_asset_job(
         name,

@@ -354,7 +354,7 @@ def _raise_failures(events: Sequence[dg.DagsterEvent], home: Path) -> None:
         raise refused
     said = [_message(event) for event in failed]
     if said and all(said):
-        raise InputError("\n".join(dict.fromkeys(said)))
+        raise InputError("\n  ".join(dict.fromkeys(said)))
     errors = [event.step_failure_data.error for event in failed]
     errors += [event.job_failure_data.error for event in events if event.is_job_failure]
     raise StepError(

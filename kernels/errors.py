@@ -24,6 +24,8 @@ UNPRINTABLE = {
 """Characters that no eye sees, or that change how a terminal shows the text behind them, and their spelling; those that JSON leaves as
 they are keep a meaning there."""
 IN_A_LINE = UNPRINTABLE | {9: "\\t", 10: "\\n"}
+LINE_END = re.compile(r"\n(?!  )")
+"""The end of a line that is none of an error's own."""
 LONG_WORD = re.compile(r"([^\s'\"]{100})[^\s'\",]{900,}")
 """A word that no one could read, such as a number of thousands of digits; an error shows its beginning."""
 
@@ -55,7 +57,8 @@ class InputError(ValueError):
         problem: the finding, with the value and the place (file, line, array, row).
         remedy: the next step, a command if there is one.
 
-    Both may quote input: control characters are spelled out, so that no file writes to a terminal, and endless words are cut.
+    Both may quote input: control characters are spelled out, so that no file writes to a terminal, and endless words are cut. A line
+    of an error begins with two blanks; any other end of a line is that of a name, and is spelled out, too.
     """
 
     def __init__(self, problem: str, remedy: str = ""):
@@ -71,7 +74,8 @@ def one_line(text: str) -> str:
 
 
 def _readable(text: str) -> str:
-    return LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0]):,} characters)", text.translate(UNPRINTABLE))
+    lines = LINE_END.sub(r"\\n", text.translate(UNPRINTABLE))
+    return LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0]):,} characters)", lines)
 
 
 class Mistakes(InputError):

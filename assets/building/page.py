@@ -3,11 +3,28 @@
 A stage brings a `Page` of its own, beside its class. Nothing here knows the UI; assets/pipeline/shown.py shows it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.kernels.errors import one_line
+
+MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
+"""Characters that may change how Markdown shows the text around them; a backslash before each keeps it as it is."""
+
+
+def markdown_text(text: str) -> str:
+    """Returns a name of data as Markdown shows it as it stands, on one line."""
+    return MARKDOWN_SPECIAL.sub(r"\\\1", one_line(text))
+
+
+def markdown_code(text: str) -> str:
+    """Returns a name of data as code in Markdown, on one line; its fence is longer than any in the name."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    blank = " " * (len(fence) > 1)
+    return f"{fence}{blank}{one_line(text)}{blank}{fence}"
 
 
 @dataclass(frozen=True, kw_only=True)

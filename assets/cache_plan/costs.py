@@ -2,18 +2,25 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from graphmill.assets.budgets.config import AUTO
 from graphmill.assets.cache_plan.layout import PAIRS_WITH_COPIES
 from graphmill.assets.cache_plan.segment_size import AT_ONCE
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.samples.config import epoch_size
 from graphmill.assets.samples.costs import batches_read
-from graphmill.assets.sizes import parse_size
+from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.ranges import KEYS_AT_ONCE
 from graphmill.kernels.rows.pages import PAGE_BYTES
 
 RANK_BYTES = 60
 """Bytes that ranking takes for each node of a range (kernels/hotness/ranking.py)."""
+
+MOST_SEGMENTS = 1 << 20
+"""Most segments whose seeds are counted before a plan exists."""
 
 
 def budget_bytes(sizes: Sizes, level: str) -> int | None:
@@ -55,6 +62,46 @@ def planned_rows(sizes: Sizes) -> PlannedRows | None:
         return None
     most = batches.inputs if disk is None else min(batches.inputs, disk // max(1, sizes.row_bytes))
     return PlannedRows(most, 0, batches.count, False)
+
+
+def disk_mistake(sizes: Sizes) -> InputError | None:
+    """Returns the mistake of a disk budget that cannot hold even the seeds of the batches; None if it may do, or nothing is planned.
+
+    Args:
+        sizes: sizes of a step that may read a cache plan.
+    """
+    plan, disk = sizes.configs.get("cache_plan"), budget_bytes(sizes, "disk")
+    if plan is None or disk is None or "cache_plan" in sizes.artifacts or not sizes.trains_counted:
+        return None
+    size = plan.table.segment_size
+    needed = least_rows(sizes, size) * sizes.row_bytes
+    if needed <= disk:
+        return None
+    what = f"segment_size = {size} needs" if size else "one disk cache for all batches needs"
+    problem = f"{what} at least {format_bytes(needed)} of disk for the seeds of the batches, the budget has {format_bytes(disk)}"
+    other = (
+        "set segment_size = 0 in [cache_plan], or " if size and least_rows(sizes, 0) * sizes.row_bytes <= disk else ""
+    )
+    return InputError(problem, f"{other}set disk = {needed} or more in [memory]")
+
+
+def least_rows(sizes: Sizes, size: int) -> int:
+    """Returns rows that segments of `size` batches store for certain; of one segment for all batches if `size` is 0.
+
+    A segment stores each row that its batches need, but for those of the static tiers. Seeds are among them, and those of the batches of
+    one epoch differ.
+    """
+    samples = sizes.configs["samples"]
+    each, _ = epoch_size(samples, (sizes.num_train, sizes.num_valid, sizes.num_test), 0, 0)
+    total = each * samples.epochs
+    size = min(size, total) or total
+    if samples.plan == "parts" or not total or -(-total // size) > MOST_SEGMENTS:
+        return 0
+    first = np.arange(0, total, size)
+    end, turn = np.minimum(first + size, total), (first // each + 1) * each
+    batches = np.maximum(np.minimum(end, turn) - first, np.clip(end - turn, 0, each))
+    elsewhere = sum(budget_rows(sizes, level) for level in ("device", "host")) + sizes.num_nodes - sizes.num_rows
+    return int(np.maximum(0, batches * (sizes.num_train // each) - elsewhere).sum())
 
 
 def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:

@@ -66,6 +66,11 @@ class Sizes:
         return "graph" in self.artifacts
 
     @property
+    def trains_counted(self) -> bool:
+        """Whether the training nodes were counted; of a source that is not read, all nodes stand for them."""
+        return self.exact or 0 < self.num_train < self.num_nodes
+
+    @property
     def id_bytes(self) -> int:
         """Bytes of a node id."""
         return id_dtype(self.num_nodes).itemsize

@@ -15,6 +15,7 @@ from graphmill.assets.sources.arrays.archive import SLICE_BYTES
 from graphmill.assets.sources.features.blocks import (
     FeatureBlock,
     blocks_type,
+    blocks_width,
     checked_slices,
     columns_of_types,
     watches,
@@ -180,8 +181,12 @@ FEATURES = FeaturesStage()
 
 
 def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlock]:
-    """Returns the rows of the table, from its file or from the source."""
-    return _file_blocks(opened, semantic.table) if semantic.table.file else opened.blocks(semantic.table)
+    """Returns the rows of the table, from its file or from the source; raises InputError if they have no columns."""
+    found = _file_blocks(opened, semantic.table) if semantic.table.file else opened.blocks(semantic.table)
+    if not blocks_width(found):
+        problem = f"{found[0].where}: the features have 0 columns, so a model would know nothing of a node"
+        raise InputError(problem, "give at least one column; a graph without features gets a column of ones")
+    return found
 
 
 def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:

@@ -5,7 +5,7 @@ Peak memory: about 20 bytes per edge of one slice (4 Mi edges, or the longest ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,37 @@ from graphmill.assets.building.stage import Check
 from graphmill.assets.sources.classes import CLASSIFIES
 from graphmill.assets.sources.splits import split_problems
 from graphmill.assets.storage.files.arrays import forget_pages
+from graphmill.assets.storage.files.schema import plain
+from graphmill.assets.storage.files.stage_numbers import NUMBERS
+from graphmill.assets.storage.names.version import canonical
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology
 
 SLICE_EDGES = 1 << 20
+OF_SOURCES = ("edge_types", "node_types", "num_ids_of_both_ends")
+"""Numbers of the stage that a source counts; the build counts the others."""
+
+
+def require_numbers(numbers: Mapping[str, Any], source: str) -> None:
+    """Requires the numbers that a source publishes to leave those of the stage as they are.
+
+    Args:
+        source: name of the source.
+
+    Raises:
+        InputError: a number has the name of one that the build counts, another type than readers of the graph expect, or no JSON form.
+    """
+    for name, value in numbers.items():
+        known = NUMBERS["graph"].check_of(name)
+        if known is not None and name not in OF_SOURCES:
+            problem = f"the source {source} publishes the number {name}, which the build counts itself"
+            raise InputError(problem, "give it another name in `numbers` of the source")
+        try:
+            (known or plain)(canonical(value), f"its number {name}")
+        except (TypeError, ValueError) as error:
+            remedy = "give it a value of that kind, or another name, in `numbers` of the source"
+            raise InputError(f"the source {source} publishes what no graph has: {error}", remedy) from error
 
 
 def row_slices(indptr: Array, slice_edges: int = SLICE_EDGES) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,15 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Progress, Silent, Summary
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
-from graphmill.assets.graph.checks import SHARED, SLICE_EDGES, classes_check, describe, node_checks, topology_checks
+from graphmill.assets.graph.checks import (
+    SHARED,
+    SLICE_EDGES,
+    classes_check,
+    describe,
+    node_checks,
+    require_numbers,
+    topology_checks,
+)
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
@@ -176,6 +184,7 @@ class GraphStage(SourceStage):
     def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Sound:
         """Reads everything except features and checks ids, labels and split, without compressing edges."""
         raw = opened.graph(Silent())
+        require_numbers(raw.numbers, semantic.source)
         parts = _split(raw, semantic)
         if raw.spool is None and semantic.self_loops == "drop" and np.array_equal(raw.src, raw.dst):
             raise InputError("all edges are self-loops, which are dropped", 'set self_loops = "keep" in [graph]')
@@ -189,6 +198,7 @@ class GraphStage(SourceStage):
         """Reads the source, compresses the edges, splits, tests and describes the graph."""
         semantic, writer, progress = building.semantic, building.writer, building.progress
         raw = opened.graph(progress)
+        require_numbers(raw.numbers, semantic.source)
         self.require_unchanged(semantic, writer)
         parts = _split(raw, semantic)
         raw.directions = watch_directions(raw, semantic)

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.assets.building.labels import join_checks, joined, labelled
-from graphmill.assets.building.page import ordered, table_of
+from graphmill.assets.building.page import markdown_code, ordered, table_of
 from graphmill.assets.building.stage import Check
 from graphmill.assets.pipeline.steps import Step, Versions, joint_version
 from graphmill.assets.storage.local.artifact import Artifact
@@ -135,7 +135,9 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     if len(artifacts) == 1:
         for title, file_name in first.summary["figures"].items():
             png, path = first.content_of(file_name), first.path / file_name
-            figures[title] = figure(title, png).value if len(png) <= FIGURE_BYTES else f"{title}: `{path}`"
+            figures[title] = (
+                figure(title, png).value if len(png) <= FIGURE_BYTES else f"{title}: {markdown_code(str(path))}"
+            )
     line = page.headline(artifacts) if page else ""
     shown: dict[str, Any] = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values()]))}
     if figures and line:

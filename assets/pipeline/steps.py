@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphmill.assets.building.page import Page
+from graphmill.assets.building.page import Page, markdown_text
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.notes import Origin
@@ -98,7 +98,8 @@ def _count(step: Step) -> str:
     seeds = len(step.configs) // len(step.splits)
     each = "one" if seeds == 1 else f"{seeds}, one per seed,"
     what = "models" if step.recipe.name == "model" else "artifacts"
-    return f"It has {len(step.configs)} {what}, {each} for each of the splits {', '.join(one.split for one in step.splits)}."
+    splits = ", ".join(markdown_text(one.split) for one in step.splits)
+    return f"It has {len(step.configs)} {what}, {each} for each of the splits {splits}."
 
 
 def recipe_hash(step: Step) -> str:

@@ -3,6 +3,7 @@
 `tomllib` does not report lines. It has accepted the text before they are looked for, so the scanner follows the grammar unchecked.
 """
 
+import json
 import re
 import shlex
 import tomllib
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.storage.files.encodings import as_utf8, wide_encoding
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import UNPRINTABLE, InputError
 
 KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top: ("train", 0, "lr") is `lr` of the first `[[train]]` table."""
@@ -36,6 +37,13 @@ LOOK_ALIKE = {
     "\ufeff": ("a byte-order mark", NOTHING),
 }
 """Letter that TOML does not take outside of quotes -> (what it is, what to write)."""
+
+
+def toml_value(value: Any) -> str:
+    """Returns a number, text or path as TOML writes it; letters that no eye sees are spelled out."""
+    if not isinstance(value, str | Path):
+        return str(value)
+    return json.dumps(str(value), ensure_ascii=False).translate(UNPRINTABLE)
 
 
 def toml_text(path: Path, data: bytes) -> str:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
-"""Characters that may change how Markdown shows the text around them; a backslash before each keeps it as it is."""
+from graphmill.assets.building.page import markdown_text
 
 LATEX_SPELLING = {
     "\\": r"\textbackslash{}",
@@ -78,7 +77,7 @@ def one_line(text: str) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    kept = [MARKDOWN_SPECIAL.sub(r"\\\1", one_line(cell)) for cell in cells]
+    kept = [markdown_text(one_line(cell)) for cell in cells]
     return f"| {' | '.join(kept)} |"
 
 

@@ -13,7 +13,7 @@ import tomllib
 import types
 import typing
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.jobs.commands.pipelines.checked import require_runnable
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, each_mistake
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
-from tests.adversary.remedies import follow, mistakes_of
+from tests.adversary.remedies import follow, follow_said, mistakes_of
 from tests.laws.asked import ASKED, FEATURELESS, SBM, TABLES, TYPED, WIDE, Ask, pipeline_text
 from tests.laws.made import Made
 from tests.recipes import recipe
@@ -163,28 +163,75 @@ LONG = re.compile(r"= \d{4}")
 
 
 def one_step(made: Made, text: str) -> str:
-    """Validates a pipeline, builds its data, and makes a step of its training; returns how it ended.
+    """Validates a pipeline, builds its data, and makes a step of its training; returns how it ended. Remedies are followed once.
 
     Raises:
-        WrongError: what was accepted is refused later, by something that was known before.
+        WrongError: what was accepted is refused later, by something that was known before; or a remedy changes nothing.
     """
     try:
         pipeline = validated(made, text)
-    except InputError:
+    except InputError as error:
+        follow_once(lambda text: validated(made, text), text, error)
         return REFUSED
     if LONG.search(text):  # it would run for minutes
         return SOUND
     try:
-        made.build(pipeline)
-        for table in pipeline.train:
-            first = dataclasses.replace(table, seeds=table.seeds[:1])
-            made.train(dataclasses.replace(pipeline, train=(first,)), progress=Stops(1))
-    except ConnectionAbortedError:
-        return SOUND
+        begin(made, pipeline)
     except InputError as error:
         if not any(words in str(error) for words in UNREAD):
             raise WrongError(f"accepted, and refused later: {error}\n{text}") from error
+        follow_once(lambda text: begin(made, validated(made, text)), text, error)
     return SOUND
+
+
+def begin(made: Made, pipeline: Pipeline) -> None:
+    """Builds the data of a pipeline, and makes a step of each training."""
+    made.build(pipeline)
+    for table in pipeline.train:
+        first = dataclasses.replace(table, seeds=table.seeds[:1])
+        try:
+            made.train(dataclasses.replace(pipeline, train=(first,)), progress=Stops(1))
+        except ConnectionAbortedError:
+            return
+
+
+def follow_once(attempt: Callable[[str], object], text: str, error: InputError) -> bool:
+    """Follows a remedy of a refusal that names no line, if it can be applied word for word; tells whether it was.
+
+    Args:
+        attempt: what was refused for the text.
+
+    Raises:
+        WrongError: it changes nothing, or the same is refused again.
+    """
+    step = follow_said(text, error)
+    if step is None:
+        return False
+    try:
+        attempt(step.text)
+        again = step.text == text
+    except InputError as other:
+        again = step.said in [each.problem for each in each_mistake(other)]
+    if again:
+        raise WrongError(f"the remedy {step.key} = {step.value} of: {step.said}\nchanges nothing\n{text}") from error
+    return True
+
+
+WRONG = (-1, 10**5, "x", [], 0.5, "", True, "-1")
+"""Values of which each key refuses some."""
+
+
+def wrong_texts() -> Iterator[str]:
+    """Yields a file for each key of each table and technique, with a value that few keys take."""
+    for number, trainer in enumerate(sorted(TECHNIQUES)):
+        raw = tomllib.loads(pipeline_text(trainer, Ask()))
+        keys = {(id(table), key): table for table, fields in [*_tables(raw)] for key, *_ in fields}
+        for place, ((_, key), table) in enumerate(keys.items()):
+            before = dict(table)
+            table[key] = WRONG[(place + number) % len(WRONG)]
+            yield recipe(*raw["train"], **{name: each for name, each in raw.items() if name != "train"})
+            table.clear()
+            table.update(before)
 
 
 def followed(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tomlkit
 
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, each_mistake
 
 LINE = re.compile(r"\.toml:(\d+): (.*)")
 SETS = re.compile(
@@ -47,6 +47,17 @@ def follow(text: str, error: InputError) -> Step | None:
     for number, said in mistakes_of(error):
         if found := _applied(text.split("\n"), number - 1, said):
             return found
+    return None
+
+
+def follow_said(text: str, error: InputError) -> Step | None:
+    """Returns the first remedy of an error without lines that can be applied; a key that it names without a table is one of [[train]]."""
+    for each in each_mistake(error):
+        if found := SETS.search(each.remedy):
+            value = found[3].replace("'", '"')
+            after = _set(text, found[1] or found[4] or "train", found[2], value)
+            if after is not None:
+                return Step(each.problem, after, found[2], value)
     return None
 
 

@@ -1,5 +1,6 @@
 """What `validate` accepts runs, and what a refusal says works, for pipelines drawn from the schema."""
 
+import re
 import time
 import warnings
 from pathlib import Path
@@ -7,18 +8,30 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.sizes import parse_size
 from graphmill.jobs.commands.pipelines.checked import require_runnable
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary.attack import REFUSED, SOUND
-from tests.adversary.drawn_pipelines import drawn_text, followed, load, one_step
+from tests.adversary.drawn_pipelines import (
+    begin,
+    drawn_text,
+    follow_once,
+    followed,
+    load,
+    one_step,
+    validated,
+    wrong_texts,
+)
 from tests.adversary.remedies import mistakes_of
-from tests.laws.asked import MODULE, Ask, pipeline_text
+from tests.laws.asked import MODULE, WIDE, Ask, pipeline_text
 from tests.laws.made import Made
 
 SHORT, LONG, REMEDIES = 30, 3000, 120
 """Numbers of files."""
+TIGHT = {"device": "2%", "host": "2%", "disk": 1}
+"""Budgets of which the one of the disk holds nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +60,10 @@ def test_what_is_accepted_makes_a_step_long(made: Made) -> None:
 
 def test_every_remedy_leads_on() -> None:
     assert sum(followed(drawn_text(seed)) for seed in range(REMEDIES)) > 20
+
+
+def test_the_remedy_of_every_key_leads_on() -> None:
+    assert sum(followed(text) for text in wrong_texts()) > 10
 
 
 @pytest.mark.parametrize("key", ["io_depth = 3", 'io_window = "2MiB"'])
@@ -81,7 +98,7 @@ def test_weights_and_types_that_a_training_does_not_read_are_no_mistake(
     ("ask", "said"),
     [
         (Ask(keys={"class_weights": [1, 2]}), "has 2 entries"),
-        (Ask(keys={"workspace": "100"}), "the parameters take"),
+        (Ask(keys={"workspace": "100"}), "a step takes at least"),
         (Ask(keys={"metrics_to": ["mlflow"]}), "is not installed"),
         (Ask(keys={"device": "cuda"}), "has no GPU"),
         (Ask(graph={"source": "sbm", "nodes": 240, "edges": 900, "classes": 3, "labelled": 0.0}), "no training nodes"),
@@ -95,6 +112,67 @@ def test_what_a_training_refuses_is_refused_before(
     monkeypatch.setattr("graphmill.trainers.record.metrics.find_spec", lambda name: None)
     with pytest.raises(InputError, match=said):
         require(made, pipeline_text("minibatch", ask))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "ask"),
+    [
+        ("minibatch", Ask(keys={"workspace": "100"})),
+        ("minibatch", Ask(graph=WIDE)),
+        ("disk", Ask(tables={"memory": TIGHT})),
+        ("disk", Ask(tables={"memory": TIGHT, "cache_plan": {"segment_size": 1}})),
+    ],
+)
+def test_the_remedy_of_a_refusal_without_a_line_leads_on(made: Made, trainer: str, ask: Ask) -> None:
+    text = pipeline_text(trainer, ask)
+    with pytest.raises(InputError) as refused:
+        require(made, text)
+    assert follow_once(lambda text: begin(made, validated(made, text)), text, refused.value)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "keys"),
+    [
+        *((trainer, keys) for trainer in TECHNIQUES for keys in ({}, {"optimizer": "sgd"}, {"hidden": 64})),
+        *(("minibatch", {"model": model}) for model in ("gcn", "gin", "gat")),
+    ],
+    ids=str,
+)
+def test_a_workspace_that_is_refused_would_not_do(
+    made: Made, monkeypatch: pytest.MonkeyPatch, trainer: str, keys: dict[str, object]
+) -> None:
+    """A training with the workspace that `validate` just refuses ends for lack of it."""
+    groups = {} if TECHNIQUES[trainer].whole_graph else {"accumulate": 1}
+    text = pipeline_text(trainer, Ask(keys={**keys, **groups, "workspace": "100"}))
+    with pytest.raises(InputError, match="a step takes at least") as refused:
+        require(made, text)
+    found = re.search(r"at least ([\d.]+ \w+)", refused.value.problem)
+    assert found is not None
+    monkeypatch.setattr("graphmill.trainers.recipe.known_mistakes.workspace_mistake", lambda *given: None)
+    just_below = text.replace('"100"', f'"{parse_size(found[1]) * 49 // 50}"')
+    with pytest.raises(InputError, match="workspace"):
+        begin(made, validated(made, just_below))
+
+
+@pytest.mark.parametrize("reuse", [1, 3])
+@pytest.mark.parametrize("size", [0, 1, 2, 4, 7])
+def test_a_disk_that_is_refused_would_not_do(
+    made: Made, monkeypatch: pytest.MonkeyPatch, size: int, reuse: int
+) -> None:
+    def text(disk: int | str) -> str:
+        tables = {"memory": {**TIGHT, "disk": disk}, "cache_plan": {"segment_size": size}}
+        return pipeline_text("disk", Ask(sampling={"reuse": reuse}, tables=tables))
+
+    with pytest.raises(
+        InputError, match=f"{f'segment_size = {size}' if size else 'one disk cache'}.* at least"
+    ) as refused:
+        require(made, text(1))
+    with monkeypatch.context() as patched:
+        patched.setattr("graphmill.jobs.commands.pipelines.checked.disk_mistake", lambda sizes: None)
+        needed = parse_size(re.findall(r"at least ([\d.]+ \w+)", refused.value.problem)[0])
+        with pytest.raises(InputError, match=r"of disk, the budget has|is too small: with one disk cache"):
+            begin(made, validated(made, text(needed * 49 // 50)))
+    require(made, text("9x"))
 
 
 def test_mistakes_of_the_file_the_data_and_the_training_are_told_at_once(made: Made, tmp_path: Path) -> None:

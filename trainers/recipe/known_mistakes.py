@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.sampling.bounds import even_seeds
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
-from graphmill.trainers.recipe.costs.step import parameter_bytes
+from graphmill.trainers.recipe.costs.step import least_step_bytes, parameter_bytes
 from graphmill.trainers.recipe.techniques import find_technique
 
 NO_SEEDS = "has no training nodes", "give its source a training split (docs/own-data.md)"
@@ -31,12 +32,32 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
         yield found
     if sizes.num_classes and (found := weights_mistake(train, sizes.num_classes)):
         yield found
+    if found := workspace_mistake(semantic, execution, sizes):
+        yield found
+
+
+def workspace_mistake(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> InputError | None:
+    """Returns the mistake of a `workspace` below what a step of a built-in model takes for certain; None if there is none."""
+    train = semantic.train
     if execution.workspace is None or is_reference(train.model) or not (sizes.width and sizes.num_classes):
-        return
-    held, bound = parameter_bytes(train, sizes.width, max(2, sizes.num_classes)), parse_size(execution.workspace)
-    if held > bound:
-        problem = f"workspace = {execution.workspace!r} holds {format_bytes(bound)}, and the parameters take {format_bytes(held)}"
-        yield InputError(problem, "raise `workspace`, or lower `hidden`")
+        return None
+    bound, classes, seeds = parse_size(execution.workspace), max(2, sizes.num_classes), least_seeds(semantic, sizes)
+    held = least_step_bytes(train, sizes.width, classes, seeds)
+    if find_technique(train.trainer).whole_graph:  # its passes hold a chunk, whose size is not known yet
+        held = parameter_bytes(train, sizes.width, classes, relations=1, types=1)
+    if held <= bound:
+        return None
+    problem = f"workspace = {execution.workspace!r} holds {format_bytes(bound)}, and a step takes at least {format_bytes(held)}"
+    lower = f", or `batch_size` in [sampling]: a batch has {seeds:,} seeds" if seeds > 1 else ""
+    return InputError(problem, f'set workspace = "{held}" or more, or lower `hidden`{lower}')
+
+
+def least_seeds(semantic: ModelConfig, sizes: Sizes) -> int:
+    """Returns seeds that the largest batch of a training has at least; 1 if ranks or parts share them, or if they are not counted."""
+    parted = "partitions" in sizes.configs or "partitions" in sizes.artifacts
+    if semantic.sampling is None or not sizes.trains_counted or parted or semantic.train.own_settings.ranks > 1:
+        return 1
+    return even_seeds(sizes.num_train, semantic.sampling.batch_size)[1]
 
 
 def ranks_mistake(train: TrainConfig, ranks: int, num_train: int) -> InputError | None:

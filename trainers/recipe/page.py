@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from graphmill.assets.building.page import Page
+from graphmill.assets.building.page import Page, markdown_text
 from graphmill.assets.sampling.fanouts import entry_text
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.recipe.config import ModelConfig
@@ -78,7 +78,7 @@ def sentence(config: ModelConfig) -> str:
     epochs = "1 epoch" if train.epochs == 1 else f"{train.epochs} epochs"
     steps = "one step over the whole graph each"
     if sampling is not None and not find_technique(train.trainer).whole_graph:
-        fanouts = ", ".join("all" if fanout == -1 else entry_text(fanout) for fanout in sampling.fanouts)
+        fanouts = ", ".join("all" if fanout == -1 else markdown_text(entry_text(fanout)) for fanout in sampling.fanouts)
         steps = f"batches of at most {sampling.batch_size:,} seeds, fan-outs {fanouts}"
     return (
         f"Model `{train.model}`: {layers}, {train.hidden:,} wide{heads}. "

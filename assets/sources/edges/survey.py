@@ -20,6 +20,7 @@ from graphmill.assets.sources.edges.numbering import id_kind
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
+from graphmill.assets.sources.readers.packing import unchecked_words
 from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import NUMBER, TextForm
@@ -106,7 +107,7 @@ def describe_table(key: str, table: TableFiles) -> list[str]:
     shown = [name if table.is_csv else f"{name} {kind}" for name, kind in kinds]
     more = len(table.columns) - len(shown)
     lines.append(f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}")
-    lines += [f"  {line}" for line in table.differences()]
+    lines += [f"  {line}" for line in (*table.differences(), *unchecked_words(table.paths))]
     if table.folder_types:
         lines.append(f"  columns in the names of folders: {', '.join(table.folder_types)}")
     return lines + ([f"  {table.layouts[0].described()}"] if table.layouts else [])

@@ -11,7 +11,7 @@ import hashlib
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -160,31 +160,46 @@ def _require_whole_gzip(path: Path, _unchanged: tuple[int, ...]) -> None:
             pass
 
 
-def require_whole_zstd(path: Path) -> None:
+def require_whole_zstd(path: Path) -> bool:
     """Walks over the frames and blocks of a zstd file; DuckDB takes the end of a file that was cut short for the end of the text.
+
+    Returns:
+        Whether each frame has a checksum. Without one, damage inside a block may be read as other text.
 
     Source: RFC 8878, "Zstandard Compression and the application/zstd Media Type", section 3.1.
 
     Raises:
         InputError: the file does not end where its last frame ends.
     """
-    size = path.stat().st_size
+    size, checked = path.stat().st_size, True
     with open(path, "rb") as file:
         while (place := file.tell()) < size:
-            if not _pass_frame(file, size):
+            found = _pass_frame(file, size)
+            checked &= bool(found)
+            if found is None:
                 problem = f"the file, which zstd compressed, is damaged or cut short (frame at byte {place})"
                 raise InputError(f"{path}: {problem}", "copy it again")
+    return checked
 
 
-def _pass_frame(file: IO[bytes], size: int) -> bool:
-    """Moves a file to the end of a frame; tells whether the frame is whole."""
+def unchecked_words(paths: Sequence[Path]) -> list[str]:
+    """Returns a sentence about zstd files without a checksum; none without such files."""
+    found = [path.name for path in paths if packing(path) == "zstd" and not require_whole_zstd(path)]
+    if not found:
+        return []
+    which = f"{found[0]} has" if len(found) == 1 else f"{len(found):,} files, {found[0]} among them, have"
+    return [f"{which} no checksum, so that damage may be read as other text: compress the text anew by zstd --check"]
+
+
+def _pass_frame(file: IO[bytes], size: int) -> bool | None:
+    """Moves a file to the end of a frame; tells whether the frame has a checksum, None if it is not whole."""
     magic = int.from_bytes(file.read(4), "little")
     if magic & 0xFFFFFFF0 == 0x184D2A50:  # a frame that readers skip
         file.seek(int.from_bytes(file.read(4), "little"), 1)
-        return file.tell() <= size
+        return True if file.tell() <= size else None
     descriptor = file.read(1)
     if magic != 0xFD2FB528 or not descriptor:
-        return False
+        return None
     flags, single, dictionary = descriptor[0] >> 6, descriptor[0] >> 5 & 1, descriptor[0] & 3
     content = (1 if single else 0, 2, 4, 8)[flags]
     file.seek((not single) + (0, 1, 2, 4)[dictionary] + content, 1)
@@ -192,12 +207,13 @@ def _pass_frame(file: IO[bytes], size: int) -> bool:
     while not last:
         header = file.read(3)
         if len(header) < 3:
-            return False
+            return None
         word = int.from_bytes(header, "little")
         last, kind, length = bool(word & 1), word >> 1 & 3, word >> 3
         file.seek(1 if kind == 1 else length, 1)
-    file.seek(4 if descriptor[0] >> 2 & 1 else 0, 1)
-    return file.tell() <= size
+    checked = bool(descriptor[0] >> 2 & 1)
+    file.seek(4 * checked, 1)
+    return checked if file.tell() <= size else None
 
 
 def _padded(path: Path, size: int) -> bool:

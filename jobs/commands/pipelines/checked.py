@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from graphmill.assets.cache_plan.costs import disk_mistake
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.config import step_name
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
@@ -67,6 +68,7 @@ def report_pipeline(
         if here:
             attempts(needs.require_fit)
         found = [error for table in pipeline.train for error in _refused(pipeline, table.name, sizes[table.name])]
+        found += [error for each in sizes.values() if (error := disk_mistake(each))]
     return PipelineReport(survey=survey, needs=needs), [*attempts.errors, *found]
 
 

@@ -93,19 +93,23 @@ def inspect(home: Path | None, source: str, settings: tuple[str, ...], as_json: 
 
 @click.command(short_help="Shows what each level of the memory may hold.")
 @click.argument("pipeline", required=False, shell_complete=complete_pipelines)
+@set_option
 @click.option("--refresh", is_flag=True, help="Measure the machine again.")
 @json_option
 @click.pass_obj
-def budgets(home: Path | None, pipeline: str | None, refresh: bool, as_json: bool) -> None:
+def budgets(home: Path | None, pipeline: str | None, settings: tuple[str, ...], refresh: bool, as_json: bool) -> None:
     """Shows what each level of the memory may hold of a PIPELINE's features, and how that came about.
 
     "auto" in [memory] is resolved from memory and disk as they were when they were first needed; only --refresh measures again.
 
-    Example: graphmill budgets cora --refresh
+    Example: graphmill budgets cora --set memory.host=1GiB
     """
     from graphmill.jobs.commands.pipelines.chunks import print_budgets
+    from graphmill.kernels.errors import InputError
 
-    print_budgets(home, Asked(pipeline).load() if pipeline else None, again=refresh, as_json=as_json)
+    if settings and pipeline is None:
+        raise InputError("--set sets keys of a pipeline file, and no PIPELINE is given", "name one, or leave --set out")
+    print_budgets(home, Asked(pipeline, settings).load() if pipeline else None, again=refresh, as_json=as_json)
 
 
 @click.command(short_help="Shows the rows that the schedules of chunks move.")

@@ -72,7 +72,8 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
     if not GRAPH.source(passes[0][-1][1]).inspected:
         return survey
     if survey.num_edges > CHECKED_EDGES:
-        return replace(survey, not_checked="edges, labels, split and values of features, which a build checks")
+        said = f"edges, labels, split and values of features, which a build checks; it also {_warns(GRAPH, FEATURES)}"
+        return replace(survey, not_checked=said)
     whole, counts, warnings = survey.table_bytes <= CHECKED_BYTES, dict[str, int](), dict[str, None]()
     errors = refused_by([partial(_look_through, asked, counts, warnings, whole=whole) for asked in passes])
     found = {f"{each.problem}; {each.remedy}": each for error in errors for each in each_mistake(error)}
@@ -83,10 +84,15 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
         notes=[*survey.notes, *warnings],
         problems=list(found),
         errors=list(found.values()),
-        not_checked="" if whole else "values of features, which a build checks",
+        not_checked="" if whole else f"values of features, which a build checks; it also {_warns(FEATURES)}",
         num_classes=counts.get("num_classes", survey.num_classes),
         num_split=split,
     )
+
+
+def _warns(*stages: SourceStage) -> str:
+    """Returns the checks of a build that warn, in words."""
+    return f"warns unless {', '.join(name for stage in stages for name in stage.warnings)}"
 
 
 def _look_through(asked: Asked, counts: dict[str, int], warnings: dict[str, None], *, whole: bool) -> None:

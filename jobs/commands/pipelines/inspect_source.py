@@ -63,9 +63,11 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
             "in [graph]. A table of nodes is named there, too: nodes = PATH, id_column, features, label_column (docs/own-data.md)"
         )
         return
+    from graphmill.assets.pipeline.toml_text import toml_value
+
     print("\n".join(survey_of(source).lines()))
     print("\nto build it, write into a pipeline file (docs/own-data.md):\n\n[graph]")
-    print("\n".join(f'{key} = "{value}"' for key, value in {"source": kind, **keys}.items()))
+    print("\n".join(f"{key} = {toml_value(value)}" for key, value in {"source": kind, **keys}.items()))
 
 
 def survey_of(source: str) -> Survey:

@@ -9,10 +9,11 @@ from typing import Any
 
 from graphmill.assets.pipeline.file import load_pipeline, pipelines_folder
 from graphmill.assets.pipeline.rules import NAME
+from graphmill.assets.pipeline.toml_text import toml_value
 from graphmill.assets.sources.registry import config_class, source_names
 from graphmill.assets.storage.names.patterns import matches
 from graphmill.jobs.commands.pipelines.inspect_source import column_names, recognise, require_local
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, one_line
 
 TABLES = """
 [graph.nodes.user]           # a table for each node type; ids are those of the type
@@ -109,7 +110,7 @@ def _graph_table(source: str, folder: Path) -> str:
     """Returns the lines of `[graph]` that name a source; a path is relative to the folder of the pipeline file."""
     if source in source_names():
         kind, keys = source, config_class(source).example
-        named = [f"{key} = {_toml(value)}" for key, value in keys.items()]
+        named = [f"{key} = {toml_value(value)}" for key, value in keys.items()]
         if any(isinstance(value, str) for value in keys.values()):
             what = (
                 "the key of an asset of your Dagster project"
@@ -127,14 +128,14 @@ def _graph_table(source: str, folder: Path) -> str:
     if kind == "table":
         return _unnamed_table(data, folder)
     paths = {key: os.path.relpath(value, folder) if isinstance(value, Path) else value for key, value in keys.items()}
-    return "\n".join([f'source = "{kind}"', *(f"{key} = {_toml(value)}" for key, value in paths.items()), ""])
+    return "\n".join([f'source = "{kind}"', *(f"{key} = {toml_value(value)}" for key, value in paths.items()), ""])
 
 
 def _unnamed_table(data: Path, folder: Path) -> str:
     """Returns the lines of `[graph]` of an edge table whose columns have other names than usual ones: the user says which are the ends."""
-    columns = ", ".join(column_names(data)[:20])
+    columns = one_line(", ".join(column_names(data)[:20]))
     return f"""source = "edges"
-edges = "{os.path.relpath(data, folder)}"
+edges = {toml_value(os.path.relpath(data, folder))}
 # Name the two columns with the ends of the edges; there are: {columns}
 # source_column = ""
 # target_column = ""
@@ -143,7 +144,3 @@ edges = "{os.path.relpath(data, folder)}"
 # features = ["x1", "x2"]
 # label_column = "class"
 """
-
-
-def _toml(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)

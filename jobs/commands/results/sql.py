@@ -83,7 +83,8 @@ def answers(
     except (duckdb.Error, OverflowError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise _wrong(sql, str(error).strip(), columns) from error
+        said = "\n  ".join(line for line in str(error).splitlines() if line.strip())
+        raise _wrong(sql, said, columns) from error
     finally:
         connection.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import tomllib
@@ -19,6 +20,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources.registry import _found, config_class, source_names
+from graphmill.assets.sources.typed_graph import TypedSource
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.pipelines.inspect_source import survey_of
 from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
@@ -121,6 +123,33 @@ def test_the_code_and_the_files_of_a_package_are_in_versions(site: Path, tmp_pat
     versions.append(stage_version(GRAPH, config, {}))
     versions.append(stage_version(FEATURES, features_config(config), {}))
     assert len({*versions}) == 4
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ('{"num_nodes": 9}', "publishes the number num_nodes, which the build counts itself"),
+        ('{"class_names": "a"}', "publishes the number class_names, which the build counts itself"),
+        ('{"num_ids_of_both_ends": "many"}', "its number num_ids_of_both_ends is 'many', not"),
+        ('{"edge_types": 3}', "its number edge_types is 3, not"),
+        ('{"letters": {1, 2}}', "{1, 2} has no canonical form"),
+        ('{"letters": float("nan")}', "nan has no canonical form"),
+        ('{"letters": 1 << 70}', "its number letters is"),
+    ],
+)
+def test_numbers_of_a_source_leave_those_of_the_stage_alone(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: str, said: str
+) -> None:
+    install(site, FILES)
+    config = load_pipeline(written(tmp_path), TrainTable, files=True).graph
+    published, whole = eval(numbers), TypedSource.graph
+    monkeypatch.setattr(
+        TypedSource, "graph", lambda self, progress: dataclasses.replace(whole(self, progress), numbers=published)
+    )
+    assert any(said in problem for problem in survey_of(str(tmp_path / "w.toml")).problems)
+    with pytest.raises(InputError, match="the source words publishes") as caught:
+        materialize_together(Store(tmp_path / "home"), [(GRAPH, config)], Threads(threads=1))
+    assert said in caught.value.problem and "another name" in caught.value.remedy
 
 
 PLAIN = """

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.jobs.commands.pipelines.inspect_source import survey_of
 from graphmill.kernels.errors import InputError
@@ -49,6 +50,20 @@ def test_every_type_of_every_array_is_inspected(tmp_path, form):
         if kind.strip(">")[0] in "ui":
             assert not found.problems and found.num_nodes == 5, (name, kind, left_out)
     assert tried > 100
+
+
+@pytest.mark.parametrize("array", ["attr_matrix", "features.npy"])
+def test_features_without_columns_are_refused(tmp_path, array):
+    arrays = {key: np.array(values) for key, values in ADJACENCY.items()}
+    table = None
+    if array == "attr_matrix":
+        arrays[array] = np.zeros((5, 0), np.float32)
+    else:
+        np.save(tmp_path / array, np.zeros((5, 0), np.float32))
+        table = TableConfig(file=tmp_path / array)
+    np.savez(tmp_path / "graph.npz", **arrays)
+    with pytest.raises(InputError, match=r"0 columns|no columns"):
+        build_config(tmp_path / "home", config_class("npz")(path=tmp_path / "graph.npz"), table=table)
 
 
 @pytest.mark.parametrize("kind", ["u1", "u8", ">u8"])

@@ -37,6 +37,9 @@ TAKEN_RELATIONS = 16
 TAKEN_TYPES = 4
 """Node types whose maps a typed projection is taken to have, each from as many columns as the widest type."""
 
+SURPLUS = 1.25
+"""Times as much as a device counts that the formulas may say; a test measures them."""
+
 
 class _Layer(NamedTuple):
     """Elements of one layer: of its input rows if it keeps them, those that it keeps beside, and those of the moments of its two passes."""
@@ -80,15 +83,21 @@ def item_bytes(train: TrainConfig) -> int:
     return 8 if train.dtype == "float64" else 4
 
 
-def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
-    """Returns the bytes of a model's parameters."""
-    count = in_width * train.hidden * (TAKEN_TYPES if train.input == "typed" else bool(train.projects))
+def parameter_bytes(
+    train: TrainConfig, in_width: int, num_classes: int, relations: int = TAKEN_RELATIONS, types: int = TAKEN_TYPES
+) -> int:
+    """Returns the bytes of a model's parameters, without those of biases and norms.
+
+    Args:
+        relations, types: numbers of relations and of node types.
+    """
+    count = in_width * train.hidden * (types if train.input == "typed" else bool(train.projects))
     widths = layer_widths(train, in_width, num_classes)
     for number, (wide, out) in enumerate(widths):
         last = number + 1 == len(widths) and train.head != "linear"
         pooled = train.model == "sage" and train.aggregator == "gcn"
-        maps = {"gcn": 1, "gin": 1, "gat": train.heads if last else 1, "rgcn": 1 + (train.bases or TAKEN_RELATIONS)}
-        maps["rgat"] = 1 + TAKEN_RELATIONS * (train.heads if last else 1)
+        maps = {"gcn": 1, "gin": 1, "gat": train.heads if last else 1, "rgcn": 1 + (train.bases or relations)}
+        maps["rgat"] = 1 + relations * (train.heads if last else 1)
         maps = 1 if pooled else maps.get(train.model, 2)
         count += maps * wide * out + out * out * (train.model == "gin")
         count += wide * (wide if last else out) * (train.model == "pinsage")
@@ -96,6 +105,21 @@ def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
         count += round(train.feed_forward * wide * out) * (1 if train.model in ("sage", "gcn") else 2)
     count += train.hidden * num_classes * train.layers * (train.head == "linear")
     return count * item_bytes(train)
+
+
+def least_step_bytes(train: TrainConfig, in_width: int, num_classes: int, seeds: int) -> int:
+    """Returns bytes that a device holds at once for certain in some step of a training.
+
+    Args:
+        seeds: nodes that the largest batch has at least; neighbours are not counted.
+    """
+    values = parameter_bytes(train, in_width, num_classes, relations=1, types=1)
+    # With their gradients and, when a step ends, with what the optimiser keeps of them.
+    kept = int(train.momentum > 0) if train.optimizer == "sgd" else 2
+    batch = BatchSizes(count=1, rows=(seeds,) * (train.layers + 1), edges=(0,) * train.layers)
+    activations = step_bytes(train, in_width, num_classes, batch)
+    running = seeds * in_width * item_bytes(train) + int((2 * values + activations) / SURPLUS)
+    return max((2 + kept) * values, running)
 
 
 def transposed_layers(train: TrainConfig) -> int:

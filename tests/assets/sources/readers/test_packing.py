@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.foreign import FOREIGN
-from graphmill.assets.sources.readers.packing import require_whole_zstd
+from graphmill.assets.sources.readers.packing import require_whole_zstd, unchecked_words
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.jobs.commands.pipelines.inspect_source import survey_of
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.readers.test_text_layout import built, pairs
 
@@ -62,6 +64,25 @@ def test_a_zstd_file_that_was_cut_is_refused(tmp_path: Path, rows: int) -> None:
         with pytest.raises(InputError):
             built(tmp_path / f"cut-{place}" / "e.csv.zst", whole[:place])
     built(tmp_path / "twice" / "e.csv.zst", whole + b"\x50\x2a\x4d\x18\x04\0\0\0note")
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="zstd is not installed")
+def test_zstd_files_without_a_checksum_are_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_bytes(TEXT)
+    options = {"bare": "--no-check", "checked": "--check"}
+    paths = [tmp_path / f"{name}.csv.zst" for name in options]
+    for path, option in zip(paths, options.values(), strict=True):
+        subprocess.run(["zstd", "-q", option, str(tmp_path / "e.csv"), "-o", str(path)], check=True)
+    assert unchecked_words([tmp_path / "e.csv", paths[1]]) == []
+    (said,) = unchecked_words(paths)
+    assert said.startswith("bare.csv.zst has no checksum") and said.endswith("zstd --check")
+    assert any(said in line for line in survey_of(str(paths[0])).contents)
+    mixed = tmp_path / "mixed.csv.zst"
+    mixed.write_bytes(paths[1].read_bytes() + paths[0].read_bytes())
+    assert unchecked_words([mixed, *paths]) == [
+        said.replace("bare.csv.zst has", "2 files, mixed.csv.zst among them, have")
+    ]
+    assert pairs(built(tmp_path / "one" / "e.csv.zst", paths[1].read_bytes())) == WANTED
 
 
 @pytest.mark.parametrize("name", ["gz", "bz2", "xz"])

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 
 from graphmill.assets.budgets.measured import PLACE, MachineBytes
 from graphmill.assets.storage.store import Store
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.pipelines.chunks import print_budgets
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
@@ -21,6 +23,18 @@ def machine(monkeypatch):
     found = lambda home: MachineBytes(memory_bytes=sizes["memory"], disk_bytes=10 * GIB)  # noqa: E731
     monkeypatch.setattr("graphmill.assets.budgets.measured.measure", found)
     return sizes
+
+
+def test_keys_are_set_for_one_command(tmp_path, monkeypatch, machine):
+    home, pipeline = tmp_path / "home", load_tiny(tmp_path)
+    build_config(home, pipeline.graph, threads=1)
+
+    def asked(*arguments):
+        return CliRunner().invoke(graphmill, ["--home", str(home), "budgets", *arguments])
+
+    shown = asked(str(pipeline.path), "--set", "memory.host=1KiB", "--set", "memory.disk=5x")
+    assert shown.exit_code == 0 and "host   1KiB given" in shown.output and "5x of 9.4 KiB" in shown.output
+    assert "no PIPELINE is given" in str(asked("--set", "memory.host=1KiB").exception)
 
 
 def test_it_shows_the_arithmetic_and_only_a_refresh_measures_again(tmp_path, capsys, machine):

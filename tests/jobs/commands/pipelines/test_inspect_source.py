@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.jobs.commands.pipelines.inspect_source import print_source, survey_of
 from graphmill.kernels.errors import InputError
@@ -152,7 +154,9 @@ def test_inspect_says_what_it_did_not_look_at(tmp_path, capsys, monkeypatch):
     assert "note: not checked: values of features" in capsys.readouterr().out
     monkeypatch.setattr("graphmill.jobs.commands.pipelines.inspect_pipeline.CHECKED_EDGES", 100)
     print_source(path, tmp_path / "home")
-    assert "note: not checked: edges, labels, split and values of features" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "note: not checked: edges, labels, split and values of features" in said
+    assert all(name in said for name in (*GRAPH.warnings, *FEATURES.warnings))
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
