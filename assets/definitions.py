@@ -25,6 +25,8 @@ from graphmill.assets.cluster.pool import OnCluster
 from graphmill.assets.pipeline.shown import (
     CONFIG,
     DATA_TAG,
+    HOME,
+    PIPELINE_FILE,
     WHOLE,
     WHOLE_SAYS,
     allowed_name,
@@ -229,7 +231,7 @@ def asset_of(
 
     @dg.multi_asset(
         name=key_of(steps[0]).to_python_identifier(),
-        specs=[_spec(step) for step in steps],
+        specs=[_spec(step, around) for step in steps],
         ins={name: dg.AssetIn(dg.AssetKey.from_user_string(key)) for name, key in inputs.items()},
         can_subset=True,
         check_specs=[spec for step in steps for spec in _check_specs(step)],
@@ -239,7 +241,7 @@ def asset_of(
     def build(context: dg.AssetExecutionContext, **loaded: Any):
         _note_machine(context)
         asked = context.selected_asset_keys
-        with _failing_by_message():
+        with failing_by_message():
             for step in steps:
                 if key_of(step) not in asked:
                     yield from _stored_checks(context, step, around)
@@ -297,7 +299,7 @@ def _stored_checks(
 
 
 @contextmanager
-def _failing_by_message() -> Iterator[None]:
+def failing_by_message() -> Iterator[None]:
     """Turns an error that a user can correct into a failure that shows only its message."""
     try:
         yield
@@ -326,7 +328,7 @@ def seen_at(run: dg.DagsterRun) -> float | None:
         return None
 
 
-def _spec(step: Step) -> dg.AssetSpec:
+def _spec(step: Step, around: Surroundings) -> dg.AssetSpec:
     deps = [key_of(source) for source in step.sources.values()]
     deps += [dg.AssetKey.from_user_string(key) for key in step.after]
     notes, page = step.origin.notes, step.recipe.page
@@ -334,7 +336,10 @@ def _spec(step: Step) -> dg.AssetSpec:
         "recipe hash": short(recipe_hash(step)),
         CONFIG: config_of(step),
         **{f"reads {role}": dg.MetadataValue.asset(key_of(source)) for role, source in step.sources.items()},
+        HOME: dg.MetadataValue.path(around.store.home.absolute()),
     }
+    if (path := step.origin.path) is not None:
+        shown[PIPELINE_FILE] = dg.MetadataValue.path(path.absolute())
     return dg.AssetSpec(
         key_of(step),
         deps=[*deps, raw_key(step)] if step.external else deps,
@@ -368,7 +373,7 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
     kinds = {f"dagster/kind/{kind}": "" for kind in page.kinds} if page else {}
 
     def observe():
-        with _failing_by_message():
+        with failing_by_message():
             digests = around.make_versions().raw(step.recipe, step.configs[0])
         return dg.ObserveResult(data_version=dg.DataVersion(raw_version(digests)), metadata=dict(digests))
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from graphmill.kernels.types import BatchKey as BatchKey
     from graphmill.kernels.types import Block as Block
     from graphmill.kernels.types import Stream as Stream
+    from graphmill.resource import GraphmillHome as GraphmillHome
     from graphmill.trainers.batches.batch import MiniBatch as MiniBatch
     from graphmill.trainers.models.attention import attend as attend
     from graphmill.trainers.models.ends import LinearHead as LinearHead
@@ -61,6 +62,7 @@ _PLACES = {
     "graphmill.kernels.errors": ("InputError",),
     "graphmill.kernels.sampling.sample": ("Sampler",),
     "graphmill.kernels.types": ("BatchKey", "Block", "Stream"),
+    "graphmill.resource": ("GraphmillHome",),
     "graphmill.trainers.batches.batch": ("MiniBatch",),
     "graphmill.trainers.models.attention": ("attend",),
     "graphmill.trainers.models.ends": ("LinearHead", "Projection"),

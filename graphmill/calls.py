@@ -47,8 +47,8 @@ def pipeline(source: Asked, *settings: str) -> Pipeline:
     return source
 
 
-def _read(source: Asked, home: Home) -> Pipeline:
-    """Returns a pipeline; tables of assets that it names are those of the home."""
+def pipeline_of(source: Asked, home: Home) -> Pipeline:
+    """Returns a checked pipeline; tables of assets that it names are those of the home."""
     with one_home(home):
         return pipeline(source)
 
@@ -85,7 +85,7 @@ def run(
     from graphmill.jobs.launch import Launch, launch
 
     order = Launch(
-        pipeline=_read(source, home),
+        pipeline=pipeline_of(source, home),
         selection=selection,
         names=names,
         home=Store(home).home,
@@ -112,7 +112,7 @@ def artifact(source: Asked, step: str = "", *, home: Home = None) -> Artifact:
     from graphmill.jobs.commands.names import artifact_of, find_artifact
 
     if step:
-        return artifact_of(Store(home), _read(source, home), step)
+        return artifact_of(Store(home), pipeline_of(source, home), step)
     if isinstance(source, Pipeline):
         raise InputError(
             f"{source.path} asks for several artifacts", 'name a step: graphmill.artifact(pipeline, "graph")'
@@ -142,7 +142,7 @@ def open(source: Asked, step: str = "", *, home: Home = None) -> Any:
     found = artifact(source, step, home=home)
     if found.stage == ModelRecipe.name:
         named = (source, step) if step or isinstance(source, Pipeline) else split_name(os.fspath(source))
-        return found if named is None else _trained(_read(named[0], home), named[1], home)
+        return found if named is None else _trained(pipeline_of(named[0], home), named[1], home)
     read: dict[str, Callable[[Artifact], Any]] = {"graph": open_graph, "features": open_features}
     return read.get(found.stage, lambda each: each)(found)
 
@@ -176,7 +176,7 @@ def batches(
     """
     from graphmill.trainers.notebook import mini_batches
 
-    return mini_batches(Store(home), _read(source, home), name, epoch, start=start, seed=seed)
+    return mini_batches(Store(home), pipeline_of(source, home), name, epoch, start=start, seed=seed)
 
 
 def predict(
@@ -210,4 +210,4 @@ def predict(
 
     more: dict[str, Any] = {"seed": seed, "workspace": workspace, "threads": threads, "probabilities": probabilities}
     wanted = None if nodes is None else Path(nodes)
-    return predict_table(Store(home), _read(source, home), name, Path(out), nodes=wanted, **more)[1]
+    return predict_table(Store(home), pipeline_of(source, home), name, Path(out), nodes=wanted, **more)[1]

@@ -5,7 +5,7 @@ once it is imported. Pipelines that do not parse stay visible, as an asset that 
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ WHAT = {
 """Selection -> description of its job, for its page in the UI."""
 
 MISTAKES, NEEDS_DATA = "mistakes", "needs_data"
+CHECK_OP = "graphmill__mistakes"
+FILE_IS_READ, FILE_SAYS = "pipeline_file_is_read", "The pipeline file has no mistakes, and its data have a place."
 
 
 def build_defs(
@@ -68,11 +70,10 @@ def build_defs(
     around = around or surroundings()
     children = children or ChildProcesses()
     parts: list[dg.Definitions] = []
+    files, mistakes = {}, {}
     if pipelines is None:
         files = pinned_files(shown_files)
         found, mistakes = read_pipelines(files)
-        wrong = [_mistakes_spec(name, error) for name, error in mistakes.items()]
-        parts.append(dg.Definitions(assets=wrong, sensors=[reload_sensor(files, shown_files)]))
     else:
         found = list(pipelines)
     for pipeline in found:
@@ -82,7 +83,11 @@ def build_defs(
             if pipelines is not None:
                 raise
             text = f"{pipeline.path} cannot be turned into assets:\n  {type(error).__name__}: {error}"
-            parts.append(dg.Definitions(assets=[_mistakes_spec(pipeline.name, InputError(text))]))
+            mistakes[pipeline.name] = InputError(text)
+    if pipelines is None:
+        wrong = {_mistakes_key(name, error): error for name, error in mistakes.items()}
+        told = [_evaluation(key, wrong[key]) for key in _checked(wrong)]
+        parts += [_mistakes(wrong), dg.Definitions(sensors=[reload_sensor(files, shown_files, told=told)])]
     # The executor is that of all jobs, also of the one in which the UI materialises what is selected there.
     return dg.Definitions.merge(*parts, dg.Definitions(executor=in_turn))
 
@@ -97,7 +102,7 @@ def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[st
     """Returns the pipelines of files that can be turned into assets, and file name -> mistakes of the others."""
     found: dict[str, Pipeline] = {}
     mistakes: dict[str, InputError] = {}
-    taken: dict[str, Path] = {}
+    taken: dict[str, Path | str] = {CHECK_OP: "graphmill itself"}
     for path, data in files.items():
         try:
             pipeline = parse_pipeline(path, data, TrainTable)
@@ -198,7 +203,43 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
     )
 
 
-def _mistakes_spec(name: str, error: InputError) -> dg.AssetSpec:
-    """Returns an asset that cannot be built; its description says why a pipeline file has no other assets, and what to do."""
-    what = NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES
-    return dg.AssetSpec(dg.AssetKey([name, what]), group_name=allowed_name(name), description=f"```\n{error}\n```")
+def _mistakes_key(name: str, error: InputError) -> dg.AssetKey:
+    return dg.AssetKey([name, NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES])
+
+
+def _mistakes(wrong: Mapping[dg.AssetKey, InputError]) -> dg.Definitions:
+    """Returns assets that cannot be built. Each says why a pipeline file has no other assets and what to do; its check fails."""
+    specs = [
+        dg.AssetSpec(
+            key,
+            group_name=allowed_name(key.path[0]),
+            description=f"{str(error).splitlines()[0].rstrip(':')}\n\n```\n{error}\n```",
+        )
+        for key, error in wrong.items()
+    ]
+    checks = [dg.AssetCheckSpec(FILE_IS_READ, asset=key, description=FILE_SAYS) for key in _checked(wrong)]
+    if not checks:
+        return dg.Definitions(assets=specs)
+
+    @dg.multi_asset_check(name=CHECK_OP, specs=checks, can_subset=True)
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        for key in context.selected_asset_check_keys:
+            told = _evaluation(key.asset_key, wrong[key.asset_key])
+            yield dg.AssetCheckResult(
+                asset_key=key.asset_key, check_name=key.name, passed=False, description=told.description
+            )
+
+    return dg.Definitions(assets=specs, asset_checks=[check])
+
+
+def _checked(wrong: Iterable[dg.AssetKey]) -> list[dg.AssetKey]:
+    """Returns the keys of assets that have a check. Dagster refuses names of checks with other letters than ASCII's, and equal ones."""
+    named = {key.to_python_identifier(): key for key in wrong}
+    return [key for name, key in named.items() if name == allowed_name(name)]
+
+
+def _evaluation(key: dg.AssetKey, error: InputError) -> dg.AssetCheckEvaluation:
+    """Returns the failed check of a pipeline file with mistakes, as it is told to the history without a run."""
+    return dg.AssetCheckEvaluation(
+        asset_key=key, check_name=FILE_IS_READ, passed=False, metadata={}, description=str(error)
+    )

@@ -6,10 +6,11 @@ arithmetic, and `mini_batches` builds those that its table reads. `docs/python.m
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.utils.data import IterableDataset
 
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.graph.read import Graph, open_graph
@@ -124,3 +125,20 @@ def mini_batches(
             problem = f"{name} trains with trainer = {table.trainer!r}, which has no mini-batches of one process"
             raise InputError(problem, 'ask a table with trainer = "minibatch" or "disk"')
         yield from executor.source.batches(epoch, start)
+
+
+class EpochBatches(IterableDataset):
+    """The mini-batches of a train table for a loader of torch in one process: each iteration is the next epoch of the training.
+
+    Attributes:
+        epoch: epoch of the next iteration, from 0.
+    """
+
+    def __init__(self, store: Store, pipeline: Pipeline, name: str, epoch: int = 0, seed: int | None = None):
+        self.epoch = epoch
+        self._table = (store, pipeline, name)
+        self._seed = seed
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        return mini_batches(*self._table, epoch, seed=self._seed)

@@ -26,6 +26,14 @@ def markdown_code(text: str) -> str:
     blank = " " * (len(fence) > 1)
     return f"{fence}{blank}{one_line(text)}{blank}{fence}"
 
+WORTH = (
+    re.compile(r"accuracy|roc_auc|loss|_ratio|_share"),
+    re.compile("seconds"),
+    re.compile("memory"),
+    re.compile("bytes"),
+)
+"""What the name of a number has in it, the most interesting kind first: a score, a time, memory, other bytes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
@@ -76,7 +84,12 @@ def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, 
 
 
 def ordered(page: Page | None, numbers: Mapping[str, Any]) -> list[str]:
-    """Returns the names of numbers as a page shows them: the most important ones, then single values, then lists and tables."""
+    """Returns the names of numbers as a page shows them: those of `first`, then single values by their worth, then lists and tables."""
     first = [name for name in (page.first if page else ()) if name in numbers]
     rest = [name for name in numbers if name not in first]
-    return first + sorted(rest, key=lambda name: isinstance(numbers[name], list | dict))
+    return first + sorted(rest, key=lambda name: (isinstance(numbers[name], list | dict), _place(name)))
+
+
+def _place(name: str) -> int:
+    """Returns the place of a number's kind in `WORTH`; other numbers come last."""
+    return next((place for place, kind in enumerate(WORTH) if kind.search(name)), len(WORTH))

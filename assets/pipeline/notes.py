@@ -29,7 +29,7 @@ OUR_SPACES = ("dagster/", "graphmill/")
 class Notes:
     """The keys above the first table that only people read."""
 
-    # Stands above the description of each asset and job.
+    # Markdown in the description of each asset, below what the asset is, and above that of each job.
     description: str = ""
     # E-mail addresses, or team:NAME.
     owners: tuple[str, ...] = ()
@@ -77,14 +77,13 @@ def _wrong_owners(notes: Notes, tables: Tables) -> Iterator[Problem]:
 
 def _wrong_tags(notes: Notes, tables: Tables) -> Iterator[Problem]:
     for tag, value in notes.tags.items():
-        where, allowed = ("tags", tag), "letters, digits, _, - and ., at most 63 of them"
+        where, allowed = ("tags", tag), "at most 63 letters, digits, _, - and ."
         if not TAG.fullmatch(tag):
-            yield tables.problem(
-                where, f'tags: "{tag}" is no tag; a tag has {allowed}, and may begin with such a name and /'
-            )
+            text = f'tags: "{tag}" is not a tag: a tag has {allowed}, and may have a prefix of the same kind before a /'
+            yield tables.problem(where, text)
         elif tag.startswith(OUR_SPACES):
             yield tables.problem(
-                where, f'tags: "{tag}" begins as those that graphmill and Dagster set; call it otherwise'
+                where, f'tags: "{tag}" has a prefix of tags that graphmill or Dagster sets; choose another'
             )
         if not TAG_VALUE.fullmatch(value):
-            yield tables.problem(where, f'tags: {tag} = "{value}" has other characters than {allowed}')
+            yield tables.problem(where, f'tags: {tag} = "{value}" is not a value of a tag, which has {allowed}')

@@ -18,6 +18,8 @@ from graphmill.assets.storage.names.version import canonical, canonical_json
 TRIAL = "trial"
 """Part of the keys of assets whose keys of the pipeline file were set for one command."""
 CONFIG, SUMMARY = "config", "summary"
+HOME, PIPELINE_FILE = "home", "pipeline file"
+"""Metadata of a definition: the folder of the artifacts, and the file that asks for them; inputs of a project are loaded by them."""
 FIGURE_BYTES = 100_000
 """Largest figure that is stored with a materialisation, which takes about twice its bytes; a larger one is named by its path."""
 WHOLE = "stored bytes are whole"
@@ -119,9 +121,9 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     page, first = step.recipe.page, artifacts[0]
     names = page.labels if page else {}
     figures = {name: value.value for name, value in extra.items() if isinstance(value, dg.MarkdownMetadataValue)}
-    found = {
+    found: dict[str, Any] = {
         name: joined([artifact.summary["numbers"].get(name) for artifact in artifacts])
-        for name in ordered(page, first.summary["numbers"])
+        for name in first.summary["numbers"]
     }
     found |= {name: value for name, value in extra.items() if not isinstance(value, dg.MarkdownMetadataValue)}
     found["stored_bytes"] = sum(artifact.total_bytes for artifact in artifacts)
@@ -129,8 +131,8 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     if unread := first.run_record().get("unread"):
         found["not_read"] = "; ".join(unread)
     numbers: dict[str, Any] = {}
-    for name, value in found.items():
-        label, value = labelled(name, value)
+    for name in ordered(page, found):
+        label, value = labelled(name, found[name])
         numbers[names.get(name, label)] = _shown(value)
     if len(artifacts) == 1:
         for title, file_name in first.summary["figures"].items():

@@ -82,12 +82,15 @@ class Step:
 
 
 def describe(step: Step, page: Page | None, more: str) -> str:
-    """Returns the description of an asset in Markdown: the texts of its pipeline, its recipe and its stage, its page, and its command."""
+    """Returns the description of an asset in Markdown. It begins with what the asset is, since lists of assets show the first line alone.
+
+    The texts of its recipe and its stage come first, then that of its pipeline file, the page of the docs, and the command.
+    """
     about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
     own = step.recipe.sentence(step.configs[0])
     count = f" {_count(step)}" if len(step.configs) > 1 else ""
     read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""
-    parts = (step.origin.notes.description, own, about + count, read_on, more)
+    parts = (own, about + count, step.origin.notes.description, read_on, more)
     return "\n\n".join(part for part in parts if part)
 
 

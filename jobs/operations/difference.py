@@ -83,11 +83,11 @@ def find_difference(
         version = joint_version(versions.of(step))
         last, seen = last_materialized(instance, key_of(step))
         if not last:
-            why = "was never built here"
+            why = "not built here yet"
         elif seen != version:
-            why = "is asked for in another version"
+            why = "recipe or data changed"
         elif find_all(store, step, versions) is None:
-            why = "is not in the store any more"
+            why = "missing from the store"
         else:
             continue
         found.append(WantedStep(step=step, version=version, last=last, why=why))
@@ -222,7 +222,7 @@ def _in_words(wanted: Sequence[WantedStep]) -> str:
     whys: dict[str, list[str]] = {}
     for each in wanted:
         whys.setdefault(each.why, []).append(each.step.name)
-    return "; ".join(f"{', '.join(names)} {why}" for why, names in whys.items())
+    return "; ".join(f"{why}: {', '.join(names)}" for why, names in whys.items())
 
 
 REFRESH_SECONDS = 60

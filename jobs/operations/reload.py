@@ -3,13 +3,15 @@
 Definitions are loaded once; an edited file changes nothing until they are loaded again, and the refresh sensors use the old text until
 then. So one sensor compares the files with those that were loaded, and when they differ it sends the web server the request of the *Reload*
 button. The request is sent a moment after the tick has ended, for it replaces the process in which the tick runs.
+Loading definitions writes nothing, so the same sensor tells the history which files have mistakes: their assets then show a failed check.
 """
 
+import hashlib
 import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -32,16 +34,24 @@ def reload_sensor(
     loaded: Mapping[Path, bytes],
     read: Callable[[], Mapping[Path, bytes]],
     ask: Callable[[str], None] | None = None,
+    told: Sequence[dg.AssetCheckEvaluation] = (),
 ) -> dg.SensorDefinition:
     """Returns the sensor.
 
     Args:
         loaded: path -> content of the pipeline files of its own definitions.
         ask: function that gets the address of the web server and asks it to load the definitions again; None for `ask_later`.
+        told: failed checks of the files with mistakes, which the first tick after each change of them tells the history.
     """
     before = dict(loaded)
+    texts = "".join(f"{each.asset_key.to_user_string()} {each.description}\n" for each in told)
+    cursor = hashlib.sha256(texts.encode()).hexdigest()
 
-    def evaluate(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        events = told if context.cursor != cursor else ()
+        return dg.SensorResult(skip_reason=look(), cursor=cursor, asset_events=events)
+
+    def look() -> dg.SkipReason:
         changed = changes(before, read())
         address = environment.read(UI_VARIABLE)
         if not changed:
@@ -58,7 +68,8 @@ def reload_sensor(
         evaluation_fn=evaluate,
         minimum_interval_seconds=RELOAD_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Loads the definitions again when a pipeline file is new, edited or gone. It starts no runs.",
+        description="Loads the definitions again when a pipeline file is new, edited or gone, and marks those with mistakes. "
+        "It starts no runs.",
     )
 
 

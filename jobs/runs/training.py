@@ -4,8 +4,10 @@ No `from __future__ import annotations` here: Dagster reads the types of a run's
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -25,7 +27,7 @@ from graphmill.trainers.recipe.config import find_table, model_configs
 from graphmill.trainers.recipe.order import Order
 from graphmill.trainers.recipe.recipe import REUSED, ModelRecipe
 from graphmill.trainers.recipe.together import EDGE_ATTRIBUTES, unused_attributes
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, unfinished_run
+from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, unfinished_here, unfinished_run
 
 LAUNCHED_TAG = "graphmill/launched_from"
 """Tag of a run: what launched it, if that was no page or daemon of Dagster."""
@@ -106,7 +108,7 @@ def training_asset(
             for sentence in ignored:
                 around.report(f"{step.name}: {sentence}")
             resume = _goes_on(context, config, step, around, versions)
-            with held_slot(context, POOL, around.report):
+            with _telling_how_to_go_on(context, step, around, versions), held_slot(context, POOL, around.report):
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
                     if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config, resume)
@@ -140,14 +142,37 @@ def _goes_on(
     repeats = context.run.parent_run_id
     if not (repeats or context.retry_number) and (config.retrain or LAUNCHED_TAG in context.run.tags):
         return False
-    paths = {version: checkpoint_path(around.store.home / "checkpoints", version) for version in versions.of(step)}
-    found = [each for version, path in paths.items() if (each := unfinished_run(path, version)) is not None]
+    found = _checkpoints(step, around, versions, unfinished_run)
     of = f" of run {repeats[:8]}, which this run repeats" if repeats else ""
     for each in found:
         context.log.info(
             f"{step.name}: goes on from the checkpoint of {each.place}{of}; `resume: false` would begin anew"
         )
     return bool(found)
+
+
+def _checkpoints(
+    step: Step, around: Surroundings, versions: Versions, read: Callable[[Path, str], Waiting | None]
+) -> list[Waiting]:
+    """Returns the positions of the checkpoints that a training would go on from."""
+    paths = {version: checkpoint_path(around.store.home / "checkpoints", version) for version in versions.of(step)}
+    return [each for version, path in paths.items() if (each := read(path, version)) is not None]
+
+
+@contextmanager
+def _telling_how_to_go_on(
+    context: dg.AssetExecutionContext, step: Step, around: Surroundings, versions: Versions
+) -> Iterator[None]:
+    """Logs, for the page of a run whose training was cancelled, from where and how the training goes on."""
+    try:
+        yield
+    except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
+        # An object store could take longer to answer than a step has after its cancellation.
+        places = " and ".join(each.place for each in _checkpoints(step, around, versions, unfinished_here))
+        kept = f"the checkpoint of {places} is kept" if places else "it has no checkpoint yet, so it will begin anew"
+        how = f"re-execute this run, materialize {'/'.join(step.key)}, or use the command line: {step.command} --resume"
+        context.log.warning(f"{step.name}: cancelled; {kept}. To go on, {how}")
+        raise
 
 
 def _shown(

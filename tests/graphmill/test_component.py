@@ -106,7 +106,7 @@ def test_an_asset_below_a_model_reads_it(project: Path, quick_launches: None) ->
         (model,) = done.asset_materializations_for_node("communities__sage")
     path = project / COMMUNITIES
     trained = graphmill.open(path, "sage")
-    assert own.metadata["nodes"].value == 1000 and (project / "classes.parquet").is_file()
+    assert own.metadata["nodes"].value == 1000
     assert own.metadata["test accuracy"].value == trained.artifact.summary["numbers"]["test_accuracy"]
     assert model.metadata["dagster/uri"].value == trained.artifact.path.as_uri()
     assert trained.artifact.path.is_relative_to(project / ".graphmill")

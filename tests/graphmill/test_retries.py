@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,8 +47,8 @@ def execute(instance: dg.DagsterInstance, **more: Any) -> tuple[dg.DagsterRun, l
     return run, lines
 
 
-def killed_in_epoch(epoch: int, home: Path) -> Any:
-    """Returns a child process that is killed as soon as its checkpoint is of an epoch."""
+def killed_in_epoch(epoch: int, home: Path, error: type[BaseException] | None = None) -> Any:
+    """Returns a child process that is killed as soon as its checkpoint is of an epoch; the error is that of a step that is cancelled."""
 
     def run(self: ChildProcesses, command: list[str], environment: dict[str, str], context: Any) -> int:
         process = start_guarded(command, environment, self.grace, cwd=IMPORTED_FROM, stderr=subprocess.DEVNULL)
@@ -57,6 +58,8 @@ def killed_in_epoch(epoch: int, home: Path) -> Any:
                 if waits is not None and waits.epoch >= epoch:
                     os.killpg(process.pid, signal.SIGKILL)
                     end_group(process, self.grace)
+                    if error is not None:
+                        raise error
                     return -signal.SIGKILL
             time.sleep(0.005)
         return process.returncode
@@ -91,6 +94,29 @@ def test_a_repeated_run_goes_on_to_the_same_bits(project: Path, monkeypatch: pyt
         trained = [line for line in said if "epoch " in line and "loss" in line]
         assert trained[0].startswith(f"sage: seed 0, epoch {reached.epoch + 1}/{EPOCHS}")
         assert content(graphmill.artifact(path, "sage")) == undisturbed
+
+
+def test_the_page_of_a_cancelled_training_says_how_it_goes_on(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = project / COMMUNITIES
+    path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
+    (project / "history").mkdir()
+    cancelled = killed_in_epoch(5, project / ".graphmill", dg.DagsterExecutionInterruptedError)
+    monkeypatch.setattr(ChildProcesses, "_run_to_end", cancelled)
+    with dg.DagsterInstance.local_temp(str(project / "history")) as instance:
+        with suppress(dg.DagsterExecutionInterruptedError):
+            execute(instance, raise_on_error=False)
+        (run,) = instance.get_runs()
+        said = [
+            each.user_message
+            for each in instance.all_logs(run.run_id)
+            if each.user_message.startswith("sage: cancelled")
+        ]
+        (checkpoint,) = (project / ".graphmill" / "checkpoints").glob("*.safetensors")
+        reached = waiting_run(checkpoint, checkpoint.stem)
+    assert reached is not None and said == [
+        f"sage: cancelled; the checkpoint of {reached.place} is kept. To go on, re-execute this run, materialize communities/sage, "
+        f"or use the command line: graphmill train {path} sage --resume"
+    ]
 
 
 def resume_of(run_config: dict[str, Any], tags: dict[str, str], parent: str | None, retry: int = 0) -> bool:

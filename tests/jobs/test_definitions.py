@@ -124,6 +124,7 @@ def test_a_file_with_mistakes_does_not_hide_the_others(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
     specs = _specs(build_defs())
     assert "good/sage" in specs and "bad/graph" not in specs
+    assert specs["bad/mistakes"].description.startswith("the pipeline file has"), "lists show the first line"
     assert "nods" in specs["bad/mistakes"].description and ":3:" in specs["bad/mistakes"].description
     assert 'name = "graph" is the name of a stage' in specs["taken/mistakes"].description
     assert specs["grüße/mistakes"].group_name == "gr__e"
@@ -244,7 +245,7 @@ def test_assets_and_jobs_explain_themselves_and_name_their_line(tmp_path):
     definitions = build_defs([pipeline], Surroundings(store=Store(tmp_path / "home")))
     lines = path.read_text().splitlines()
     for name, spec in _specs(definitions).items():
-        assert spec.description and spec.description.startswith("Who **knows** whom.\n\n"), name
+        assert spec.description and "\n\nWho **knows** whom.\n\n" in spec.description, name
         said = f"Model `{name[5:]}`: 2 layers, 8 wide. Trainer `minibatch`: 2 epochs, batches of at most 64 seeds, fan-outs 4, 4"
         assert (said in spec.description) == (name in ("tiny/sage", "tiny/gcn")), name
         assert list(spec.owners) == ["ann@example.org"] and spec.tags["area"] == "social"
@@ -254,6 +255,9 @@ def test_assets_and_jobs_explain_themselves_and_name_their_line(tmp_path):
             else {"tiny/graph": GRAPH, "tiny/features": FEATURES}[name].page
         )
         assert page.about in spec.description and page.docs in spec.description and spec.kinds == page.kinds
+        assert spec.description.startswith(said if said in spec.description else page.about), (
+            "lists show the first line"
+        )
         place, manual = spec.metadata["dagster/code_references"].code_references
         assert manual.file_path == str(ROOT / page.docs) and (ROOT / page.docs).is_file() and manual.label == page.docs
         table = {"tiny/sage": "[[train]]", "tiny/gcn": "[[train]]"}.get(name, "[graph]")

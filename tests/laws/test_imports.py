@@ -90,7 +90,7 @@ ROOMS = {
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
     "jobs": "figures runs web operations definitions launch scaling planning commands report command cli",
-    "graphmill": "calls component",
+    "graphmill": "calls resource component",
 }
 
 

@@ -26,6 +26,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.checkpoint_head import (
     DIGEST_DIGITS,
     FORMAT,
+    Waiting,
     digest_at,
     digest_place,
     head_digest,
@@ -88,11 +89,13 @@ class CheckpointFile:
 
     Attributes:
         threads: numbers of threads that the run has had, oldest first.
+        kept: position of the checkpoint of an earlier run of the recipe, which stays until this one has come as far; None without one.
     """
 
     path: Path
     version: str
     threads: Sequence[int] = ()
+    kept: Waiting | None = None
 
 
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

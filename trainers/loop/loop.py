@@ -31,6 +31,7 @@ from graphmill.trainers.loop.checkpoint import (
 from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.node_rows import RowAdam, node_rows
 from graphmill.trainers.models.optimiser import cut_gradients, make_optimiser
+from graphmill.trainers.record.checkpoint_head import Waiting
 from graphmill.trainers.record.epoch_lines import EpochLines
 from graphmill.trainers.record.ledger import STEP, Ledger, Line
 
@@ -293,8 +294,12 @@ class Loop:
         if self.ranks.world > 1:
             ledger, self.state.moved = self.whole_ledger(), self._of_all_ranks(self.moved).rows()
         kept = self.executor.state()
+        file = self.checkpoints
         if not self.ranks.first:
             return
+        here = Waiting(self.state.epoch, self.state.position)
+        if file.kept is not None and here < file.kept and not self.state.done:
+            return  # a kill would leave less than there was
         parts = {
             "model": self.model.state_dict(),
             "best": self.best,
@@ -305,7 +310,6 @@ class Loop:
             part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
             for part, tensors in parts.items()
         }
-        file = self.checkpoints
         write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, file.threads))
         self.copies.send()
         ended = time.monotonic()

@@ -27,8 +27,8 @@ def headline(artifacts: Sequence[Artifact]) -> str:
     run = artifacts[-1].run_record()
     if peak := measured_memory(run):
         said = (run.get("memory_need") or {}).get("bytes", 0)
-        # Of ranks it was said for those on the first machine, and the peak is that of all.
-        before = f" ({said / (1 << 20):,.0f} MiB were said before it)" if said and not run.get("ranks") else ""
+        # Of ranks the estimate is for those on the first machine, and the peak is that of all.
+        before = f" (estimate {said / (1 << 20):,.0f} MiB)" if said and not run.get("ranks") else ""
         parts.append(f"peak memory {peak / (1 << 20):,.0f} MiB{before}")
     return ", ".join(part for part in parts if part)
 

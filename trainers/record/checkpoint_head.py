@@ -83,9 +83,9 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Overflow
 """Errors of a file that is missing, or has no such header; the rest of a file is compared when it is read whole."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Waiting:
-    """The position of a run that did not end.
+    """The position of a run that did not end; the further one is the greater.
 
     Attributes:
         epoch: number of epochs that are done.
@@ -194,12 +194,17 @@ def checkpoint_threads(path: Path) -> list[int]:
 def waiting_run(path: Path, version: str) -> Waiting | None:
     """Returns the position from which a run would go on, None without a checkpoint of that model version here or in the object store."""
     found = [each for each in (_here(path, version), _stored(path, version)) if each is not None]
-    return max(found, key=_progress, default=None)
+    return max(found, default=None)
 
 
 def unfinished_run(path: Path, version: str) -> Waiting | None:
     """Returns `waiting_run`, but None for the checkpoint of a training that ended, which longer trainings go on from."""
     return None if finished_epochs(path) is not None else waiting_run(path, version)
+
+
+def unfinished_here(path: Path, version: str) -> Waiting | None:
+    """Returns `unfinished_run` of this home alone; no object store is asked."""
+    return None if finished_epochs(path) is not None else _here(path, version)
 
 
 def take_newer(path: Path, version: str) -> None:
@@ -214,7 +219,7 @@ def take_newer(path: Path, version: str) -> None:
     try:
         data = stored_head(path)
         stored = None if data is None else _waiting(parse_head(data[8:]), version)
-        if stored is not None and (here is None or _progress(stored) > _progress(here)):
+        if stored is not None and (here is None or stored > here):
             fetch_checkpoint(path, require_whole)
     except UNREADABLE as error:
         if here is None and not isinstance(error, OSError):
@@ -223,10 +228,6 @@ def take_newer(path: Path, version: str) -> None:
             raise InputError(problem, remedy) from error
         if isinstance(error, OSError):
             raise
-
-
-def _progress(waiting: Waiting) -> tuple[int, int]:
-    return waiting.epoch, waiting.position
 
 
 def _here(path: Path, version: str) -> Waiting | None:

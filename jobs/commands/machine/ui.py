@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +52,9 @@ SUPERSEDED = "ignore:Function `dev_command`"
 """Dagster's warning that `dg dev` will come after `dagster dev`, which does not concern users of `graphmill ui`."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 """What Dagster puts around the words of its lines, on a terminal or not."""
+RUN_LINE = re.compile(r" - dagster - \w+ - \S+ - [0-9a-f-]{36} - \S+ - (.*)")
+"""A line of the log of a run, with the text that a step wrote."""
+REMEMBERED_LINES = 200
 END_WITH_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -92,10 +96,12 @@ def serve(
     with stop_event() as stop:
         command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dev_arguments([WORKSPACE], chosen)]
         variables = all_variables() | server_environment(folder, chosen, names)
+        lines = OnceEach()
 
         def heard(stream: str, line: str) -> None:
-            if not stop.is_set():  # each would then print a traceback of its interrupt
-                print(COLOUR.sub("", line), flush=True)
+            # After a stop each would print a traceback of its interrupt.
+            if not stop.is_set() and (said := lines.plain(line)) is not None:
+                print(said, flush=True)
 
         servers = Child(command, variables, heard, pass_fds=[lock], stderr=subprocess.STDOUT)
         try:
@@ -109,6 +115,24 @@ def serve(
         problem = f"the web UI ended by itself, with exit code {servers.code}"
         raise InputError(problem, "its last lines are above; start it again")
     report("the web UI has stopped")
+
+
+class OnceEach:
+    """Lines of servers as they are printed: without colours, and once. Dagster prints those of a step twice, once as log of the run."""
+
+    def __init__(self) -> None:
+        self._said: deque[tuple[str, bool]] = deque(maxlen=REMEMBERED_LINES)
+
+    def plain(self, line: str) -> str | None:
+        """Returns a line without colours, None if its text was there already in the other of the two forms."""
+        line = COLOUR.sub("", line)
+        logged = RUN_LINE.search(line)
+        text, is_logged = (logged[1] if logged else line).strip(), logged is not None
+        if text and (text, not is_logged) in self._said:
+            self._said.remove((text, not is_logged))
+            return None
+        self._said.append((text, is_logged))
+        return line
 
 
 def _end(servers: Child, home: Path) -> None:

@@ -21,6 +21,17 @@ def test_what_matters_most_comes_first_and_lists_last():
     page = Page(about="", docs="", first=("b", "absent", "a"))
     assert ordered(page, {"list": [1], "a": 1, "x": 2, "b": 3, "table": {}}) == ["b", "a", "x", "list", "table"]
     assert ordered(None, {"list": [1], "a": 1}) == ["a", "list"]
+    drawn = [
+        "adam_bytes",
+        "build_seconds",
+        "device_memory_bytes",
+        "hit_ratio_lru_5_percent",
+        "num_edges",
+        "test_accuracy",
+    ]
+    by_worth = [drawn[3], drawn[5], drawn[1], drawn[2], drawn[0], drawn[4]]
+    assert ordered(None, dict.fromkeys(drawn, 1)) == by_worth
+    assert ordered(Page(about="", docs="", first=("num_edges",)), dict.fromkeys(drawn, 1))[0] == "num_edges"
 
 
 def test_the_columns_of_a_table_are_the_arrays_that_are_there(graph):

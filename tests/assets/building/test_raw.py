@@ -1,12 +1,21 @@
 """What a machine without the raw files knows of them by the object store."""
 
+import shutil
+import threading
+import time
+
+import numpy as np
+import polars
 import pytest
 
 from graphmill.assets.building.build import Build
+from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import OnePass
+from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
@@ -33,6 +42,57 @@ def test_what_was_built_from_a_file_that_changed_meanwhile_is_not_published(tmp_
         materialize(store, ReadsInOnePass(), Semantic(path=path), Execution(), {})
     assert store.artifacts() == []
     assert materialize(store, ReadsInOnePass(), Semantic(path=path), Execution(), {}).verify() == []
+
+
+MOMENTS = 100
+
+
+def written(path, num_edges, shift):
+    """Writes a table of edges; those with the same number of them are equally long."""
+    ends = np.arange(num_edges)
+    polars.DataFrame({"src": ends, "dst": (ends * 7 + shift) % num_edges}).write_csv(path)
+    return path
+
+
+def replaced(path, other, *, in_place):
+    """Gives a file the content of another one: by a rename, or by overwriting its bytes."""
+    if in_place:
+        with path.open("r+b") as file:
+            file.write(other.read_bytes())
+    else:
+        shutil.copy(other, path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [10, pytest.param(MOMENTS, marks=pytest.mark.slow("100 moments at which a file that is read is replaced"))],
+)
+def test_a_file_that_is_replaced_while_it_is_read_is_never_half_an_artifact(tmp_path, moments):
+    """Whatever is published is the graph of one of the two contents as a whole, under the version of that content."""
+    contents = [written(tmp_path / f"{shift}.csv", 50_000, shift) for shift in (1, 3)]
+    path, whole, began = tmp_path / "edges.csv", {}, time.perf_counter()
+    config = config_class("edges")(source="edges", edges=path)
+    for shift, content in enumerate(contents):
+        shutil.copy(content, path)
+        built = materialize(Store(tmp_path / f"whole{shift}"), GRAPH, config, Threads(threads=1), {})
+        whole[built.version] = built.content
+    longest, draw = (time.perf_counter() - began) / 2, np.random.default_rng(0)
+    for number in range(moments):
+        old, new = draw.permutation(2)
+        shutil.copy(contents[old], path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+        store, in_place = Store(tmp_path / f"home{number}"), bool(draw.integers(2))
+        moment = threading.Timer(draw.uniform(0, longest), replaced, (path, contents[new]), {"in_place": in_place})
+        moment.start()
+        try:
+            built = materialize(store, GRAPH, config, Threads(threads=1), {})
+            assert whole[built.version] == built.content and built.verify() == []
+        except InputError:
+            assert store.artifacts() == []
+        finally:
+            moment.join()
+        shutil.rmtree(store.home, ignore_errors=True)
 
 
 @pytest.fixture

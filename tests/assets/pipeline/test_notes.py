@@ -75,10 +75,10 @@ def test_each_step_knows_the_line_of_its_table(tmp_path):
         ('"team:graphs"', '"graphs"', 2, 'owners[1] = "graphs" is neither an e-mail address nor team:NAME'),
         ('"team:graphs"', '\n"team:"', 3, 'owners[1] = "team:" is neither'),
         ('"team:graphs"', "3", 2, "owners[1] = 3 is not a text in quotes"),
-        ('"social"', '"social media"', 3, 'tags: area = "social media" has other characters'),
+        ('"social"', '"social media"', 3, 'tags: area = "social media" is not a value of a tag'),
         ('"social"', "1", 3, "area = 1 is not a text in quotes"),
-        ("area =", '"an area" =', 3, 'tags: "an area" is no tag'),
-        ("org.example/level", "dagster/code", 3, 'tags: "dagster/code" begins as those that'),
+        ("area =", '"an area" =', 3, 'tags: "an area" is not a tag'),
+        ("org.example/level", "dagster/code", 3, 'tags: "dagster/code" has a prefix of tags that'),
         ('"Who knows whom."', "1", 1, "description = 1 is not a text in quotes"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from graphmill.jobs import command as cli
-from graphmill.jobs.commands.machine.ui import free_port, only_one
+from graphmill.jobs.commands.machine.ui import OnceEach, free_port, only_one
 from graphmill.jobs.web.healthy import LOCK
 from graphmill.kernels.errors import InputError
 
@@ -62,3 +62,18 @@ def test_a_taken_port_is_named() -> None:
 
 def test_the_version_is_shown() -> None:
     assert CliRunner().invoke(cli.graphmill, ["--version"]).output.startswith("graphmill, version 0.1")
+
+
+def test_its_lines_have_no_colours_and_stand_there_once() -> None:
+    """Lines as Dagster prints them: what a step writes, the same as the log of its run, and lines of the daemon."""
+    run = "2026-11-29 10:00:11 +0000 - dagster - INFO - __ASSET_JOB - 45d66dfb-c135-4734-ae10-f1f6ba7da0c9 - seen__sage - "
+    epochs = [f"sage: seed 0, epoch {epoch}/2: loss 3.{epoch}, 0.06 s" for epoch in (1, 2)]
+    daemon = "\x1b[32m2026-11-29 10:00:32 +0000\x1b[0m - dagster.daemon - \x1b[34mINFO\x1b[0m - Checking for new runs"
+    lines, asked = OnceEach(), []
+    for epoch in epochs:
+        asked += [f"  {epoch}", f"{run}{epoch}"]  # on standard error first
+    asked += [f"{run}only in the log", daemon, daemon, "", "", f"{run}{epochs[0]}", epochs[0], epochs[0]]
+    plain = "2026-11-29 10:00:32 +0000 - dagster.daemon - INFO - Checking for new runs"
+    printed = [said for line in asked if (said := lines.plain(line)) is not None]
+    repeated = [f"{run}{epochs[0]}", epochs[0]]  # another training says the same, in its log first
+    assert printed == [f"  {epochs[0]}", f"  {epochs[1]}", f"{run}only in the log", plain, plain, "", "", *repeated]
