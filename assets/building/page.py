@@ -26,6 +26,7 @@ def markdown_code(text: str) -> str:
     blank = " " * (len(fence) > 1)
     return f"{fence}{blank}{one_line(text)}{blank}{fence}"
 
+
 WORTH = (
     re.compile(r"accuracy|roc_auc|loss|_ratio|_share"),
     re.compile("seconds"),
