@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,8 @@ def evaluation(
         domain: a function that makes the domain of this process; None for all nodes.
     """
     train, sampling = semantic.train, semantic.sampling
-    known: dict[bytes, NeededNodes | None] = {}  # of the validation nodes, and of all splits at the end
-    hinted: set[str] = set()
+    # Needed nodes of the validation nodes, and of all splits at the end; and what was hinted at.
+    known, hinted = dict[bytes, NeededNodes | None](), set[str]()
 
     def infer(
         model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource, kept: Path | None
@@ -69,17 +70,14 @@ def evaluation(
         )
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":
-            if name not in known:
-                known[name] = inference.needed(node_ids)
+            known[name] = known[name] if name in known else inference.needed(node_ids)
             pace = ExactPace(progress, inference.num_passes * inference.nodes.num_nodes, hinted)
             logits = inference.exact(node_ids, known[name])
             pace.end()
             return logits
         assert sampling is not None
-        places, ids = (
-            evaluation_plan(each, sampling.batch_size, semantic.sampling_seed)
-            for each in (np.arange(len(node_ids)), node_ids)
-        )
+        order = partial(evaluation_plan, batch_size=sampling.batch_size, seed=semantic.sampling_seed)
+        places, ids = order(np.arange(len(node_ids))), order(node_ids)
         # Processes that share the rows exchange them batch by batch, so there nothing runs ahead.
         return infer_sampled(inference, node_ids, places, None if domain else source(ids), hinted)
 

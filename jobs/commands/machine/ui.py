@@ -88,8 +88,7 @@ def serve(
     with open_instance(folder) as instance:
         for run_id in fail_dead_runs(instance):
             report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
-    chosen = free_port(port)
-    address = f"http://{ADDRESS}:{chosen}"
+    address = f"http://{ADDRESS}:{(chosen := free_port(port))}"
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
     sys.stdout.flush()
@@ -112,8 +111,8 @@ def serve(
             _end(servers, folder)
     if not asked:
         servers.join(LAST_LINES_SECONDS)
-        problem = f"the web UI ended by itself, with exit code {servers.code}"
-        raise InputError(problem, "its last lines are above; start it again")
+        remedy = "its last lines are above; start it again"
+        raise InputError(f"the web UI ended by itself, with exit code {servers.code}", remedy)
     report("the web UI has stopped")
 
 
