@@ -237,6 +237,9 @@ def test_a_home_inside_the_project_and_a_shipped_pipeline(project: Path, quick_l
     found = graphmill.artifact(project / COMMUNITIES, "graph", home="results")
     assert found.path.is_relative_to(project / "results") and not (project / ".graphmill").exists()
     edit(spec, "communities.toml", "sbm")
+    (project / "shop/defs/largest.py").unlink()  # it reads the model of the other pipeline
+    for name in [each for each in sys.modules if each.partition(".")[0] == "shop"]:
+        del sys.modules[name]
     assert dg.AssetKey(["sbm", "gcn"]) in loaded().get_repository_def().asset_graph.get_all_asset_keys()
 
 
