@@ -99,6 +99,8 @@ class TableFiles:
     ):
         self.duck, self.key, self.form, self.taken = duck, key, form or TextForm(), dict(taken or {})
         self.paths = expand(patterns, key)
+        if not self.paths:
+            raise InputError(f"{key} names no file", "name a file, a folder or a pattern")
         kinds = {file_kind(path) for path in self.paths}
         if len(kinds) > 1:
             raise InputError(f"{key} names Parquet and text files", "give files of one format")

@@ -300,3 +300,9 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
     (tmp_path / "edges.parquet").write_bytes(content.replace(b"sr2", b"src"))
     with Duck(None, 256 << 20, 1) as duck, pytest.raises(InputError, match="has the column 'src' twice"):
         TableFiles(duck, [tmp_path / "edges.parquet"], "edges")
+
+
+@pytest.mark.parametrize("key", ["edges", "nodes", "edges.cites"])
+def test_an_empty_list_names_no_file(key: str) -> None:
+    with Duck(None, 64 << 20, 1) as duck, pytest.raises(InputError, match=f"{key} names no file"):
+        TableFiles(duck, [], key)
