@@ -110,7 +110,7 @@ def measure(name: str, folder: Path, quick: bool, again: bool) -> None:
     print("\n".join(error_lines(errors)))
     wrong = wrong_pairs(planned, measured)
     for table, seconds in sorted(measured.items(), key=lambda each: each[1]):
-        each = ", ".join(f"{of_round[table]:.2f}" for _, of_round in rounds)
+        each = ", ".join(f"{seconds_of[table]:.2f}" for _, seconds_of, *_ in rounds)
         print(f"  {table}: {seconds:.2f} s an epoch ({each}), {planned[table]:.2f} planned")
     print(f"{len(wrong)} of {len(measured) * (len(measured) - 1) // 2} pairs in the wrong order: {wrong}")
     ratios = {
