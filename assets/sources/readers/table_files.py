@@ -287,6 +287,10 @@ class TableFiles:
         what = "is empty" if held is None else f"holds '{held}', {why}"
         return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
 
+    def shared_columns(self) -> dict[str, str]:
+        """Returns name -> SQL type of the columns that all files have with one type, in the order of the first file."""
+        return {n: kind for n, kind in self.columns.items() if all(schema.get(n) == kind for schema in self._schemas)}
+
     def differences(self) -> list[str]:
         """Returns a line for each column that some files have and others lack: (name, in how many files, one that differs)."""
         names = dict.fromkeys(name for schema in self._schemas for name in schema)

@@ -51,6 +51,11 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
         return
     _require_no_settings(source, settings)
     require_local(source)
+    if is_folder_of_tables(Path(source)):
+        from graphmill.jobs.commands.pipelines.inspect_folder import print_folder
+
+        print_folder(Path(source).absolute())
+        return
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
         from graphmill.assets.sources.edges.survey import survey_files
@@ -105,6 +110,11 @@ def print_source_json(source: str, home: Path | None, settings: Sequence[str] = 
     """
     if not _is_pipeline(source):
         _require_no_settings(source, settings)
+        if is_folder_of_tables(Path(source)):
+            from graphmill.jobs.commands.pipelines.inspect_folder import folder_values
+
+            print(json.dumps(folder_values(Path(source).absolute()), indent=2))
+            return
         print(json.dumps(survey_of(source).values(), indent=2))
         return
     from graphmill.jobs.commands.pipelines.checked import report_pipeline
@@ -181,7 +191,7 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     from graphmill.assets.sources.readers.part_files import looks_like_table
     from graphmill.assets.storage.names.patterns import matches, why_nothing
 
-    if path.is_dir() and any((path / name).is_dir() for name in OGB_FOLDERS):
+    if path.is_dir() and _is_ogb(path):
         return "ogb", {"path": path}
     if path.is_file() and path.suffix == ".npz":
         return "npz", {"path": path}
@@ -202,6 +212,17 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
         f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs or torch.save",
         "docs/own-data.md has the layouts",
     )
+
+
+def is_folder_of_tables(path: Path) -> bool:
+    """Tells whether a folder holds several tables, which no key describes yet."""
+    from graphmill.assets.sources.folder.tables import holds_tables
+
+    return path.is_dir() and not _is_ogb(path) and holds_tables(path.absolute())
+
+
+def _is_ogb(folder: Path) -> bool:
+    return any((folder / name).is_dir() for name in OGB_FOLDERS)
 
 
 def _recognise_table(path: Path) -> tuple[str, dict[str, Any]]:

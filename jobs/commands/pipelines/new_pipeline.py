@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphmill.assets.pipeline.file import load_pipeline, pipelines_folder
 from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.pipeline.toml_text import toml_value
+from graphmill.assets.sources.folder.guess import Guess, guessed
 from graphmill.assets.sources.registry import config_class, source_names
 from graphmill.assets.storage.names.patterns import matches
-from graphmill.jobs.commands.pipelines.inspect_source import column_names, recognise, require_local
+from graphmill.jobs.commands.pipelines.graph_table import graph_table
+from graphmill.jobs.commands.pipelines.inspect_source import column_names, is_folder_of_tables, recognise, require_local
 from graphmill.kernels.errors import InputError, one_line
+
+UNDIRECTED = "undirected = true            # adds the reverse of every edge\n"
+MODEL = """\
+name = "sage"
+model = "sage"               # or gcn, gat, gin; rgcn for graphs with relations"""
+TYPED_MODEL = """\
+name = "rgcn"
+model = "rgcn"               # or rgat; sage, gat and others read all relations alike
+input = "typed"              # a map for each node type, from its own columns"""
+
+FEW, SMALLEST_BATCH = 16, 32
+"""Batches of an epoch below which a training takes smaller ones, and the smallest."""
+TRAIN_RATIO = 0.6
+"""Share of the labelled rows that train, where no column has the split."""
 
 TABLES = """
 [graph.nodes.user]           # a table for each node type; ids are those of the type
@@ -41,11 +58,10 @@ name = "{name}"
 seed = 0                     # every random decision is drawn from it
 
 [graph]
-{graph}undirected = true            # adds the reverse of every edge
-{tables}
+{graph}
 [sampling]
 fanouts = [15, 10]           # neighbours per node, from the seeds outwards: as many as the models have layers
-batch_size = 1024
+batch_size = {batch_size}
 
 # Without these two tables every feature row is read from the file. With them the most requested rows are kept.
 # [hotness]
@@ -54,14 +70,24 @@ batch_size = 1024
 # host = "30%"
 
 [[train]]
-name = "sage"
-model = "sage"               # or gcn, gat, gin; rgcn for graphs with relations
+{model}
 layers = 2
-hidden = 256
+hidden = {hidden}
 dropout = 0.5
-epochs = 20
+epochs = {epochs}
 lr = 0.003
 """
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What of a new pipeline depends on the data: the lines of `[graph]` and of the model, and sizes."""
+
+    graph: str
+    model: str = MODEL
+    batch_size: int = 1024
+    hidden: int = 256
+    epochs: int = 20
 
 
 def write_pipeline(name: str, source: str) -> Path:
@@ -79,7 +105,7 @@ def write_pipeline(name: str, source: str) -> Path:
     path = folder / f"{name}.toml"
     if path.exists():
         raise InputError(f"{path} is there already", "edit it, or give another name")
-    text = TEXT.format(name=name, graph=_graph_table(source, folder), tables=TABLES if source == "tables" else "")
+    text = TEXT.format(name=name, **vars(_fitted(source, folder)))
     folder.mkdir(parents=True, exist_ok=True)
     with open(path, "x") as file:
         file.write(text)
@@ -106,29 +132,45 @@ def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]
     return f"planned: trainer {found.chosen.variant.technique.name}; graphmill plan {path.stem} says why"
 
 
-def _graph_table(source: str, folder: Path) -> str:
-    """Returns the lines of `[graph]` that name a source; a path is relative to the folder of the pipeline file."""
+def _fitted(source: str, folder: Path) -> Fitted:
+    """Returns what fits a source; paths are relative to the folder of the pipeline file."""
     if source in source_names():
-        kind, keys = source, config_class(source).example
-        named = [f"{key} = {toml_value(value)}" for key, value in keys.items()]
-        if any(isinstance(value, str) for value in keys.values()):
-            what = (
-                "the key of an asset of your Dagster project"
-                if kind == "asset"
-                else "a path in quotes, relative to this file"
-            )
-            named[0] += f"    # {what}"
-        return "\n".join([f'source = "{kind}"', *named, ""])
+        return Fitted(_table_of_kind(source))
     data = Path(source).absolute()
     require_local(source)
     if not matches(data):
         kinds = ", ".join(source_names())
         raise InputError(f"{source} is neither data nor a kind of source", f"give a path, or one of: {kinds}")
+    if is_folder_of_tables(data):
+        with guessed(data) as guess:
+            return _fitted_to(guess, folder)
     kind, keys = recognise(data)
     if kind == "table":
-        return _unnamed_table(data, folder)
+        return Fitted(_unnamed_table(data, folder) + UNDIRECTED)
     paths = {key: os.path.relpath(value, folder) if isinstance(value, Path) else value for key, value in keys.items()}
-    return "\n".join([f'source = "{kind}"', *(f"{key} = {toml_value(value)}" for key, value in paths.items()), ""])
+    return Fitted(
+        "\n".join([f'source = "{kind}"', *(f"{key} = {toml_value(v)}" for key, v in paths.items()), UNDIRECTED])
+    )
+
+
+def _fitted_to(guess: Guess, folder: Path) -> Fitted:
+    """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs."""
+    graph, model = f"{graph_table(guess, folder)}\n", TYPED_MODEL if guess.typed else MODEL
+    training = int(TRAIN_RATIO * guess.num_labelled)
+    if training >= FEW * Fitted.batch_size:
+        return Fitted(graph, model)
+    batch_size = max(SMALLEST_BATCH, 1 << max(0, training // FEW).bit_length() - 1)
+    return Fitted(graph, model, min(Fitted.batch_size, batch_size), hidden=64, epochs=60)
+
+
+def _table_of_kind(kind: str) -> str:
+    """Returns the lines of `[graph]` of a kind of source, with paths to be filled in."""
+    keys = config_class(kind).example
+    named = [f"{key} = {toml_value(value)}" for key, value in keys.items()]
+    if any(isinstance(value, str) for value in keys.values()):
+        asset = "the key of an asset of your Dagster project"
+        named[0] += f"    # {asset if kind == 'asset' else 'a path in quotes, relative to this file'}"
+    return "\n".join([f'source = "{kind}"', *named, UNDIRECTED]) + (TABLES if kind == "tables" else "")
 
 
 def _unnamed_table(data: Path, folder: Path) -> str:

@@ -1,0 +1,231 @@
+"""What a folder of tables is taken for: node types, relations, classes and features, as a guess from values and names.
+
+Tables with ids are node types, and the references among tables are relations: a table with two references or more links them, as purchases
+link users and items; a table with ids of its own is linked to what it names, as papers to their venues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from graphmill.assets.sources.folder.columns import ColumnProfile
+from graphmill.assets.sources.folder.roles import (
+    Reference,
+    id_column,
+    is_reference,
+    label_column,
+    name_column,
+    no_label_words,
+    references,
+    split_column,
+)
+from graphmill.assets.sources.folder.tables import FoundTable, find_tables, plain_name
+from graphmill.assets.sources.readers.duck import scratch_duck
+from graphmill.kernels.errors import InputError, one_line
+
+MEMORY = 1 << 30
+"""Working memory of DuckDB while the tables are looked at, in bytes."""
+NUMBERED = 0.98
+"""Share of different values from which a column of whole numbers has a number per row, which a model can learn nothing from."""
+FEWEST_ROWS = 5
+"""Rows that a value of another column has on average, from which it may tell the class by itself."""
+
+
+@dataclass(frozen=True)
+class GuessedRelation:
+    """Rows of `table` as edges, from nodes of `source` to those that a reference names.
+
+    Attributes:
+        first: the reference to the source; None if the table is that of the source.
+    """
+
+    name: str
+    table: FoundTable
+    source: FoundTable
+    source_column: str
+    to: Reference
+    first: Reference | None = None
+
+    @property
+    def target(self) -> FoundTable:
+        """The node type that the edges lead to."""
+        return self.to.to
+
+    @property
+    def references(self) -> list[Reference]:
+        """The references of its ends."""
+        return [each for each in (self.first, self.to) if each is not None]
+
+    def problems(self) -> list[str]:
+        """Returns why it cannot be read as it stands: ends that are missing, or that have no row."""
+        gaps = [(each.column, self.table.column(each.column).gaps) for each in self.references]
+        found = [f"{count:,} rows have no {column}" for column, count in gaps if count]
+        return found + [
+            f"{each.values - each.inside:,} values of {each.column} have no row in {each.to.name}"
+            for each in self.references
+            if each.inside < each.values
+        ]
+
+    def said(self) -> str:
+        """Returns what joins the tables, and how many edges and nodes without any there are."""
+        edges = self.table.rows
+        lone = [(self.target.rows - self.to.inside, self.target)]
+        lone += [] if self.first is None else [(self.source.rows - self.first.inside, self.source)]
+        without = ", ".join(f"{count:,} {each.name} without one" for count, each in lone if count)
+        joined = "; ".join(each.said for each in self.references)
+        return f"{joined}; {edges / max(1, self.source.rows):.1f} for each of {self.source.name}{f', {without}' * bool(without)}"
+
+
+class Guess:
+    """The tables of a folder, whose files are open, and what they are taken for.
+
+    Args:
+        problems: lines about files that could not be read.
+
+    Attributes:
+        ids: name of a table -> its column of ids.
+        links: name of a table -> its references.
+        label: table and column of the classes; None without one.
+
+    Raises:
+        InputError: no table has ids that another one names.
+    """
+
+    def __init__(self, folder: Path, tables: Sequence[FoundTable], problems: Sequence[str]):
+        self.tables, self.problems = tables, problems
+        self.ids = _ids(tables)
+        entities = {each.name: (each, self.ids[each.name]) for each in tables if each.name in self.ids}
+        self.links = {each.name: references(each, entities, self.ids.get(each.name)) for each in tables}
+        taken = {
+            each.name: {self.ids.get(each.name, "")} | {r.column for r in self.links[each.name]} for each in tables
+        }
+        self.label = label_column([entity for entity, _ in entities.values()], taken)
+        self.relations = [*self._relations()]
+        if not self.relations:
+            seen = "; ".join(f"{each.name} ({', '.join(c.name for c in each.columns[:8])})" for each in tables)
+            what = f"has no table whose columns name rows of others: {one_line(seen)}" if tables else "has no tables"
+            raise InputError(f"{folder} {what}", 'write [graph] by hand: graphmill new NAME --from tables, or "edges"')
+
+    @property
+    def typed(self) -> bool:
+        """Whether there are several node types or relations."""
+        return len(self.node_types) > 1 or len(self.relations) > 1
+
+    @cached_property
+    def node_types(self) -> list[FoundTable]:
+        """The tables that are node types: those that a relation names, or that have the classes."""
+        named = {each.name for relation in self.relations for each in (relation.source, relation.target)}
+        return [each for each in self.tables if each.name in named or self._is_labelled(each)]
+
+    def _relations(self) -> Iterator[GuessedRelation]:
+        for table in self.tables:
+            found = self.links[table.name]
+            if self._is_node_type(table):
+                for each in found:
+                    yield GuessedRelation(
+                        plain_name(f"{table.name}_{each.column}"), table, table, self.ids[table.name], each
+                    )
+            elif len(found) > 1:
+                first = found[0]
+                for each in found[1:]:
+                    name = table.name if len(found) == 2 else plain_name(f"{table.name}_{each.column}")
+                    yield GuessedRelation(name, table, first.to, first.column, each, first)
+
+    def _is_node_type(self, table: FoundTable) -> bool:
+        """Tells whether a table has things, and not events between two things that nothing else names."""
+        named = any(each.to is table for found in self.links.values() for each in found)
+        return table.name in self.ids and (named or self._is_labelled(table) or len(self.links[table.name]) < 2)
+
+    def _is_labelled(self, table: FoundTable) -> bool:
+        return self.label is not None and self.label[0] is table
+
+    def roles(self, table: FoundTable) -> Mapping[str, str]:
+        """Returns column -> what it is taken for: "id", "label", "split", "name", "feature", what it names, or why it is no feature.
+
+        Columns of edges are "of an edge" if they are none of these, and nothing reads them.
+        """
+        found = {each.column: f"{each.key} of {each.to.name}" for each in self.links[table.name]}
+        if table.name in self.ids:
+            found = {self.ids[table.name]: "id"} | found
+        if self.label is not None and self._is_labelled(table):
+            found |= {self.label[1]: "label"}
+            found |= {split: "split"} if (split := split_column(table)) is not None else {}
+        if (name := name_column(table, {*found})) is not None:
+            found |= {name: "name"}
+        if table not in self.node_types:
+            return {each.name: found.get(each.name, "of an edge") for each in table.columns}
+        return {each.name: found.get(each.name) or _as_feature(each) for each in table.columns}
+
+    def class_counts(self) -> list[tuple[str, int]]:
+        """Returns the values of the column of classes and their rows, the most frequent ones first."""
+        if self.label is None:
+            return []
+        table, column = self.label
+        values = table.files.union(f"CAST({table.files.field(column)} AS VARCHAR)", distinct=False)
+        sql = f"SELECT v, count(*) AS n FROM ({values}) WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v"
+        return [(one_line(str(name)), int(count)) for name, count in table.files.duck.rows(sql)]
+
+    @cached_property
+    def num_labelled(self) -> int:
+        """Number of rows with a class; 0 without a column of classes."""
+        if self.label is None:
+            return 0
+        unknown = {word.lower() for word in no_label_words(*self.label)}
+        return sum(count for name, count in self.class_counts() if name.lower() not in unknown)
+
+    def leaks(self) -> list[str]:
+        """Returns a sentence for each column that tells the class of every row by itself, and is no id."""
+        if self.label is None:
+            return []
+        table, label = self.label
+        few = [each for each in table.columns if 1 < each.distinct * FEWEST_ROWS <= each.rows and "*" not in each.name]
+        return [
+            f"each value of {each.name} has one {label}: if it comes from the label, leave it out"
+            for each in few
+            if each.name != label and _tells(table, each.name, label)
+        ]
+
+
+@contextmanager
+def guessed(folder: Path) -> Iterator[Guess]:
+    """Looks at the tables of a folder: all of their columns are read, those of ids several times.
+
+    Raises:
+        InputError: there are no tables, or none with ids that another names.
+    """
+    with scratch_duck(MEMORY, "tables") as duck:
+        yield Guess(folder, *find_tables(folder, duck))
+
+
+def _as_feature(column: ColumnProfile) -> str:
+    """Returns "feature", or why a column is none: what it holds."""
+    if not column.numeric:
+        return column.kind
+    if column.gaps:
+        return f"{column.gaps:,} gaps"
+    numbered = column.kind == "whole" and column.distinct > NUMBERED * column.rows and "*" not in column.name
+    return "a number per row" if numbered else "feature"
+
+
+def _tells(table: FoundTable, column: str, label: str) -> bool:
+    """Tells whether rows with one value of a column have one class."""
+    fields = f"{table.files.field(column)} AS c, {table.files.field(label)} AS k"
+    rows = " UNION ALL ".join(f"SELECT {fields} FROM {table.files.source(n)}" for n in range(len(table.files.paths)))
+    sql = f"SELECT count(DISTINCT (c, k)) = count(DISTINCT c) FROM ({rows}) WHERE c IS NOT NULL AND k IS NOT NULL"
+    return bool(table.files.duck.rows(sql, str(table.files.paths[0]))[0][0])
+
+
+def _ids(tables: Sequence[FoundTable]) -> dict[str, str]:
+    """Returns table -> its column of ids; of columns whose names say little, those that are no ids of another table."""
+    ranked = [(*found, table) for table in tables if (found := id_column(table)) is not None]
+    sure = {table.name: (table, column) for rank, column, table in ranked if rank < 2}
+    found = {}
+    for rank, column, table in ranked:
+        others = [pair for name, pair in sure.items() if name != table.name]
+        if rank < 2 or not any(is_reference(table, column, *pair) for pair in others):
+            found[table.name] = column
+    return found

@@ -1,0 +1,84 @@
+"""The `[graph]` of a pipeline file for the tables of a folder, as `source = "tables"`, with what was guessed as comments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphmill.assets.pipeline.toml_text import toml_value
+from graphmill.assets.sources.folder.columns import ColumnProfile
+from graphmill.assets.sources.folder.guess import Guess, GuessedRelation
+from graphmill.assets.sources.folder.roles import no_label_words
+from graphmill.assets.sources.folder.tables import FoundTable
+from graphmill.kernels.errors import one_line
+
+
+def graph_table(guess: Guess, beside: Path) -> str:
+    """Returns the lines of `[graph]`.
+
+    Args:
+        beside: folder of the pipeline file, from which its paths start.
+    """
+    return "\n".join(_lines(guess, beside))
+
+
+def _lines(guess: Guess, beside: Path) -> Iterator[str]:
+    yield 'source = "tables"'
+    yield "undirected = true            # adds the reverse of every edge"
+    for table in guess.node_types:
+        yield from ("", f"[graph.nodes.{table.name}]", f"path = {_path(table, beside)}")
+        yield from _node_lines(guess, table)
+    if guess.label is None:
+        yield '# label_column = ""          # no column looks like classes: name one in the table of its node type'
+    for each in guess.relations:
+        yield from ("", *_relation_lines(each, beside))
+    used = [*guess.node_types, *(each.table for each in guess.relations)]
+    yield from (f"# not used: {each.name}, which names no two tables" for each in guess.tables if each not in used)
+    yield from (f"# not read: {each}" for each in guess.problems)
+
+
+def _path(table: FoundTable, beside: Path) -> str:
+    return toml_value(os.path.relpath(table.path, beside))
+
+
+def _node_lines(guess: Guess, table: FoundTable) -> Iterator[str]:
+    """Yields the lines of the columns of a node type: ids, classes, split, name, features, and those that are left out."""
+    roles = guess.roles(table)
+    named = {role: column for column, role in roles.items() if role in ("id", "label", "split", "name")}
+    if "id" in named:
+        yield f"id_column = {toml_value(named['id'])}"
+    if "label" in named:
+        yield from _label_lines(table, table.column(named["label"]))
+    yield from (f"{role}_column = {toml_value(named[role])}" for role in ("split", "name") if role in named)
+    features = [column for column, role in roles.items() if role == "feature"]
+    if features:
+        yield f"features = [{', '.join(map(toml_value, features))}]"
+    told = {*named.values(), *features, *(each.column for each in guess.links[table.name])}
+    if left := [f"{column} ({role})" for column, role in roles.items() if column not in told]:
+        yield f"# no features: {one_line(', '.join(left))}"
+
+
+def _label_lines(table: FoundTable, column: ColumnProfile) -> Iterator[str]:
+    yield f"label_column = {toml_value(column.name)}  # a guess: {column.distinct:,} values, such as {one_line(column.example)}"
+    last = column.distinct - 1 if column.low == "0" else column.distinct - 2 if column.low == "-1" else -1
+    if column.kind != "whole" or column.high != str(last):
+        yield 'labels = "names"'
+    if unknown := no_label_words(table, column.name):
+        yield f"no_label = [{', '.join(map(toml_value, unknown))}]"
+
+
+def _relation_lines(each: GuessedRelation, beside: Path) -> Iterator[str]:
+    """Yields the lines of a relation, as comments if it cannot be read as it stands."""
+    problems = each.problems()
+    lines = [
+        f"[graph.edges.{each.name}]",
+        f"path = {_path(each.table, beside)}",
+        f"source_type = {toml_value(each.source.name)}",
+        f"target_type = {toml_value(each.target.name)}",
+        f"source_column = {toml_value(each.source_column)}",
+        f"target_column = {toml_value(each.to.column)}",
+    ]
+    yield f"# {one_line(each.said())}"
+    yield from (f"# left out, since {each}: write the table without these rows" for each in problems)
+    yield from (f"# {line}" if problems else line for line in lines)

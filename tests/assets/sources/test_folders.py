@@ -1,0 +1,161 @@
+"""What a folder of tables is taken for: the tables of ten public sets, and folders that are drawn with planted references."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sources.folder.guess import Guess, guessed
+from graphmill.assets.sources.folder.tables import find_tables, holds_tables
+from graphmill.assets.sources.readers.duck import scratch_duck
+from graphmill.jobs.commands.pipelines.graph_table import graph_table
+from graphmill.jobs.commands.pipelines.inspect_folder import folder_values, print_folder
+from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from tests.assets.sources.folders import FOLDERS
+
+RELATIONS = {
+    "purchases": {("users", "items")},
+    "ratings": {("users", "movies")},
+    "citations": {("papers", "papers"), ("papers", "venues")},
+    "transactions": {("transactions", "transactions")},
+    "molecules": {("atoms", "atoms")},
+    "knowledge": {("entities", "entities")},
+    "roads": {("junctions", "junctions")},
+    "social": {("accounts", "accounts"), ("accounts", "posts")},
+    "sensors": {("sensors", "sensors")},
+    "dump": {("orders", "products"), ("orders", "customers"), ("products", "categories")},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRAPHMILL_PIPELINES", raising=False)
+    return tmp_path
+
+
+def ends(guess: Guess) -> set[tuple[str, str]]:
+    return {(each.source.name, each.target.name) for each in guess.relations}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_tables_of_public_sets_are_understood(name: str, folder: Path) -> None:
+    table, column = FOLDERS[name](folder, np.random.default_rng(1))
+    with guessed(folder) as guess:
+        assert guess.label is not None and (guess.label[0].name, guess.label[1]) == (table, column)
+        assert ends(guess) == RELATIONS[name]
+        assert not guess.problems and not guess.leaks() and not any(each.problems() for each in guess.relations)
+        rows = {each.name: each.rows for each in guess.node_types}
+        edges = sum(each.table.rows for each in guess.relations)
+    write_pipeline("mine", ".")
+    survey = load_pipeline("mine", TrainTable, files=True).graph.survey()
+    assert survey.num_nodes == sum(rows.values()) and edges <= survey.num_edges <= 2 * edges
+
+
+def test_a_profile_counts_what_the_tables_hold(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    FOLDERS["purchases"](folder, np.random.default_rng(1))
+    users = pl.read_parquet("users.parquet")
+    found = folder_values(folder)
+    columns = {each["name"]: each for each in found["tables"]["users"]["columns"]}
+    assert columns["age"]["gaps"] == users["age"].null_count() and columns["age"]["taken_for"].endswith("gaps")
+    assert columns["country"]["distinct"] == 3 and columns["country"]["low"] == "DE"
+    assert float(columns["income"]["high"]) == users["income"].max()
+    assert found["classes"] == dict(users["segment"].value_counts().iter_rows())
+    assert found["relations"]["clicks"]["edges"] == 6000 and "users" in found["relations"]["clicks"]["source"]
+    print_folder(folder)
+    said = capsys.readouterr().out
+    assert "clicks: 6,000 rows, clicks-*.parquet" in said and "10.0 for each of users" in said
+    assert tomllib.loads(said.partition("does):\n\n")[2])["graph"]["nodes"]["users"]["labels"] == "names"
+
+
+def test_columns_that_tell_the_class_and_numbers_of_rows_are_named(folder: Path) -> None:
+    table, column = FOLDERS["molecules"](folder, np.random.default_rng(1))
+    atoms = pl.read_parquet("atoms.parquet").with_columns(
+        code=pl.col(column).str.slice(0, 2), serial=pl.int_range(pl.len()) * 7
+    )
+    atoms.write_parquet("atoms.parquet")
+    with guessed(folder) as guess:
+        assert [each.split(" has ")[0] for each in guess.leaks()] == ["each value of code"]
+        roles = guess.roles(next(each for each in guess.tables if each.name == table))
+        assert roles["serial"] == "a number per row" and roles["charge"] == "feature" and roles["element"] == "text"
+
+
+def test_rows_that_name_nothing_leave_a_relation_out_and_say_so(folder: Path) -> None:
+    FOLDERS["dump"](folder, np.random.default_rng(1))
+    file = folder / "orders" / "part-00000.parquet"
+    orders = pl.read_parquet(file)
+    orders.with_columns(customer_id=pl.when(pl.int_range(pl.len()) > 2).then("customer_id")).write_parquet(file)
+    with guessed(folder) as guess:
+        text = graph_table(guess, folder)
+    assert "# left out, since 3 rows have no customer_id: write the table without these rows" in text
+    assert {*tomllib.loads(f"[graph]\n{text}")["graph"]["edges"]} == {"order_lines", "products_category_id"}
+
+
+def test_files_that_are_one_table_are_told_from_tables(folder: Path) -> None:
+    for number in range(12):
+        pl.DataFrame({"src": [number], "dst": [0]}).write_parquet(folder / f"part-{number}.parquet")
+    assert not holds_tables(folder)
+    pl.DataFrame({"id": [0]}).write_csv(folder / "nodes.csv")
+    (folder / "model 1.csv").write_text("a,b\n1,2\n")
+    (folder / "model 2.csv").write_text("c,d\n1,2\n")
+    (folder / "broken.parquet").write_bytes(b"PAR1 and nothing else")
+    (folder / "notes.md").write_text("# no table")
+    (folder / ".hidden.csv").write_text("a\n1\n")
+    assert holds_tables(folder)
+    with scratch_duck(1 << 28, "test") as duck:
+        found, problems = find_tables(folder, duck)
+        assert {each.name: each.rows for each in found} == {"part": 12, "nodes": 1, "model_1": 1, "model_2": 1}
+    assert len(problems) == 1 and "broken.parquet" in problems[0]
+
+
+def test_a_folder_without_references_is_refused_with_what_it_has(folder: Path) -> None:
+    pl.DataFrame({"x": [0.5, 0.5]}).write_csv(folder / "one.csv")
+    pl.DataFrame({"y": [1.5, 2.5]}).write_csv(folder / "two.csv")
+    with pytest.raises(InputError, match=r"has no table whose columns name rows of others: one \(x\); two \(y\)"):
+        write_pipeline("mine", ".")
+    assert not (folder / "pipelines").exists()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_planted_references_are_found_and_no_others(seed: int, folder: Path) -> None:
+    rng = np.random.default_rng(seed)
+    names = rng.choice(["customers", "stores", "cities", "movies", "boxes", "categories", "devices"], 3, replace=False)
+    ids: dict[str, pl.Series] = {}
+    planted: set[tuple[str, str]] = set()
+    style = int(rng.integers(0, 3))
+    for place, name in enumerate(map(str, names)):
+        count = int(rng.integers(30, 200))
+        start = int(rng.choice([0, 1, 5_000_000]))
+        numbers = pl.Series(rng.permutation(count) + start)
+        ids[name] = numbers if rng.random() < 0.5 else pl.select(pl.format(f"{name[:2]}-{{}}", numbers)).to_series()
+        columns = {"id" if style == 0 else key(name, style): ids[name], "size": rng.normal(size=count)}
+        if place == 0:
+            columns["label"] = rng.integers(0, 3, count)
+        elif rng.random() < 0.5:  # a column that names another table
+            other = str(names[0])
+            columns[key(other, style)] = draw(rng, ids[other], count)
+            planted.add((name, other))
+        pl.DataFrame(columns).write_parquet(folder / f"{name}.parquet")
+    left, right = map(str, rng.choice(names, 2, replace=False))
+    events = {key(left, style): draw(rng, ids[left], 800), key(right, style): draw(rng, ids[right], 800)}
+    pl.DataFrame(events | {"amount": rng.random(800), "count": rng.integers(0, 9, 800)}).write_parquet("events.parquet")
+    with guessed(folder) as guess:
+        assert ends(guess) == planted | {(left, right)}
+        assert guess.label is not None and guess.label[1] == "label"
+
+
+def key(name: str, style: int) -> str:
+    """Returns how a column that names rows of a table may be called."""
+    one = {"cities": "city", "boxes": "box", "categories": "category"}.get(name, name.removesuffix("s"))
+    return (f"{one}_id", f"{one}Id", f"{one}_key")[style]
+
+
+def draw(rng: np.random.Generator, ids: pl.Series, count: int) -> pl.Series:
+    return ids.gather(rng.integers(0, len(ids), count))
