@@ -26,6 +26,8 @@ def graph_table(guess: Guess, beside: Path) -> str:
 def _lines(guess: Guess, beside: Path) -> Iterator[str]:
     yield 'source = "tables"'
     yield "undirected = true            # adds the reverse of every edge"
+    if any(each.source is not each.target for each in guess.relations):
+        yield 'reverse_types = "own"        # relations and their reverses have weights of their own'
     for table in guess.node_types:
         yield from ("", f"[graph.nodes.{table.name}]", f"path = {_path(table, beside)}")
         yield from _node_lines(guess, table)
