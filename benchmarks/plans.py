@@ -129,7 +129,7 @@ def whole_waits(plans: list[dict[str, Any]], rounds: list[dict[str, float]]) -> 
 
     Returns:
         {"planned", "measured", "ratios"}: table -> seconds and planned / measured, means over the rounds; {"chosen", "first", "right"}: the
-        training of the file that is planned to be the fastest on whole batches, the one that was, and whether the former took at most 1.1
+        training of the file that the plan takes on whole batches, the one that was fastest, and whether the former took at most 1.1
         times as long; {"of_the_file"}: what the plan takes, which may be a technique without a table.
     """
     rows = [{row["name"]: row for row in plan["rows"] if row["own"] and row["refused"] is None} for plan in plans]
@@ -140,7 +140,9 @@ def whole_waits(plans: list[dict[str, Any]], rounds: list[dict[str, float]]) -> 
     for name in sorted(names, key=measured.__getitem__):
         print(f"  {name}: {measured[name]:.1f} s in all, {planned[name]:.1f} planned ({ratios[name]:.2f})")
     exact = [name for name in names if rows[0][name]["exact_epochs"] and rows[0][name]["fits"]]
-    first, chosen = min(exact, key=measured.__getitem__), min(exact, key=planned.__getitem__)
+    first, least = min(exact, key=measured.__getitem__), min(planned[name] for name in exact)
+    ties = [name for name in exact if planned[name] <= (1 + TIE) * least]
+    chosen = min(ties, key=lambda name: rows[0][name]["memory_bytes"])  # as the plan chooses
     right = measured[chosen] <= 1.1 * measured[first]
     print(f"  the plan takes {chosen}, and {first} was the fastest: {'right' if right else 'WRONG'}")
     return {

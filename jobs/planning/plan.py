@@ -93,6 +93,12 @@ class Planned:
         return self.preparing + self.epochs * self.epoch_seconds + sum(map(self.of_seeds, PIECES))
 
     @property
+    def memory_bytes(self) -> float:
+        """Bytes of memory that it is expected to take; infinite if they are not known."""
+        known = None if self.forecast is None else self.forecast.memory_bytes
+        return float("inf") if known is None else known
+
+    @property
     def exact(self) -> bool:
         """Whether it trains on whole mini-batches, so that its epochs are worth as much as those of the others."""
         technique = self.variant.technique
@@ -119,9 +125,15 @@ class TechniquePlan:
 
     @property
     def chosen(self) -> Planned | None:
-        """The training with the smallest whole wait of those that fit; one without whole mini-batches only if no other fits."""
+        """Of the trainings that fit and wait least, within `TIE`, the one with least memory.
+
+        One without whole mini-batches is chosen only if no other fits.
+        """
         fit = [row for row in self.rows if row.fits and row.forecast is not None]
-        return min([row for row in fit if row.exact] or fit, key=lambda row: row.total_seconds, default=None)
+        compared = [row for row in fit if row.exact] or fit
+        least = min((row.total_seconds for row in compared), default=0.0)
+        ties = [row for row in compared if row.total_seconds <= (1 + TIE) * least]
+        return min(ties, key=lambda row: row.memory_bytes, default=None)
 
     def paid_back(self, row: Planned) -> float | None:
         """Returns the number of epochs, of all seeds, after which a training's preparation is paid back against the best one without it.

@@ -79,7 +79,8 @@ def _named(folder: Path) -> Iterator[tuple[str, list[Path]]]:
             part = PART.fullmatch(stem)
             parts.setdefault((part[1] if part else stem, ending), []).append(path)
     for (name, ending), paths in parts.items():
-        begin = os.path.commonprefix([_stem(path)[0] for path in paths]).rstrip("0123456789")
+        stems = [_stem(path)[0] for path in paths]
+        begin = os.path.commonprefix(stems).rstrip("0123456789")  # noqa: RUF071 letters, not parts of a path
         pattern = folder / f"{begin}*{ending}"
         if len(paths) > 1 and {*folder.glob(pattern.name)} == {*paths}:
             yield name or begin, [pattern]
