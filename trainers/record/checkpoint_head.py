@@ -207,6 +207,11 @@ def unfinished_here(path: Path, version: str) -> Waiting | None:
     return None if finished_epochs(path) is not None else _here(path, version)
 
 
+def unfinished_stored(path: Path, version: str) -> Waiting | None:
+    """Returns `unfinished_run` of the object store alone."""
+    return _stored(path, version, ended=False)
+
+
 def take_newer(path: Path, version: str) -> None:
     """Fetches the checkpoint of the object store into the home if the run has come further by it; does nothing without one.
 
@@ -237,10 +242,12 @@ def _here(path: Path, version: str) -> Waiting | None:
         return None
 
 
-def _stored(path: Path, version: str) -> Waiting | None:
+def _stored(path: Path, version: str, *, ended: bool = True) -> Waiting | None:
+    """Returns the position of the stored checkpoint, None without one; `ended` takes that of a training that ended for one, too."""
     data = stored_head(path)
     try:
-        return None if data is None else _waiting(parse_head(data[8:]), version)
+        head = None if data is None else parse_head(data[8:])
+        return None if head is None or (head["state"]["done"] and not ended) else _waiting(head, version)
     except UNREADABLE:
         return None
 

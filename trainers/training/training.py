@@ -28,7 +28,7 @@ from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path, unfinished_here
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path, unfinished_here, unfinished_stored
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
@@ -78,8 +78,9 @@ class Training:
         if self.chosen is not None and self.chosen.way == "sampled" and ranks.first:
             progress.tell(self.chosen.sentence)
         path = checkpoint_path(execution.checkpoints, version)
-        kept = None if execution.resume else unfinished_here(path, version)
-        file = CheckpointFile(path, version, threads, kept)
+        anew = not execution.resume and ranks.first
+        kept, stored = (unfinished_here(path, version), unfinished_stored(path, version)) if anew else (None, None)
+        file = CheckpointFile(path, version, threads, kept, stored)
         self.loop = Loop(
             self.run,
             find_technique(semantic.train.trainer).load().open_executor(self.run),
