@@ -104,7 +104,10 @@ def _checkpointed(
 
     The checkpoint of a finished model that is trained again is removed; one of an unfinished run that is not gone on from is told.
     """
-    path = checkpoint_path(execution.checkpoints, training.version)
+    path, execution = (
+        checkpoint_path(execution.checkpoints, training.version),
+        replace(execution, again=old is not None),
+    )
     if execution.resume:
         take_newer(path, training.version)
     if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:

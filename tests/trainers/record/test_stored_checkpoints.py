@@ -16,8 +16,8 @@ from graphmill.trainers.record.checkpoint_head import (
     checkpoint_path,
     head_digest,
     take_newer,
-    unfinished_stored,
     waiting_run,
+    waiting_stored,
 )
 from tests.assets.storage.damage import flip
 
@@ -47,11 +47,13 @@ def test_a_sound_one_is_fetched(stored):
     assert path.read_bytes() == file.read_bytes()
 
 
-def test_that_of_a_training_that_ended_is_nothing_to_go_on_from(stored, tmp_path):
+def test_that_of_a_training_that_ended_counts_unless_its_model_is_there(stored, tmp_path):
     _, path = stored
-    assert unfinished_stored(path, VERSION) == Waiting(2, 0) and unfinished_stored(path, "b" * 64) is None
+    assert waiting_stored(path, VERSION, ended=False) == Waiting(2, 0) and waiting_stored(path, "b" * 64) is None
     require_objects().send(checkpoint_key(path), written(tmp_path / "c", done=True))
-    assert unfinished_stored(path, VERSION) is None and waiting_run(path, VERSION) == Waiting(2, 0)
+    assert waiting_run(path, VERSION) == Waiting(2, 0) and waiting_run(path, VERSION, ended=False) is None
+    written(tmp_path / "b", epoch=1)
+    assert waiting_run(path, VERSION) == Waiting(2, 0) and waiting_run(path, VERSION, ended=False) == Waiting(1, 0)
 
 
 def forge_head(file: Path, **fields: object) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graphmill.trainers.record.checkpoint_head import unfinished_here, waiting_run
+from graphmill.trainers.record.checkpoint_head import waiting_here, waiting_run
 from tests.trainers.runs import Stops, content, train_small
 
 OPTIONS: dict[str, Any] = {"epochs": 4, "model": "gcn", "checkpoint_steps": 1}
@@ -40,7 +40,7 @@ def test_the_further_checkpoint_of_the_object_store_stays_likewise(
     for count in (4, 2, 3):
         home = tmp_path / f"home{count}"
         assert stopped(home, count) == reached and stored.read_bytes() == sent
-        own = unfinished_here(home / "checkpoints" / stored.name, stored.stem)
+        own = waiting_here(home / "checkpoints" / stored.name, stored.stem)
         assert own is not None and (own.epoch, own.position) < reached
     assert stopped(tmp_path / "further", 10) > reached and stored.read_bytes() != sent
     resumed = train_small(tmp_path / "other", resume=True, **OPTIONS)
