@@ -17,6 +17,7 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.assets.building.child import KilledError
 from graphmill.assets.building.labels import built_in_words, join_checks
 from graphmill.assets.building.materialize import materialize, materialize_together
 from graphmill.assets.building.page import markdown_code
@@ -300,14 +301,14 @@ def _stored_checks(
 
 @contextmanager
 def failing_by_message() -> Iterator[None]:
-    """Turns an error that a user can correct into a failure that shows only its message."""
+    """Turns an error that a user can correct into a failure that shows only its message. A retry would end in the same, but for a kill."""
     try:
         yield
     except Exception as error:
         said = refusal(error)
         if said is None:
             raise
-        raise dg.Failure(description=str(said), allow_retries=False) from error
+        raise dg.Failure(description=str(said), allow_retries=isinstance(error, KilledError)) from error
 
 
 def _note_machine(context: dg.AssetExecutionContext) -> None:

@@ -19,7 +19,7 @@ from graphmill.assets.definitions import Slot, Surroundings, group_of, raw_asset
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline
 from graphmill.assets.pipeline.rules import JOBS
-from graphmill.assets.pipeline.shown import allowed_name, key_of, raw_key
+from graphmill.assets.pipeline.shown import TRIAL, allowed_name, key_of, raw_key
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.operations.difference import PIPELINE_TAG, schedules_of
@@ -29,7 +29,7 @@ from graphmill.jobs.operations.size import takes_memory
 from graphmill.jobs.runs.cancellation import CancelableProgress
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.pinned import pinned_files
-from graphmill.jobs.runs.shown import report_address, shown_files
+from graphmill.jobs.runs.shown import report_address, shown_files, shown_trials
 from graphmill.jobs.runs.slot import MEMORY_POOL, held_slot, in_turn
 from graphmill.jobs.runs.training import training_asset, training_steps
 from graphmill.kernels.errors import InputError
@@ -70,9 +70,9 @@ def build_defs(
     around = around or surroundings()
     children = children or ChildProcesses()
     parts: list[dg.Definitions] = []
-    files, mistakes = {}, {}
+    files, trials, mistakes = {}, {}, {}
     if pipelines is None:
-        files = pinned_files(shown_files)
+        files, trials = pinned_files(shown_files), pinned_files(shown_trials, "trials")
         found, mistakes = read_pipelines(files)
     else:
         found = list(pipelines)
@@ -87,7 +87,8 @@ def build_defs(
     if pipelines is None:
         wrong = {_mistakes_key(name, error): error for name, error in mistakes.items()}
         told = [_evaluation(key, wrong[key]) for key in _checked(wrong)]
-        parts += [_mistakes(wrong), dg.Definitions(sensors=[reload_sensor(files, shown_files, told=told)])]
+        noticed = reload_sensor(files | trials, lambda: shown_files() | shown_trials(), told=told)
+        parts += [_mistakes(wrong), _trials(trials), dg.Definitions(sensors=[noticed])]
     # The executor is that of all jobs, also of the one in which the UI materialises what is selected there.
     return dg.Definitions.merge(*parts, dg.Definitions(executor=in_turn))
 
@@ -201,6 +202,18 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
         description="\n\n".join(part for part in (notes.description, description) if part),
         tags={**notes.tags, PIPELINE_TAG: pipeline.name},
     )
+
+
+def _trials(trials: Iterable[Path]) -> dg.Definitions:
+    """Returns definitions of the assets of trials, which no pipeline file asks for, so that each says what it is, in a group of its own."""
+    specs = []
+    for pipeline, _, name in (path.as_posix().split("/", 2) for path in trials):
+        what = f"{markdown_code(name)} of pipeline {markdown_code(pipeline)} with other keys than its file has, set by `--set`."
+        more = "`graphmill leaderboard PIPELINE --all` compares the models of trials, `graphmill rm --trials PIPELINE` removes them."
+        group = allowed_name(f"{pipeline}_trials")
+        key = dg.AssetKey([pipeline, TRIAL, name])
+        specs.append(dg.AssetSpec(key, group_name=group, description=f"A trial: {what}\n\n{more}"))
+    return dg.Definitions(assets=specs)
 
 
 def _mistakes_key(name: str, error: InputError) -> dg.AssetKey:

@@ -104,16 +104,19 @@ def _checkpointed(
 
     The checkpoint of a finished model that is trained again is removed; one of an unfinished run that is not gone on from is told.
     """
-    path = checkpoint_path(execution.checkpoints, training.version)
+    path, execution = (
+        checkpoint_path(execution.checkpoints, training.version),
+        replace(execution, again=old is not None),
+    )
     if execution.resume:
         take_newer(path, training.version)
     if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
         remove_checkpoint(path)
     waits = path.exists() or (old is None and is_stored(path))
     if waits and not execution.resume and (old is None or retrain):
-        where = "which stays until this training has come as far" if path.exists() else "which the object store has"
-        say(f"starts over; --resume would go on from {path}, {where}")
-    if old is not None or path.exists() or training.stage.ranks.world > 1:
+        where = "" if path.exists() else " of the object store"
+        say(f"starts over; --resume would go on from {path}{where}, which stays until this training has come as far")
+    if old is not None or waits or training.stage.ranks.world > 1:
         return execution
     epochs = go_on(*training, folder=execution.checkpoints)
     if not epochs:

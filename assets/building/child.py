@@ -32,6 +32,7 @@ from graphmill.assets.storage.names.home import IMPORTED_FROM
 from graphmill.assets.storage.system.control_group import kills, limit_bytes
 from graphmill.kernels import environment
 from graphmill.kernels.environment import SPINS, TUNABLES, WAIT_POLICY
+from graphmill.kernels.errors import InputError
 
 PR_SET_PDEATHSIG = 1
 NO_CACHE = "glibc.malloc.tcache_count"
@@ -284,6 +285,10 @@ def note_kills() -> None:
     """Counts the processes that the kernel has ended for want of memory, once, before the first child: `why_killed` compares with it."""
     if not _kills_before:
         _kills_before.append(kills())
+
+
+class KilledError(InputError):
+    """A child that was killed: the one failure of a step that Dagster may try again, if a retry policy says so."""
 
 
 def why_killed() -> str:

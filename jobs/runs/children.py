@@ -23,6 +23,7 @@ from dagster import (
 
 from graphmill.assets.building import guard
 from graphmill.assets.building.child import (
+    KilledError,
     await_child,
     child_environment,
     end_group,
@@ -85,7 +86,7 @@ class ChildProcesses(dg.PipesClient):
             if need is not None:
                 said = f"it was said to take {format_bytes(need.memory_bytes)} of memory:"
                 problem = "\n".join([f"{problem}; {said}", *(f"  {line}" for line in need.lines())])
-            raise InputError(
+            raise KilledError(
                 problem,
                 "lower what takes memory (queue, eval_workspace, batch_size, fanouts, hidden, [memory]), then go on with --resume",
             )

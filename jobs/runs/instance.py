@@ -77,6 +77,13 @@ concurrency:
 python_logs:
   python_log_level: INFO
 
+# A run whose process was killed starts again as often as its tag dagster/max_retries says, runs without the tag max_retries times, and its
+# training goes on from the checkpoint. A step that failed with a message does not: it would fail again.
+run_retries:
+  enabled: true
+  max_retries: 0
+  retry_on_asset_or_op_failure: false
+
 run_monitoring:
   enabled: true
   start_timeout_seconds: 300

@@ -8,11 +8,15 @@ user's own files do not depend on this.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
+import dagster as dg
+
 from graphmill.assets.pipeline.file import Pipeline, pipeline_files
+from graphmill.assets.pipeline.shown import TRIAL
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.system.filesystem import read_whole_file
 from graphmill.jobs.runs.instance import SETTINGS, open_instance, reporting_history
@@ -76,12 +80,23 @@ def _shown_paths(examples: Literal["none", "all", "ran"]) -> list[Path]:
     return list(found.values())
 
 
+def shown_trials() -> dict[Path, bytes]:
+    """Returns the keys of the assets that trials of this home have left, NAME/trial/STEP, as paths: they are noticed like new files."""
+    keys = assets_of(home_folder(None))
+    return {Path(key.to_user_string()): b"" for key in keys if len(key.path) == 3 and key.path[1] == TRIAL}
+
+
 def pipelines_that_ran(home: Path) -> set[str]:
     """Returns the names of the pipelines that the history of a home has assets of; none if the history cannot be read."""
+    return {key.path[0] for key in assets_of(home)}
+
+
+def assets_of(home: Path) -> Sequence[dg.AssetKey]:
+    """Returns the keys of the assets that the history of a home has; none if the history cannot be read."""
     if not (home / SETTINGS).is_file():
-        return set()
+        return []
     try:
         with reporting_history(home), open_instance(home) as instance:
-            return {key.path[0] for key in instance.get_asset_keys()}
+            return instance.get_asset_keys()
     except InputError:  # the web UI, which reads the same history, reports it
-        return set()
+        return []

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -27,7 +26,7 @@ from graphmill.trainers.recipe.config import find_table, model_configs
 from graphmill.trainers.recipe.order import Order
 from graphmill.trainers.recipe.recipe import REUSED, ModelRecipe
 from graphmill.trainers.recipe.together import EDGE_ATTRIBUTES, unused_attributes
-from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, unfinished_here, unfinished_run
+from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_here, waiting_run
 
 LAUNCHED_TAG = "graphmill/launched_from"
 """Tag of a run: what launched it, if that was no page or daemon of Dagster."""
@@ -142,7 +141,7 @@ def _goes_on(
     repeats = context.run.parent_run_id
     if not (repeats or context.retry_number) and (config.retrain or LAUNCHED_TAG in context.run.tags):
         return False
-    found = _checkpoints(step, around, versions, unfinished_run)
+    found = _checkpoints(step, around, versions, waiting_run)
     of = f" of run {repeats[:8]}, which this run repeats" if repeats else ""
     for each in found:
         context.log.info(
@@ -152,11 +151,14 @@ def _goes_on(
 
 
 def _checkpoints(
-    step: Step, around: Surroundings, versions: Versions, read: Callable[[Path, str], Waiting | None]
+    step: Step, around: Surroundings, versions: Versions, read: Callable[..., Waiting | None]
 ) -> list[Waiting]:
-    """Returns the positions of the checkpoints that a training would go on from."""
-    paths = {version: checkpoint_path(around.store.home / "checkpoints", version) for version in versions.of(step)}
-    return [each for version, path in paths.items() if (each := read(path, version)) is not None]
+    """Returns the positions of the checkpoints that a training would go on from; `read` is `waiting_run` or `waiting_here`."""
+    folder, found = around.store.home / "checkpoints", []
+    for version in versions.of(step):
+        trained = around.store.find(step.recipe.name, version) is not None
+        found.append(read(checkpoint_path(folder, version), version, ended=not trained))
+    return [each for each in found if each is not None]
 
 
 @contextmanager
@@ -168,7 +170,7 @@ def _telling_how_to_go_on(
         yield
     except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
         # An object store could take longer to answer than a step has after its cancellation.
-        places = " and ".join(each.place for each in _checkpoints(step, around, versions, unfinished_here))
+        places = " and ".join(each.place for each in _checkpoints(step, around, versions, waiting_here))
         kept = f"the checkpoint of {places} is kept" if places else "it has no checkpoint yet, so it will begin anew"
         how = f"re-execute this run, materialize {'/'.join(step.key)}, or use the command line: {step.command} --resume"
         context.log.warning(f"{step.name}: cancelled; {kept}. To go on, {how}")

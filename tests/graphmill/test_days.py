@@ -16,15 +16,20 @@ DAYS = 30
 BAD = "2026-01-17"
 
 
-def write_days(project: Path) -> list[str]:
-    """Writes the files of the page, with tables in the project's folder `lake`; returns the days."""
+def write_days(project: Path, num_days: int = DAYS) -> list[str]:
+    """Writes the files of the page, with tables in the project's folder `lake`; returns the first days."""
     texts = [each.text for each in fences(ROOT / "docs" / "dagster.md")]
-    (template,) = [each for each in texts if "{partition}/edges" in each]
-    (loop,) = [each for each in texts if "timedelta" in each]
     folder = project / "shop/defs/days"
     folder.mkdir()
-    (folder / "day.toml.template").write_text(template.replace("/lake", str(project / "lake")))
+    (folder / "__init__.py").touch()
+    for text in texts:
+        if text.startswith("# This is "):
+            path = project / text.partition("\n")[0].removeprefix("# This is ").removesuffix(".")
+            path.write_text(text.replace("/lake", str(project / "lake")))
+    (loop,) = [each for each in texts if "range(30)" in each]
     exec(loop, {})  # it is the page's own text
+    for path in sorted(folder.glob("*.toml"))[num_days:]:
+        path.unlink()
     days = sorted(path.stem.removeprefix("day-") for path in folder.glob("*.toml"))
     for number, day in enumerate(days):
         write_tables(project / "lake" / day, 40 + number)

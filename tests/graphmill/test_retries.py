@@ -20,12 +20,15 @@ from graphmill.assets.building.child import end_group, start_guarded
 from graphmill.assets.storage.names.home import IMPORTED_FROM
 from graphmill.jobs.runs import training
 from graphmill.jobs.runs.children import ChildProcesses
-from graphmill.trainers.record.checkpoint_head import Waiting, waiting_run
+from graphmill.trainers.loop.checkpoint import Checkpoint, RunState, write_checkpoint
+from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 from tests.graphmill.test_component import COMMUNITIES
 from tests.graphmill.test_component import project as project
 from tests.trainers.runs import content
 
-EPOCHS = 30
+EPOCHS = 200
+WITH_POLICY = "TEST_RETRY_POLICY"
+"""Variable that gives the job a retry policy. With one, Dagster tries a step again that was interrupted, too."""
 
 
 def training_job() -> dg.JobDefinition:
@@ -33,7 +36,9 @@ def training_job() -> dg.JobDefinition:
     for name in [each for each in sys.modules if each.partition(".")[0] == "shop"]:
         del sys.modules[name]
     loaded = importlib.import_module("shop.definitions").defs()
-    return dg.Definitions.merge(loaded, dg.Definitions(jobs=[dg.define_asset_job("night")])).resolve_job_def("night")
+    policy = dg.RetryPolicy(max_retries=1) if WITH_POLICY in os.environ else None
+    job = dg.define_asset_job("night", op_retry_policy=policy)
+    return dg.Definitions.merge(loaded, dg.Definitions(jobs=[job])).resolve_job_def("night")
 
 
 def execute(instance: dg.DagsterInstance, **more: Any) -> tuple[dg.DagsterRun, list[str]]:
@@ -96,6 +101,28 @@ def test_a_repeated_run_goes_on_to_the_same_bits(project: Path, monkeypatch: pyt
         assert content(graphmill.artifact(path, "sage")) == undisturbed
 
 
+def test_a_retry_policy_goes_on_after_the_training_was_killed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = project / COMMUNITIES
+    path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
+    (project / "history").mkdir()
+    monkeypatch.setenv(WITH_POLICY, "1")
+    undisturbed, first = ChildProcesses._run_to_end, [killed_in_epoch(5, project / ".graphmill")]
+
+    def run_to_end(*arguments: Any) -> int:
+        return (first.pop() if first else undisturbed)(*arguments)
+
+    monkeypatch.setattr(ChildProcesses, "_run_to_end", run_to_end)
+    with dg.DagsterInstance.local_temp(str(project / "history")) as instance:
+        done, lines = execute(instance)
+        assert done.status == dg.DagsterRunStatus.SUCCESS and done.parent_run_id is None
+        assert any(line.startswith("sage: goes on from the checkpoint of epoch ") for line in lines)
+        retried = content(model := graphmill.artifact(path, "sage"))
+        shutil.rmtree(model.path)
+        shutil.rmtree(project / ".graphmill" / "checkpoints")
+        execute(instance)
+    assert content(graphmill.artifact(path, "sage")) == retried
+
+
 def test_the_page_of_a_cancelled_training_says_how_it_goes_on(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = project / COMMUNITIES
     path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
@@ -121,15 +148,28 @@ def test_the_page_of_a_cancelled_training_says_how_it_goes_on(project: Path, mon
 
 def resume_of(run_config: dict[str, Any], tags: dict[str, str], parent: str | None, retry: int = 0) -> bool:
     """Tells whether a step goes on if a checkpoint waits."""
-    waits = Waiting(epoch=3, position=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "waiting_run", lambda path, version, ended: Waiting(epoch=3, position=0))
+        return goes_on(Path("/nowhere"), run_config, tags, parent, retry)
+
+
+def goes_on(
+    home: Path,
+    run_config: dict[str, Any],
+    tags: dict[str, str],
+    parent: str | None,
+    retry: int = 0,
+    *,
+    trained: bool = False,
+) -> bool:
+    """Tells whether a step of a home goes on."""
     run = SimpleNamespace(parent_run_id=parent, tags=tags)
     context: Any = SimpleNamespace(run=run, retry_number=retry, log=SimpleNamespace(info=lambda line: None))
     versions: Any = SimpleNamespace(of=lambda step: ("0" * 64,))
-    around: Any = SimpleNamespace(store=SimpleNamespace(home=Path("/nowhere")))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "unfinished_run", lambda path, version: waits)
-        step: Any = SimpleNamespace(name="sage")
-        return training._goes_on(context, training.TrainingRun(**run_config), step, around, versions)
+    store = SimpleNamespace(home=home, find=lambda stage, version: object() if trained else None)
+    around: Any = SimpleNamespace(store=store)
+    step: Any = SimpleNamespace(name="sage", recipe=SimpleNamespace(name="model"))
+    return training._goes_on(context, training.TrainingRun(**run_config), step, around, versions)
 
 
 def test_who_goes_on_and_who_begins_anew() -> None:
@@ -141,3 +181,11 @@ def test_who_goes_on_and_who_begins_anew() -> None:
     for config in ({}, {"retrain": True}):
         for tags in ({}, command_line):
             assert resume_of(config, tags, "parent") and resume_of(config, tags, None, retry=1)
+
+
+def test_a_training_that_was_killed_in_its_last_scores_goes_on(tmp_path: Path) -> None:
+    """Its checkpoint is that of its end, as a finished model leaves one for longer trainings."""
+    state = RunState(epoch=3, done=True)
+    write_checkpoint(checkpoint_path(tmp_path / "checkpoints", "0" * 64), Checkpoint("0" * 64, state, {}, {}))
+    assert goes_on(tmp_path, {}, {}, "parent")
+    assert not goes_on(tmp_path, {"retrain": True}, {}, "parent", trained=True)

@@ -40,12 +40,19 @@ class Server:
         self.port = unused_port()
         self.environment = os.environ | server_environment(self.home, self.port, names)
         self.environment |= {"GRAPHMILL_PIPELINES": str(self.pipelines)} | (env or {})
-        command = [sys.executable, *dev_arguments(workspaces, self.port)]
-        self.log = folder / "server.log"
+        self._start(dev_arguments(workspaces, self.port))
+
+    def _start(self, arguments: list[str]) -> None:
+        self.log = self.folder / "server.log"
         with open(self.log, "w") as log:
             # In a session of its own: in the background of a script it would ignore SIGINT and SIGTERM.
             self.process = subprocess.Popen(
-                command, cwd=folder, env=self.environment, stdout=log, stderr=log, start_new_session=True
+                [sys.executable, *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def wait_until_ready(self) -> None:
@@ -85,8 +92,8 @@ class Server:
         )["reloadRepositoryLocation"]
         assert answer["locationOrLoadError"]["__typename"] == "RepositoryLocation", answer
 
-    def launch(self, job: str, location: str = LOCATION) -> str:
-        """Launches a job as the UI does, and returns the id of the run."""
+    def launch(self, job: str, location: str = LOCATION, **tags: str) -> str:
+        """Launches a job as the UI does, and returns the id of the run; `max_retries` stands for the tag `dagster/max_retries`."""
         selector = {
             "repositoryLocationName": location,
             "repositoryName": "__repository__",
@@ -96,8 +103,24 @@ class Server:
             "mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename"
             " ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }"
             " ... on RunConfigValidationInvalid { errors { message } } } }",
-            params={"selector": selector, "runConfigData": {}},
+            params={
+                "selector": selector,
+                "runConfigData": {},
+                "executionMetadata": {
+                    "tags": [{"key": f"dagster/{name}", "value": value} for name, value in tags.items()]
+                },
+            },
         )["launchRun"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return answer["run"]["runId"]
+
+    def repeat(self, run_id: str) -> str:
+        """Presses *Re-execute from failure* on the page of a run, and returns the id of the new run."""
+        answer = self.ask(
+            "mutation($params: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $params) { __typename"
+            " ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
+            params={"parentRunId": run_id, "strategy": "FROM_FAILURE"},
+        )["launchRunReexecution"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
         return answer["run"]["runId"]
 
@@ -164,3 +187,17 @@ class Server:
     def unsynced(self, pipeline: str) -> set[str]:
         """Returns the assets of a pipeline that the UI shows as unsynced."""
         return {name for name, asset in self.assets(pipeline).items() if asset["stale"] == "STALE"}
+
+
+class ProjectServer(Server):
+    """The processes of `dagster dev` over a user's own project in a folder, whose `dagster.yaml` has the settings of the instance."""
+
+    def __init__(self, project: Path, package: str):
+        self.folder, self.home, self.port = project, project / ".graphmill", unused_port()
+        # The daemon looks for failed runs and at freshness more often than every 5 and 30 seconds.
+        self.environment = os.environ | {
+            "DAGSTER_HOME": str(project),
+            "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "1",
+            "FRESHNESS_DAEMON_INTERVAL_SECONDS": "3",
+        }
+        self._start(["-m", "dagster", "dev", "-m", package, "-h", "127.0.0.1", "-p", str(self.port)])

@@ -89,13 +89,15 @@ class CheckpointFile:
 
     Attributes:
         threads: numbers of threads that the run has had, oldest first.
-        kept: position of the checkpoint of an earlier run of the recipe, which stays until this one has come as far; None without one.
+        kept, stored: positions of the checkpoints of earlier runs of the recipe in this home and in the object store, each of which stays
+            until this run has come as far; None without one.
     """
 
     path: Path
     version: str
     threads: Sequence[int] = ()
     kept: Waiting | None = None
+    stored: Waiting | None = None
 
 
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

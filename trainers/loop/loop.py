@@ -297,8 +297,7 @@ class Loop:
         file = self.checkpoints
         if not self.ranks.first:
             return
-        here = Waiting(self.state.epoch, self.state.position)
-        if file.kept is not None and here < file.kept and not self.state.done:
+        if not self._as_far_as(file.kept):
             return  # a kill would leave less than there was
         parts = {
             "model": self.model.state_dict(),
@@ -311,9 +310,13 @@ class Loop:
             for part, tensors in parts.items()
         }
         write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, file.threads))
-        self.copies.send()
+        if self._as_far_as(file.stored):
+            self.copies.send()
         ended = time.monotonic()
         self._next_save = ended + SAVING_SHARE * (ended - started)
+
+    def _as_far_as(self, other: Waiting | None) -> bool:
+        return other is None or self.state.done or Waiting(self.state.epoch, self.state.position) >= other
 
 
 def rate_factor(schedule: str, step: int, warmup_steps: int, num_steps: int) -> float:

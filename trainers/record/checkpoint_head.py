@@ -191,20 +191,31 @@ def checkpoint_threads(path: Path) -> list[int]:
         return []
 
 
-def waiting_run(path: Path, version: str) -> Waiting | None:
-    """Returns the position from which a run would go on, None without a checkpoint of that model version here or in the object store."""
-    found = [each for each in (_here(path, version), _stored(path, version)) if each is not None]
-    return max(found, default=None)
+def waiting_run(path: Path, version: str, *, ended: bool = True) -> Waiting | None:
+    """Returns the position from which a run would go on, None without a checkpoint of that model version here or in the object store.
+
+    Args:
+        ended: whether the checkpoint of a training that ended counts; its scores were not computed, unless the model is there.
+    """
+    found = (read(path, version, ended=ended) for read in (waiting_here, waiting_stored))
+    return max((each for each in found if each is not None), default=None)
 
 
-def unfinished_run(path: Path, version: str) -> Waiting | None:
-    """Returns `waiting_run`, but None for the checkpoint of a training that ended, which longer trainings go on from."""
-    return None if finished_epochs(path) is not None else waiting_run(path, version)
+def waiting_here(path: Path, version: str, *, ended: bool = True) -> Waiting | None:
+    """Returns `waiting_run` of this home alone; no object store is asked."""
+    try:
+        return _waiting(_read_head(path), version, ended=ended)
+    except UNREADABLE:
+        return None
 
 
-def unfinished_here(path: Path, version: str) -> Waiting | None:
-    """Returns `unfinished_run` of this home alone; no object store is asked."""
-    return None if finished_epochs(path) is not None else _here(path, version)
+def waiting_stored(path: Path, version: str, *, ended: bool = True) -> Waiting | None:
+    """Returns `waiting_run` of the object store alone."""
+    data = stored_head(path)
+    try:
+        return None if data is None else _waiting(parse_head(data[8:]), version, ended=ended)
+    except UNREADABLE:
+        return None
 
 
 def take_newer(path: Path, version: str) -> None:
@@ -215,7 +226,7 @@ def take_newer(path: Path, version: str) -> None:
     Raises:
         InputError: the stored checkpoint is damaged and this home has none, the object store cannot be used, or the disk is full.
     """
-    here = _here(path, version)
+    here = waiting_here(path, version)
     try:
         data = stored_head(path)
         stored = None if data is None else _waiting(parse_head(data[8:]), version)
@@ -230,30 +241,16 @@ def take_newer(path: Path, version: str) -> None:
             raise
 
 
-def _here(path: Path, version: str) -> Waiting | None:
-    try:
-        return _waiting(_read_head(path), version)
-    except UNREADABLE:
-        return None
-
-
-def _stored(path: Path, version: str) -> Waiting | None:
-    data = stored_head(path)
-    try:
-        return None if data is None else _waiting(parse_head(data[8:]), version)
-    except UNREADABLE:
-        return None
-
-
-def _waiting(head: Mapping[str, Any], version: str) -> Waiting:
-    """Returns the position of a run.
+def _waiting(head: Mapping[str, Any], version: str, *, ended: bool = True) -> Waiting | None:
+    """Returns the position of a run, None for one that ended unless `ended` counts it.
 
     Raises:
         ValueError: it is a run of another model.
     """
     if head["version"] != version:
         raise ValueError(f"it is of model {head['version'][:12]}, not {version[:12]}")
-    return Waiting(int(head["state"]["epoch"]), int(head["state"]["position"]))
+    state = head["state"]
+    return Waiting(int(state["epoch"]), int(state["position"])) if ended or not state.get("done") else None
 
 
 def finished_epochs(path: Path) -> int | None:

@@ -28,7 +28,7 @@ from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path, unfinished_here
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path, waiting_here, waiting_stored
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
@@ -44,6 +44,8 @@ class RunExecution(TrainExecution):
 
     # Continues from the checkpoint of this version, if there is one.
     resume: bool = False
+    # Whether the store has the model already; the checkpoint of its end then gives way to the first new one.
+    again: bool = False
     # Folder of checkpoints.
     checkpoints: Path
     # The epochs about which a line is printed.
@@ -78,8 +80,9 @@ class Training:
         if self.chosen is not None and self.chosen.way == "sampled" and ranks.first:
             progress.tell(self.chosen.sentence)
         path = checkpoint_path(execution.checkpoints, version)
-        kept = None if execution.resume else unfinished_here(path, version)
-        file = CheckpointFile(path, version, threads, kept)
+        anew, ended = not execution.resume and ranks.first, not execution.again
+        kept, stored = (read(path, version, ended=ended) if anew else None for read in (waiting_here, waiting_stored))
+        file = CheckpointFile(path, version, threads, kept, stored)
         self.loop = Loop(
             self.run,
             find_technique(semantic.train.trainer).load().open_executor(self.run),

@@ -82,6 +82,8 @@ def test_dagster_accepts_the_settings(tmp_path):
         assert pools.default_pool_limit == 1 and pools.pool_granularity.value == "op"
         assert instance.run_monitoring_enabled
         assert instance.run_monitoring_settings["free_slots_after_run_end_seconds"] == 30
+        assert instance.run_retries_enabled and instance.run_retries_max_retries == 0
+        assert not instance.run_retries_retry_on_asset_or_op_failure
 
 
 def test_the_block_for_postgres_is_yaml_when_it_is_uncommented():
@@ -145,6 +147,18 @@ def test_runs_whose_process_is_gone_fail_and_give_their_slots_back(tmp_path):
     finally:
         alive.kill()
         alive.wait()
+
+
+def test_a_run_whose_process_is_gone_starts_again_if_its_tag_says_so(tmp_path):
+    """The daemon starts the runs again that have the tag `dagster/will_retry`."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with open_instance(tmp_path) as instance:
+        once, never = _started_run(instance, gone.pid), _started_run(instance, gone.pid)
+        instance.add_run_tags(once, {"dagster/max_retries": "1"})
+        assert set(fail_dead_runs(instance)) == {once, never}
+        told = [instance.get_run_by_id(each).tags["dagster/will_retry"] for each in (once, never)]
+    assert told == ["true", "false"]
 
 
 def test_runs_of_other_machines_and_containers_are_left_alone(tmp_path):

@@ -11,6 +11,8 @@ from graphmill.assets.definitions import Surroundings
 from graphmill.assets.pipeline.file import SHIPPED, load_pipeline, pipeline_files
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.operations import reload
+from graphmill.jobs.operations.reload import UI_VARIABLE
 from graphmill.jobs.runs.instance import open_instance
 from graphmill.jobs.runs.shown import DEMO, VARIABLE, pipelines_that_ran, shown_files
 from graphmill.kernels.errors import InputError
@@ -46,6 +48,32 @@ def test_own_pipelines_and_shipped_ones_that_ran(home: Path) -> None:
     assert shown() == {"own", "sbm", "cora"}
     (home.parent / "mine" / "own.toml").unlink()
     assert shown() == {"sbm", "cora"}
+
+
+def test_assets_of_trials_say_what_they_are(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tiny(home.parent / "mine", "own")
+    monkeypatch.setenv(UI_VARIABLE, "http://127.0.0.1:1")
+    monkeypatch.setattr(reload, "ask_later", lambda address: None)
+    (before,) = build_defs().sensors or ()
+    assert isinstance(before, dg.SensorDefinition)
+    trials = [["own", "trial", name] for name in ("graph", "raw", "sage", "sage-hidden-4", "a/b")]
+    with open_instance(home) as instance:
+        for key in [*trials, ["gone", "trial", "graph"], ["own", "graph"]]:
+            instance.report_runless_asset_event(dg.AssetMaterialization(key))
+        with dg.build_sensor_context(instance=instance) as context:
+            noticed = before(context)
+        graph = build_defs().get_repository_def().asset_graph
+        nameless = [key for key in instance.get_asset_keys() if not graph.has(key) or not graph.get(key).description]
+    assert isinstance(noticed, dg.SensorResult) and noticed.skip_reason is not None
+    assert "new: gone/trial/graph, own/trial/" in (noticed.skip_reason.skip_message or "")
+    assert nameless == []
+    for key in map(dg.AssetKey, trials):
+        trial = graph.get(key)
+        assert trial.group_name == "own_trials" and not trial.is_materializable
+        first = (trial.description or "").splitlines()[0]
+        assert (
+            first == f"A trial: `{key.path[-1]}` of pipeline `own` with other keys than its file has, set by `--set`."
+        )
 
 
 def test_a_shipped_pipeline_appears_with_its_first_run_even_if_that_fails(home: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.steps import Versions
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.commands.machine.ui import WORKSPACE
+from graphmill.jobs.runs.instance import open_instance
 from graphmill.jobs.runs.training import training_steps
 from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
 from tests.recipes import load_tiny, write_tiny
@@ -131,6 +132,9 @@ def test_cancelling_ends_a_training_that_ignores_signals(server):
     server.wait_for_run(run_id, "CANCELED")
     wait_until_gone(pids)
     server.assert_sound()
+    with open_instance(server.home) as instance:
+        lines = [each.user_message for each in instance.all_logs(run_id) if ": cancelled; " in each.user_message]
+    assert len(lines) == 1 and "To go on, re-execute this run, materialize stubborn/" in lines[0]
 
 
 def test_killing_the_step_leaves_no_process(server):

@@ -11,16 +11,23 @@ from graphmill.assets.storage.remote.checkpoints import checkpoint_key
 from graphmill.assets.storage.remote.objects import require_objects
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.loop.checkpoint import Checkpoint, RunState, parse_checkpoint, write_checkpoint
-from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, head_digest, take_newer, waiting_run
+from graphmill.trainers.record.checkpoint_head import (
+    Waiting,
+    checkpoint_path,
+    head_digest,
+    take_newer,
+    waiting_run,
+    waiting_stored,
+)
 from tests.assets.storage.damage import flip
 
 VERSION = "a" * 64
 
 
-def written(folder: Path, epoch: int = 2, version: str = VERSION) -> Path:
+def written(folder: Path, epoch: int = 2, version: str = VERSION, *, done: bool = False) -> Path:
     path = checkpoint_path(folder, VERSION)
     parts = {"model": {"weight": torch.arange(500.0)}}
-    write_checkpoint(path, Checkpoint(version, RunState(epoch=epoch), {}, parts, (1,)))
+    write_checkpoint(path, Checkpoint(version, RunState(epoch=epoch, done=done), {}, parts, (1,)))
     return path
 
 
@@ -38,6 +45,15 @@ def test_a_sound_one_is_fetched(stored):
     assert waiting_run(path, VERSION) == Waiting(2, 0)
     take_newer(path, VERSION)
     assert path.read_bytes() == file.read_bytes()
+
+
+def test_that_of_a_training_that_ended_counts_unless_its_model_is_there(stored, tmp_path):
+    _, path = stored
+    assert waiting_stored(path, VERSION, ended=False) == Waiting(2, 0) and waiting_stored(path, "b" * 64) is None
+    require_objects().send(checkpoint_key(path), written(tmp_path / "c", done=True))
+    assert waiting_run(path, VERSION) == Waiting(2, 0) and waiting_run(path, VERSION, ended=False) is None
+    written(tmp_path / "b", epoch=1)
+    assert waiting_run(path, VERSION) == Waiting(2, 0) and waiting_run(path, VERSION, ended=False) == Waiting(1, 0)
 
 
 def forge_head(file: Path, **fields: object) -> None:
