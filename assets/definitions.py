@@ -43,6 +43,7 @@ from graphmill.assets.pipeline.steps import Step, Versions, describe, find_all, 
 from graphmill.assets.sources.edges.asset import keep_table
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import ROOT
+from graphmill.assets.storage.names.upstream import forget_tables, steps_of
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import here_and_now, seconds_since_boot
@@ -242,17 +243,22 @@ def asset_of(
     def build(context: dg.AssetExecutionContext, **loaded: Any):
         _note_machine(context)
         asked = context.selected_asset_keys
-        with failing_by_message():
+        with failing_by_message(), steps_of(context.run.run_id if around.in_project else ""):
             for step in steps:
                 if key_of(step) not in asked:
                     yield from _stored_checks(context, step, around)
             if asked:
                 for name, key in inputs.items():
                     keep_table(key, loaded[name], tables[key])
+                    forget_tables(tables[key], lambda run_id: _has_ended(context.instance.get_run_by_id(run_id)))
                 made = body(context, config(**context.op_execution_context.op_config) if config else None)
                 yield from (_as_asked(event, context.selected_asset_check_keys) for event in made)
 
     return build
+
+
+def _has_ended(run: dg.DagsterRun | None) -> bool:
+    return run is None or run.is_finished
 
 
 def _check_specs(step: Step) -> Iterator[dg.AssetCheckSpec]:

@@ -7,7 +7,8 @@ Dagster reads the types of fields and arguments at run time, so this file has no
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from graphmill import calls
 from graphmill.assets.definitions import failing_by_message
 from graphmill.assets.pipeline.shown import HOME, PIPELINE_FILE
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.upstream import steps_of
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 
@@ -41,6 +43,12 @@ class GraphmillHome(dg.ConfigurableIOManager):
     """
 
     home: str | None = None
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Any]:
+        """Gives the steps of a run the models of the tables that the run loaded; called by Dagster."""
+        with steps_of(context.run.run_id if context.run else ""), super().yield_for_execution(context) as value:
+            yield value
 
     def artifact(self, source: "Asked", step: str = "") -> Artifact:
         """Returns an artifact of the home, as `graphmill.artifact` does."""

@@ -4,6 +4,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dagster.components.core.component_tree import ComponentTreeException
 import graphmill
 from tests.docs.pages import ROOT, fences
 from tests.jobs.conftest import quick_launches as quick_launches
+from tests.jobs.runs.processes import wait_for
 
 COMMUNITIES, DEFS, TABLES = (
     "shop/defs/communities/communities.toml",
@@ -130,18 +132,22 @@ def test_the_graph_is_of_the_tables_that_its_run_wrote(project: Path) -> None:
 
 
 class OneDatabase(dg.ConfigurableIOManager):
-    """Keeps each frame as a table of one DuckDB file, and loads a relation."""
+    """Keeps each frame as a table of one DuckDB file, and loads a relation. One process at a time has the file open."""
 
     path: str
+
+    def _opened(self) -> duckdb.DuckDBPyConnection | None:
+        with suppress(duckdb.IOException):
+            return duckdb.connect(self.path)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         name = context.asset_key.path[-1]
         obj.write_parquet(f"{name}.parquet")
-        with duckdb.connect(self.path) as database:
+        with wait_for(self._opened, self.path) as database:
             database.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM '{name}.parquet'")
 
     def load_input(self, context: dg.InputContext) -> Any:
-        return duckdb.connect(self.path).table(context.asset_key.path[-1])
+        return wait_for(self._opened, self.path).table(context.asset_key.path[-1])
 
 
 def test_tables_of_a_database_give_the_same_graph(project: Path) -> None:

@@ -6,6 +6,7 @@ memory are those of assets/sources/edges/source.py, and equal content has an equ
 
 from __future__ import annotations
 
+import filecmp
 import os
 import tempfile
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from typing import Any, ClassVar
 
 from graphmill.assets.sources.edges.source import EdgesConfig
 from graphmill.assets.sources.interface import FEATURES_TOO
-from graphmill.assets.storage.names.upstream import AssetTable, asset_named
+from graphmill.assets.storage.names.upstream import AssetTable, asset_named, table_of_run
+from graphmill.assets.storage.system.filesystem import locked
 from graphmill.kernels.errors import InputError
 
 ROWS = 1 << 18
@@ -44,12 +46,12 @@ class AssetConfig(EdgesConfig):
         return {asset_named(table): table for table in tables if table is not None}
 
     def patterns(self, key: str) -> tuple[Path, ...]:
-        """Returns the file of the asset of `edges`, `nodes` or `feature_entries`.
+        """Returns the file of the asset of `edges`, `nodes` or `feature_entries`: of this run of Dagster, else as it was loaded last.
 
         Raises:
             InputError: the asset was never loaded into this home.
         """
-        found = super().patterns(key)
+        found = tuple(own if (own := table_of_run(table)).is_file() else table for table in super().patterns(key))
         for table in found:
             if not table.is_file():
                 problem = f'{key} = "{asset_named(table)}": no run has loaded this asset into {table.parents[1]} yet'
@@ -58,13 +60,15 @@ class AssetConfig(EdgesConfig):
 
 
 def keep_table(key: str, value: Any, table: Path) -> None:
-    """Writes the table of an asset to its file, as a whole or not at all.
+    """Writes the table of an asset to its file of this run of Dagster, as a whole or not at all, and links the given file to it.
+
+    A file of the same content stays as it is, since another pipeline of the run may be reading it.
 
     Args:
         key: the asset's key.
         value: what its IO manager loads: a frame of Polars or pandas, a relation of DuckDB, a table of Arrow (anything that streams Arrow),
             or the path of Parquet or CSV files.
-        table: the file.
+        table: the file; without a run it holds the table itself.
 
     Raises:
         InputError: the value is none of these.
@@ -72,7 +76,15 @@ def keep_table(key: str, value: Any, table: Path) -> None:
     table.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".loading-", dir=table.parent) as folder:
         _write(key, value, path := Path(folder) / table.name)
-        os.replace(path, table)
+        if (own := table_of_run(table)) == table:
+            os.replace(path, table)
+            return
+        own.parent.mkdir(exist_ok=True)
+        with locked(own.with_suffix(".lock")):
+            if not (own.is_file() and filecmp.cmp(path, own, shallow=False)):
+                os.replace(path, own)
+        (latest := Path(folder) / "latest").symlink_to(Path(own.parent.name, own.name))
+        os.replace(latest, table)
 
 
 def _write(key: str, value: Any, path: Path) -> None:
