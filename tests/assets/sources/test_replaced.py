@@ -119,7 +119,7 @@ def write_types(folder: Path, graph: Drawn) -> dict[str, Any]:
 def write_modules(folder: Path, graph: Drawn) -> dict[str, Any]:
     ends = enumerate(graph.dst[:10], 10)
     modules = {f"pack/m{number}.py": f"import pack.m{10 + end % 10}\n" for number, end in ends}
-    install(folder, "pack", {"pack/__init__.py": ""} | modules)
+    install(folder, "pack", {"pack/__init__.py": "import pack.m10\n"} | modules)
     return {"path": folder, "min_class": 2, "features": 16}
 
 
