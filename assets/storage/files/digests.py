@@ -4,8 +4,8 @@ Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: i
 sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
 versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file takes longer than
 everything else a reused build does, so its SHA-256, and those of its columns if a source reads it by column, are remembered by path, size,
-times of modification and change, inode, and a sample of its bytes. Where a file system does not show every change by these, nothing is
-remembered.
+times of modification and change, inode, and a sample of its bytes. Nothing is remembered of a file on a file system that may
+not show every change by these.
 """
 
 import contextlib
