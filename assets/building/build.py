@@ -214,7 +214,7 @@ class Build:
 
     def _require_raw(self) -> None:
         """Asks for the digests of external files once more: what was built from a file that changed meanwhile is of no version."""
-        if not isinstance(self.stage, OnePass) or not locations(self.semantic):
+        if not isinstance(self.stage, OnePass):
             return  # code that an artifact was made with is imported before, and may be edited meanwhile
         old, new = self.raw or {}, raw_digests(self.stage, self.semantic)
         if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):

@@ -160,7 +160,6 @@ class FeaturesStage(SourceStage):
         semantic, writer = building.semantic, building.writer
         normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
         beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, building.progress)
-        self.require_unchanged(semantic, writer)
         rows = open_array(writer.path("rows.npy"))
         numbers = {
             "num_nodes": num_nodes,

@@ -199,7 +199,6 @@ class GraphStage(SourceStage):
         semantic, writer, progress = building.semantic, building.writer, building.progress
         raw = opened.graph(progress)
         require_numbers(raw.numbers, semantic.source)
-        self.require_unchanged(semantic, writer)
         parts = _split(raw, semantic)
         raw.directions = watch_directions(raw, semantic)
         topology, dropped = _compress(raw, semantic, building.execution, writer, progress)

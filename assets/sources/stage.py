@@ -1,4 +1,4 @@
-"""Common code of the stages that read a source: opening it, and a check that it did not change."""
+"""Common code of the stages that read a source."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, Stage
 from graphmill.assets.costs.needs import Need, Sizes
@@ -24,10 +23,6 @@ from graphmill.assets.storage.names.patterns import bytes_named
 from graphmill.assets.storage.system.machine import require_memory
 from graphmill.assets.storage.system.refused import is_memory, out_of_memory
 from graphmill.kernels.errors import InputError, joined, refused_by
-
-if TYPE_CHECKING:
-    from graphmill.assets.storage.local.writer import Writer
-
 
 NODE_BYTES = 20
 """Bytes that every node takes at least while a graph is built: indptr, both degrees, its label."""
@@ -152,16 +147,6 @@ class SourceStage(OnePass):
         """Returns the digests of the content that the source reads for this stage, and of the code of a package's source."""
         source = self.source(semantic)
         return {**source.raw(self.feature_table(semantic)), **code_digest(source.source)}
-
-    def require_unchanged(self, semantic: Any, writer: Writer) -> None:
-        """Compares the content that was read with that of the version.
-
-        Raises:
-            InputError: the content changed meanwhile.
-        """
-        if stage_version(self, semantic, {}) != writer.version:
-            source = self.source(semantic).source
-            raise InputError(f"the files of the {source} source changed while they were read", "build again")
 
 
 def _found_by_all(asked: Sequence[tuple[Stage, Any]], execution: Any) -> list[InputError]:

@@ -23,7 +23,7 @@ WALKED = ("docs/tutorial.md", "docs/python.md")
 GENERATED = ("docs/cli.md",)
 """Pages in whose sentences nothing is looked for, since a program writes them; tests/docs/test_cli_page.py does so again."""
 LANGUAGES = {"sh", "text", "toml", "python", "sql", "nginx", "yaml"}
-PROGRAMS = {"dagster", "graphmill", "make", "pip", "pytest", "python"}
+PROGRAMS = {"dagster", "dg", "graphmill", "make", "pip", "pytest", "python"}
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 ASSIGNMENT = re.compile(r"[A-Z_]+=.*", re.S)
 

@@ -110,7 +110,8 @@ def user_words(graph: str, features: str, model: str) -> dict[str, str]:
 
 
 def readme_blocks(language: str) -> list[str]:
-    return [fence.text for fence in fences(PAGES[0]) if fence.language == language]
+    """Returns the README's fences of a language, except those of a Dagster project, which tests/graphmill/test_component.py runs."""
+    return [fence.text for fence in fences(PAGES[0]) if fence.language == language and "communities" not in fence.text]
 
 
 def graphmill(*arguments: str) -> None:
@@ -245,6 +246,18 @@ def check_dagster(command: Command, example: SimpleNamespace) -> None:
     assert {"DAGSTER_HOME", "GRAPHMILL_HOME"} <= exported, f"{command}: the page does not say where the history is"
 
 
+def check_dg(command: Command, example: SimpleNamespace) -> None:
+    """Its commands and options exist; tests/graphmill/test_dg.py carries out those of docs/dagster.md."""
+    found: click.Command = pytest.importorskip("dagster_dg_cli.cli.entrypoint").create_dg_cli()
+    words = list(command.words[1:])
+    while isinstance(found, click.Group) and words:
+        assert words[0] in found.commands, f"{command}: dg has no command {words[0]}"
+        found = found.commands[words.pop(0)]
+    options = {option for each in found.params for option in each.opts}
+    unknown = [word for word in words if word.startswith("--") and word not in options]
+    assert not unknown, f"{command}: no such option"
+
+
 def check_eval(command: Command, example: SimpleNamespace) -> None:
     """The shell's completion: what is evaluated is a script that asks graphmill."""
     inner = re.fullmatch(r"\$\((\w+)=(\w+) graphmill\)", command.words[1])
@@ -285,6 +298,7 @@ def check_foreign(command: Command, example: SimpleNamespace) -> None:
 
 RULES: dict[str, Callable[[Command, SimpleNamespace], None]] = {
     "dagster": check_dagster,
+    "dg": check_dg,
     "eval": check_eval,
     "export": check_export,
     "graphmill": check_graphmill,
@@ -403,6 +417,8 @@ def test_commands_that_need_other_machines_have_options_that_exist(example: Simp
         ("dagster job launch -w workspace.yaml -j python-environment__all", "no such job"),
         ("dagster job launch -w workspace.yaml --jobb cora__all", "no such option"),
         ("dagster asset materialize -f jobs/definitions.py --select 'key:\"cora/grahp\"'", "no such asset"),
+        ("dg lunch --assets x", "no command lunch"),
+        ("dg launch --asset x", "no such option"),
         ("pytest -m gppu tests", "no such marker"),
         ('pip install -e ".[cuda14]"', "cuda14"),
         ("GRAPHMIL_HOME=x graphmill ls", "nothing reads"),

@@ -68,6 +68,17 @@ def run(instance: dg.DagsterInstance, selection: str = "*", **more: Any) -> dg.E
     )
 
 
+def test_the_eight_lines_of_the_readme_are_a_project(project: Path, quick_launches: None) -> None:
+    toml, python = [each.text for each in fences(ROOT / "README.md") if "communities" in each.text]
+    (project / COMMUNITIES).write_text(toml)
+    (project / "shop/defs/largest.py").write_text(f"import dagster as dg\nimport polars\n\n{python}")
+    assert len((toml + python).splitlines()) <= 8
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = run(instance)
+        assert done.success
+        assert done.output_for_node("largest_class") in graphmill.open(project / COMMUNITIES, "sage").graph.class_names
+
+
 def artifact_of(done: dg.ExecuteInProcessResult, key: dg.AssetKey = GRAPH) -> Mapping[str, str]:
     """Returns the tags of the materialisation of an asset."""
     (made,) = [each for each in done.get_asset_materialization_events() if each.asset_key == key]

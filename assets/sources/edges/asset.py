@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 from graphmill.assets.sources.edges.source import EdgesConfig
 from graphmill.assets.sources.interface import FEATURES_TOO
+from graphmill.assets.storage.files.digests import identity_of
+from graphmill.assets.storage.names.patterns import files_below, matches
 from graphmill.assets.storage.names.upstream import AssetTable, asset_named, table_of_run
 from graphmill.assets.storage.system.filesystem import locked
 from graphmill.kernels.errors import InputError
@@ -71,11 +73,15 @@ def keep_table(key: str, value: Any, table: Path) -> None:
         table: the file; without a run it holds the table itself.
 
     Raises:
-        InputError: the value is none of these.
+        InputError: the value is none of these, or its files change while they are read.
     """
     table.parent.mkdir(parents=True, exist_ok=True)
+    before = _states(value)
     with tempfile.TemporaryDirectory(prefix=".loading-", dir=table.parent) as folder:
         _write(key, value, path := Path(folder) / table.name)
+        if _states(value) != before:
+            problem = f"the asset {key}: {value} changed while it was read"
+            raise InputError(problem, "wait until it is complete, then run again")
         if (own := table_of_run(table)) == table:
             os.replace(path, table)
             return
@@ -85,6 +91,12 @@ def keep_table(key: str, value: Any, table: Path) -> None:
                 os.replace(path, own)
         (latest := Path(folder) / "latest").symlink_to(Path(own.parent.name, own.name))
         os.replace(latest, table)
+
+
+def _states(value: Any) -> dict[Path, list[int]]:
+    """Returns file -> identity of the files that a path names; none for another value."""
+    named = matches(Path(value)) if isinstance(value, str | os.PathLike) else []
+    return {file: identity_of(file) for path in named for file in (files_below(path) if path.is_dir() else [path])}
 
 
 def _write(key: str, value: Any, path: Path) -> None:

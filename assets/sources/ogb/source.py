@@ -33,6 +33,7 @@ from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
 from graphmill.assets.sources.unread import unread_words
+from graphmill.assets.storage.names.patterns import files_below
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,9 +68,10 @@ class OgbConfig(SpooledConfig):
     def files(self) -> Mapping[str, Path]:
         """Returns the files that may be read, by their path in the folder."""
         form(self.path)
-        tops = [self.path / name for name in ("raw", "processed", "split")]
-        paths = [path for top in tops for path in top.rglob("*") if path.suffix in (".gz", ".npz", ".npy")]
-        paths += [path for path in (self.path / SPLIT_DICT, *(self.path / "split").rglob(SPLIT_DICT)) if path.is_file()]
+        splits = [*files_below(self.path / "split")]
+        below = [path for name in ("raw", "processed") for path in files_below(self.path / name)]
+        paths = [path for path in (*below, *splits) if path.suffix in (".gz", ".npz", ".npy")]
+        paths += [path for path in (self.path / SPLIT_DICT, *splits) if path.name == SPLIT_DICT and path.is_file()]
         return {path.relative_to(self.path).as_posix(): path for path in sorted(paths)}
 
     def raw(self, table: TableConfig | None) -> Mapping[str, str]:
@@ -198,7 +200,7 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
 
 def _unread(path: Path, form: str) -> list[str]:
     """Returns phrases about the files in raw/ or processed/ that are not read, and about such arrays of archives."""
-    files = sorted(each for top in ("raw", "processed") for each in (path / top).rglob("*"))
+    files = sorted(each for top in ("raw", "processed") for each in files_below(path / top))
     data = [each for each in files if each.suffix in (".gz", ".npz", ".npy")]
     left = [each.relative_to(path).as_posix() for each in data if each.name not in READ[form]]
     found = unread_words("file", "files", left)

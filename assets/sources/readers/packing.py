@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck, damaged_gzip, path_literal
+from graphmill.assets.storage.files.digests import file_state
 from graphmill.assets.storage.files.encodings import as_utf8, wide_encoding
 from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.assets.storage.system.machine import require_plain_file
@@ -104,14 +105,13 @@ def for_duck(duck: Duck, path: Path) -> tuple[Path, str]:
     kind = packing(path)
     if kind == "zstd":
         require_whole_zstd(path)
-    state = path.stat()
-    unchanged = state.st_size, state.st_mtime_ns, state.st_ctime_ns
-    as_it_is = {"zstd": True, "gzip": not _padded(path, state.st_size)}
+    state = file_state(path)
+    as_it_is = {"zstd": True, "gzip": not _padded(path, path.stat().st_size)}
     if kind == "none":
-        as_it_is[kind] = not _mixed_ends(path, unchanged)
+        as_it_is[kind] = not _mixed_ends(path, state)
     if as_it_is.get(kind):
         if kind == "gzip":
-            _require_whole_gzip(path, unchanged)
+            _require_whole_gzip(path, state)
         return path, kind
     copy = duck.scratch / f"unpacked-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     if not copy.exists():
@@ -139,7 +139,7 @@ def _unpack(path: Path, copy: Path) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _mixed_ends(path: Path, _unchanged: tuple[int, ...]) -> bool:
+def _mixed_ends(path: Path, _state: tuple[int, ...]) -> bool:
     """Tells whether some lines end in \\r\\n and others in \\n; quoted fields count, too."""
     newlines, pairs, last = 0, 0, b""
     with open(path, "rb") as file:
@@ -153,7 +153,7 @@ def _mixed_ends(path: Path, _unchanged: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _require_whole_gzip(path: Path, _unchanged: tuple[int, ...]) -> None:
+def _require_whole_gzip(path: Path, _state: tuple[int, ...]) -> None:
     """Unpacks a gzip file once and compares it with its CRC-32, which DuckDB does not: a flipped bit would be other text."""
     with reading(path) as file:
         while file.read(PIECE_BYTES):

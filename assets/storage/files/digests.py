@@ -4,7 +4,8 @@ Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: i
 sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
 versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file takes longer than
 everything else a reused build does, so its SHA-256, and those of its columns if a source reads it by column, are remembered by path, size,
-times of modification and change, inode, and a sample of its bytes.
+times of modification and change, inode, and a sample of its bytes. Nothing is remembered of a file on a file system that may
+not show every change by these.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ import xxhash
 
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.names.user_code import find_source, is_reference
-from graphmill.assets.storage.system.filesystem import replace_atomically
+from graphmill.assets.storage.system.filesystem import replace_atomically, shows_changes, sync_path
 from graphmill.assets.storage.system.machine import require_plain_file
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
@@ -126,19 +127,21 @@ def remembered_digests(
     path = Path(path).absolute()
     require_plain_file(path, "give a file")
     try:
-        before = _identity(path)
-        cache_path, keys = (
-            home_folder(home) / CACHE_NAME,
-            {name: f"{path}#{name}" if name else str(path) for name in names},
-        )
-        cache = _read_cache(cache_path)
+        before, status = identity_of(path), path.stat()
+        cache_path = home_folder(home) / CACHE_NAME
+        keys = {name: f"{path}#{name}" if name else str(path) for name in names}
+        kept = status.st_size >= SMALL_BYTES and shows_changes(path, status)
+        cache = _read_cache(cache_path) if kept else {}
         found = {name: sha256 for name, key in keys.items() if (sha256 := _recorded(cache.get(key), key, before))}
         missing = [name for name in names if name not in found]
         if not missing:
             return found
+        if kept:
+            with contextlib.suppress(OSError):
+                sync_path(path)  # a later write through a mapping of the file then changes its times again
         with open(path, "rb") as file:
             new = digest(file, missing)
-        after = _identity(path)
+        after = identity_of(path)
     except FileNotFoundError as error:
         raise InputError(f"the file {path} does not exist", "correct the path, or fetch the file first") from error
     except OSError as error:
@@ -146,16 +149,22 @@ def remembered_digests(
         raise InputError(problem, "correct the path or its permissions") from error
     if before != after:
         raise InputError(f"the file {path} changed while it was read", "wait until it is complete, then run again")
-    if before[0] >= SMALL_BYTES and time.time_ns() - max(before[1:3]) > SETTLED_NS:
+    if kept and time.time_ns() - max(before[1:3]) > SETTLED_NS:
         _remember(cache_path, {keys[name]: _entry(keys[name], before, new[name]) for name in missing})
     return {**found, **new}
 
 
-def _identity(path: Path) -> list[int]:
+def file_state(path: Path) -> tuple[int, ...]:
+    """Returns numbers by which this process may remember what it found in a file; others each time if changes do not show in its status."""
+    status = path.stat()
+    return (*identity_of(path), 0 if shows_changes(path, status) else time.monotonic_ns())
+
+
+def identity_of(path: Path) -> list[int]:
     """Returns numbers that another content of the file would not have: its size, both of its times, its inode, and a digest of a sample.
 
     The modification time alone can be set: archives with normalised times give two versions of a file the same size and time, and the
-    second often gets the inode of the first. The change time cannot be set, but some file systems do not keep it.
+    second often gets the inode of the first. The change time cannot be set, but some file systems do not keep it (`shows_changes`).
     """
     status = path.stat()
     sample = _sample(path, status.st_size) if status.st_size >= SMALL_BYTES else 0

@@ -10,7 +10,7 @@ a table without zeros in front, and what is matched by position, such as an arra
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,27 @@ def _bytes(path: Path) -> int:
     """Returns the bytes of a file, of all files below a folder, or of all files that a pattern matches; 0 if there are none."""
     files: dict[Path, None] = {}
     for found in matches(path):
-        inside = (each for each in found.rglob("*") if not each.is_symlink()) if found.is_dir() else [found]
+        inside = files_below(found) if found.is_dir() else [found]
         files |= dict.fromkeys(each for each in inside if each.is_file())
     return sum(each.stat().st_size for each in files)
+
+
+def files_below(folder: Path, above: Collection[Path] = ()) -> Iterator[Path]:
+    """Yields the files below a folder at any depth, those of linked folders too; none of a link that leads back or of what cannot be read.
+
+    Args:
+        above: folders that have been entered, without links.
+    """
+    own = folder.resolve()
+    try:
+        names = [] if own in above else os.listdir(folder)
+    except OSError:
+        return
+    for path in (folder / name for name in names):
+        if path.is_dir():
+            yield from files_below(path, {*above, own, *own.parents})
+        else:
+            yield path
 
 
 def written(pattern: Path) -> int:

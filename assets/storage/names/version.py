@@ -77,6 +77,8 @@ def locations(config: Any, prefix: str = "") -> dict[str, str]:
         return {prefix: str(config)}
     if isinstance(config, Reference) and config.folder is not None:
         return {prefix: str(config.folder)}
+    if isinstance(config, list | tuple):
+        config = dict(enumerate(config))
     if not isinstance(config, Mapping):
         return {}
     found: dict[str, str] = {}

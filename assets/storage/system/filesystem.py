@@ -39,6 +39,10 @@ FULL = {
 READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Error numbers of opening for writing in a folder that may be read but not written."""
 
+MOUNTS = Path("/proc/self/mountinfo")
+OWN_CHANGE_TIMES = re.compile("bcachefs|btrfs|ceph|ext[234]|f2fs|gpfs|lustre|nfs4?|overlay|xfs|zfs")
+"""File systems that set a file's change time at every change, and let no program set it."""
+
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Constants of renameat2(2), which Python does not have."""
 
@@ -98,6 +102,32 @@ def sync_path(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def shows_changes(path: Path, status: os.stat_result) -> bool:
+    """Tells whether a change of a file always changes its status: the kind of file system does it, or its change time is one of its own.
+
+    Mounts of object stores, archives and FAT repeat the modification time there, which programs set. A file in memory (tmpfs) may change
+    through a mapping without a trace.
+    """
+    kind = _file_system(path)
+    own = kind not in ("tmpfs", "ramfs") and status.st_ctime_ns != status.st_mtime_ns
+    return own or OWN_CHANGE_TIMES.fullmatch(kind) is not None
+
+
+def _file_system(path: Path) -> str:
+    """Returns the kind of file system that a file lies on, such as "ext4" or "fuse.s3fs"; "" if the system does not say."""
+    try:
+        lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    place, longest, found = f"{os.path.realpath(path)}/", 0, ""
+    for line in lines:  # ID PARENT DEVICE ROOT POINT OPTIONS ... - KIND SOURCE OPTIONS
+        mount, _, kind = line.partition(" - ")
+        point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), mount.split()[4]).rstrip("/") + "/"
+        if len(point) >= longest and place.startswith(point):  # a later mount hides an earlier one
+            longest, found = len(point), kind.split()[0]
+    return found
 
 
 def make_folder(path: Path) -> None:

@@ -117,6 +117,32 @@ def test_a_home_without_the_files_finds_what_another_built(shared):
         raw_digests(stage, Semantic(path=path.with_name("other.txt")))
 
 
+def lists_of_edges(tmp_path):
+    """Returns two configs that differ in the second file of a list alone."""
+    paths = [tmp_path / f"{shift}.csv" for shift in range(3)]
+    for shift, path in enumerate(paths):
+        written(path, 50, shift)
+    return [config_class("edges")(source="edges", edges=(paths[0], path)) for path in paths[1:]]
+
+
+def test_a_list_of_files_has_the_digests_of_its_own_files(tmp_path):
+    """A command computes the versions of several pipelines with one object."""
+    versions = Versions()
+    for config in lists_of_edges(tmp_path):
+        assert versions.raw(GRAPH, config) == GRAPH.raw(config)
+
+
+def test_lists_of_files_that_are_not_here_are_told_apart(tmp_path, shared):
+    _, one, other = shared
+    configs = lists_of_edges(tmp_path)
+    built = [materialize(one, GRAPH, config, Threads(threads=1), {}) for config in configs]
+    for shift in range(3):
+        (tmp_path / f"{shift}.csv").unlink()
+    for config, made in zip(configs, built, strict=True):
+        assert materialize(other, GRAPH, config, Threads(threads=1), {}).content == made.content
+    assert built[0].content != built[1].content
+
+
 def test_files_that_are_here_count_more_than_a_record(shared):
     path, one, other = shared
     stage, semantic = ReadsFile(), Semantic(path=path)

@@ -270,7 +270,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(source.EdgeListSource, "blocks", read_then_change)
-    with pytest.raises(InputError, match="changed while they were read"):
+    with pytest.raises(InputError, match="changed while it was built: npz"):
         build_file(tmp_path, tmp_path / "graph.npz")
     assert Store(tmp_path / "home").artifacts() == []
 

@@ -31,6 +31,7 @@ def test_digest_is_the_same_at_any_thread_count(tmp_path):
 def raw_file(tmp_path, monkeypatch):
     """A large file that has not changed for an hour, as far as it is told: its change time cannot be set."""
     monkeypatch.setattr(digests, "SETTLED_NS", -1)
+    monkeypatch.setattr(digests, "shows_changes", lambda path, status: True)  # also if this folder is one in memory
     path = tmp_path / "raw"
     path.write_bytes(os.urandom(digests.SMALL_BYTES + 3))
     _settle(path)
@@ -84,6 +85,33 @@ def test_a_file_that_was_replaced_with_its_old_times_is_hashed_again(tmp_path, r
     first = sha256_file(raw_file, tmp_path)
     replaced(raw_file, raw_file.read_bytes()[::-1], how)
     assert sha256_file(raw_file, tmp_path) == hashlib.sha256(raw_file.read_bytes()).hexdigest() != first
+
+
+@pytest.mark.parametrize("place", [0, 1, 5_000, 300_001, 700_000, digests.SMALL_BYTES, digests.SMALL_BYTES + 2])
+def test_one_byte_at_any_place_is_seen(tmp_path, raw_file, place):
+    first, before = sha256_file(raw_file, tmp_path), raw_file.stat()
+    with raw_file.open("r+b") as file:
+        (old,) = os.pread(file.fileno(), 1, place)
+        os.pwrite(file.fileno(), bytes([old ^ 1]), place)
+    os.utime(raw_file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert sha256_file(raw_file, tmp_path) == hashlib.sha256(raw_file.read_bytes()).hexdigest() != first
+
+
+def test_a_store_to_a_page_that_waits_to_be_written_back_is_seen(tmp_path, raw_file, monkeypatch, forcing):
+    """It changes no time, unless the page was written back when the file was read."""
+    monkeypatch.setattr(os, "fsync", forcing)
+    with raw_file.open("r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+        view[9_000] ^= 1
+        first = sha256_file(raw_file, tmp_path)
+        view[9_000] ^= 1
+        assert sha256_file(raw_file, tmp_path) == hashlib.sha256(raw_file.read_bytes()).hexdigest() != first
+
+
+def test_nothing_is_remembered_of_a_file_whose_changes_may_not_show(tmp_path, raw_file, hashings, monkeypatch):
+    monkeypatch.setattr(digests, "shows_changes", lambda path, status: False)
+    state = digests.file_state(raw_file)
+    assert sha256_file(raw_file, tmp_path) == sha256_file(raw_file, tmp_path)
+    assert len(hashings) == 2 and not (tmp_path / CACHE_NAME).exists() and digests.file_state(raw_file) != state
 
 
 def test_a_sample_of_the_bytes_tells_what_a_file_system_without_change_times_does_not(tmp_path, raw_file, monkeypatch):

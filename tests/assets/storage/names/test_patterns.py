@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.assets.storage.names.patterns import REMOTE, in_order, matches, why_nothing
+from graphmill.assets.storage.names.patterns import REMOTE, files_below, in_order, matches, why_nothing
 
 
 def touched(folder: Path, *names: str) -> list[Path]:
@@ -72,3 +72,20 @@ def test_numbers_in_names_count_as_numbers_and_nothing_else_changes(names: list[
 def test_patterns_name_part_two_before_part_ten(tmp_path: Path) -> None:
     wanted = touched(tmp_path, "9/part.2.csv", "9/part.10.csv", "10/part.1.csv")
     assert matches(tmp_path / "*" / "*.csv") == wanted
+
+
+def test_files_below_a_folder_are_those_of_linked_folders_too(tmp_path: Path) -> None:
+    plain = touched(tmp_path, "top/a", "top/deep/er/b", "other/c", "other/more/d")
+    (tmp_path / "top/one").symlink_to(tmp_path / "other")
+    (tmp_path / "top/two").symlink_to(tmp_path / "other/more")
+    (tmp_path / "top/file").symlink_to(plain[0])
+    found = {path.relative_to(tmp_path / "top").as_posix() for path in files_below(tmp_path / "top")}
+    assert found == {"a", "deep/er/b", "one/c", "one/more/d", "two/d", "file"}
+    assert [*files_below(tmp_path / "nothing")] == [*files_below(plain[0])] == []
+
+
+def test_links_that_lead_back_are_left_out(tmp_path: Path) -> None:
+    touched(tmp_path, "a/x", "b/y")
+    for name, target in (("a/up", ""), ("a/self", "a"), ("a/to", "b"), ("b/to", "a"), ("b/again", "b")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+    assert {path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path / "a")} == {"a/x", "a/to/y"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from graphmill.assets.storage.files.sealed_json import seal, unseal
+from graphmill.assets.storage.names.patterns import paths_in
 from graphmill.assets.storage.names.version import canonical, canonical_json, locations, version_of
 
 
@@ -33,6 +34,24 @@ class Config:
 def test_a_config_becomes_plain_values_without_places():
     assert canonical(Config()) == {"inner": {"lr": 0.1}, "fanouts": [15, -1], "colour": "red"}
     assert locations(Config()) == {"inner.path": "here"}
+
+
+PATHS = st.sampled_from([Path("a"), Path("a/b"), Path("c")])
+CONFIGS = st.recursive(
+    PATHS | st.integers() | st.none(),
+    lambda each: (
+        st.lists(each, max_size=3)
+        | st.lists(each, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from("xyz"), each, max_size=3)
+        | st.builds(lambda path: Inner(path=path), PATHS)
+    ),
+)
+
+
+@given(CONFIGS)
+def test_every_path_is_a_location(config):
+    """Digests of files are remembered by the locations of a config: with a list of files left out, another list would have its digests."""
+    assert sorted(locations(config).values()) == sorted(map(str, paths_in(config)))
 
 
 def test_the_version_ignores_where_and_sees_what():

@@ -2,6 +2,7 @@ import errno
 import fcntl
 import os
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from graphmill.assets.storage.system.filesystem import (
     release_lock,
     replace_atomically,
     share_lock,
+    shows_changes,
     take_lock,
 )
 from graphmill.kernels.errors import InputError
@@ -126,3 +128,46 @@ def test_a_file_system_without_locks_is_named(number, tmp_path, monkeypatch):
         ) as told:
             take()
         assert "local disk" in told.value.remedy and "None" not in str(told.value)
+
+
+MOUNTS = """\
+1 0 8:1 / / rw - ext4 /dev/sda rw
+2 1 0:50 / {0}/lake rw shared:1 - fuse.s3fs s3fs rw
+3 2 8:2 / {0}/lake/inner rw - xfs /dev/sdb rw
+4 1 0:51 / {0}/with\\040blank ro - squashfs /dev/loop0 ro
+5 1 0:52 / {0}/memory rw - tmpfs none rw
+6 1 0:53 / {0}/twice rw - ext4 none rw
+7 1 0:54 / {0}/twice rw - vfat none rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "equal_times", "other_times"),
+    [
+        ("file", True, True),
+        ("lake/file", False, True),
+        ("lakes", True, True),
+        ("lake/inner/file", True, True),
+        ("link/file", False, True),
+        ("with blank/file", False, True),
+        ("memory/file", False, False),
+        ("twice/file", False, True),
+    ],
+)
+def test_a_file_system_shows_changes_by_a_change_time_of_its_own(tmp_path, monkeypatch, name, equal_times, other_times):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS.format(tmp_path.resolve()))
+    monkeypatch.setattr(filesystem, "MOUNTS", mounts)
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    for change_time, shown in ((5, equal_times), (6, other_times)):
+        status = SimpleNamespace(st_mtime_ns=5, st_ctime_ns=change_time)
+        assert shows_changes(tmp_path / name, status) is shown
+
+
+def test_a_system_that_does_not_say_its_file_systems_is_judged_by_the_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(filesystem, "MOUNTS", tmp_path / "none")
+    assert [shows_changes(tmp_path, SimpleNamespace(st_mtime_ns=5, st_ctime_ns=time)) for time in (5, 6)] == [
+        False,
+        True,
+    ]
