@@ -25,7 +25,7 @@ from tests.adversary.drawn_pipelines import (
     wrong_texts,
 )
 from tests.adversary.remedies import mistakes_of
-from tests.laws.asked import MODULE, WIDE, Ask, pipeline_text
+from tests.laws.asked import MODULE, PACKED_ROWS, WIDE, Ask, pipeline_text
 from tests.laws.made import Made
 
 SHORT, LONG, REMEDIES = 30, 3000, 120
@@ -173,6 +173,28 @@ def test_a_disk_that_is_refused_would_not_do(
         with pytest.raises(InputError, match=r"of disk, the budget has|is too small: with one disk cache"):
             begin(made, validated(made, text(needed * 49 // 50)))
     require(made, text("9x"))
+
+
+@pytest.mark.parametrize("trainer", ["distributed", "fresh-distributed"])
+@pytest.mark.parametrize("host", [1, "2%", "99%", "100%"])
+@pytest.mark.parametrize("keys", [{}, {"cache": "none"}, PACKED_ROWS, {"features": "mapped"}], ids=str)
+def test_rows_in_memory_are_refused_where_the_training_refuses_them(
+    made: Made, monkeypatch: pytest.MonkeyPatch, trainer: str, host: int | str, keys: dict[str, str] | Ask
+) -> None:
+    tables = {"hotness": {"policy": "degree"}, "memory": {"device": "10%", "host": host, "disk": "9x"}}
+    asked = Ask(keys={"features": "memory"}) | (Ask(keys=keys) if isinstance(keys, dict) else keys) | Ask(tables=tables)
+    try:
+        pipeline = validated(made, pipeline_text(trainer, asked))
+    except InputError as error:
+        said = str(error)
+        if "holds" not in said or "[memory] host allows" not in said:
+            pytest.skip(f"refused for another reason: {said[:80]}")
+        assert follow_once(lambda text: begin(made, validated(made, text)), pipeline_text(trainer, asked), error)
+        monkeypatch.setattr("graphmill.trainers.recipe.known_mistakes.shards_mistake", lambda *given: None)
+        with pytest.raises(InputError, match=r"of shards where .memory. host allows"):
+            begin(made, validated(made, pipeline_text(trainer, asked)))
+    else:
+        begin(made, pipeline)
 
 
 def test_mistakes_of_the_file_the_data_and_the_training_are_told_at_once(made: Made, tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ import re
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphmill.jobs.commands.results.leaderboard import leaderboard_table
 from graphmill.jobs.figures.plain_table import PlainTable
@@ -19,6 +22,7 @@ from graphmill.jobs.report.charts import learning, quality, timelines
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.facts import LastRun
 from graphmill.jobs.report.page import report_page, templates
+from graphmill.kernels.errors import UNPRINTABLE
 from tests.jobs.report.conftest import NOW
 
 NASTY = "<script>alert(\"x\")</script> & 'quoted' </textarea></pre>"
@@ -59,6 +63,36 @@ def test_texts_of_files_are_escaped_and_every_element_is_closed(shown: str) -> N
     outline = Outline(shown)
     assert outline.open == [] and [tag for tag, _ in outline.found].count("script") == 1
     assert NASTY not in shown and unescape(shown).count(NASTY) == 3
+
+
+PIECES = (
+    "<script>alert(1)</script>", "</pre>", "</textarea>", "<!--", "]]>", "'", '"', "&", "&lt;", "\x1b[2J", "\u202e", "\u2066", "\x9b",
+    "\x00", "{{ 7 * 7 }}", "{% raw %}", "$x$", "\\", "%", "\u65e5\u672c", "\n", "a" * 10_000,
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map(" ".join)
+
+
+@given(texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+def test_drawn_texts_change_no_element_and_are_shown_as_they_stand(
+    trained: SimpleNamespace, texts: tuple[str, ...]
+) -> None:
+    def drawn(description: str, recipe: str, told: str, line: str, folder: str, cell: str) -> str:
+        pipeline = trained.other.pipeline
+        pipeline = replace(pipeline, notes=replace(pipeline.notes, description=description), text=recipe)
+        run = LastRun(run_id="abcd1234", status="FAILURE", seen=NOW, failures=(told,))
+        table = PlainTable(title=cell, columns=["name", cell], rows=[[cell, cell]])
+        changes = ReportChanges(since=NOW, scores=table, recipe=[line])
+        facts = replace(trained.other, pipeline=pipeline, last_run=run, home=Path(f"/{folder}"))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(page, "drawings", lambda facts: [])
+            return report_page(facts, changes)
+
+    found = drawn(*texts)
+    assert [tag for tag, _ in Outline(found).found] == [tag for tag, _ in Outline(drawn(*"abcdef")).found]
+    assert not any(ord(letter) in UNPRINTABLE for letter in found)
+    for text in texts:
+        assert text.translate(UNPRINTABLE) in unescape(found)
 
 
 def test_nothing_comes_from_elsewhere_and_ids_are_unique(shown: str) -> None:
