@@ -53,7 +53,7 @@ class Archive:
     """An open `.npz` file. Use it as a context manager.
 
     Attributes:
-        others: names of members that are no arrays.
+        others: names of members that are not arrays.
 
     Raises:
         InputError: the file is missing, unreadable, or not a zip archive; reads raise it for a member that is missing or damaged, or holds
