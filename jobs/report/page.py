@@ -79,7 +79,9 @@ def templates() -> Environment:
 
 def _spelled(value: Any) -> Any:
     """Returns a text with its control characters spelled, which may show the text behind them in another order."""
-    return value.translate(UNPRINTABLE) if type(value) is str else value
+    return (
+        value if isinstance(value, Markup) or not isinstance(value, str | Path) else str(value).translate(UNPRINTABLE)
+    )
 
 
 def _count(number: int, what: str) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from graphmill.jobs.commands.results.leaderboard import leaderboard_table
@@ -72,24 +74,32 @@ PIECES = (
 TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map(" ".join)
 
 
-@given(texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
-def test_drawn_texts_change_no_element_and_are_shown_as_they_stand(
-    trained: SimpleNamespace, texts: tuple[str, ...]
-) -> None:
-    def drawn(description: str, recipe: str, told: str, line: str, folder: str, cell: str) -> str:
-        pipeline = trained.other.pipeline
-        pipeline = replace(pipeline, notes=replace(pipeline.notes, description=description), text=recipe)
-        run = LastRun(run_id="abcd1234", status="FAILURE", seen=NOW, failures=(told,))
-        table = PlainTable(title=cell, columns=["name", cell], rows=[[cell, cell]])
-        changes = ReportChanges(since=NOW, scores=table, recipe=[line])
-        facts = replace(trained.other, pipeline=pipeline, last_run=run, home=Path(f"/{folder}"))
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(page, "drawings", lambda facts: [])
-            return report_page(facts, changes)
+@pytest.fixture(scope="module")
+def values(trained: SimpleNamespace) -> dict[str, Any]:
+    """The values of the page's template, but for figures."""
+    return {**page._values(trained.other, ReportChanges()), "figures": defaultdict(list), "left_out": 0}
 
-    found = drawn(*texts)
-    assert [tag for tag, _ in Outline(found).found] == [tag for tag, _ in Outline(drawn(*"abcdef")).found]
+
+def drawn_page(
+    values: dict[str, Any], description: str, recipe: str, told: str, line: str, folder: str, cell: str
+) -> str:
+    """The page with a text in each place for texts of people."""
+    pipeline = replace(values["pipeline"], text=recipe)
+    pipeline = replace(pipeline, notes=replace(pipeline.notes, description=description))
+    run = LastRun(run_id="abcd1234", status="FAILURE", seen=NOW, failures=(told,))
+    table = PlainTable(title=cell, columns=["name", cell], rows=[[cell, cell]])
+    facts = replace(values["facts"], pipeline=pipeline, last_run=run, home=Path(f"/{folder}"))
+    changes = ReportChanges(since=NOW, scores=table, recipe=[line])
+    return templates().get_template("page.html").render(values, facts=facts, pipeline=pipeline, changes=changes)
+
+
+@given(texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
+@settings(max_examples=25, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+def test_drawn_texts_change_no_element_and_are_shown_as_they_stand(
+    values: dict[str, Any], texts: tuple[str, ...]
+) -> None:
+    found, plain = drawn_page(values, *texts), drawn_page(values, *"abcdef")
+    assert [tag for tag, _ in Outline(found).found] == [tag for tag, _ in Outline(plain).found]
     assert not any(ord(letter) in UNPRINTABLE for letter in found)
     for text in texts:
         assert text.translate(UNPRINTABLE) in unescape(found)
