@@ -19,11 +19,13 @@ from graphmill.assets.sources.directions import Directions
 from graphmill.assets.sources.interface import GraphConfig, RawGraph
 from graphmill.assets.sources.markers import (
     LIMITS,
-    UNLABELLED,
+    OF_CLASSES,
     is_bound,
     marked_numbers,
     marked_texts,
     rounded_ids,
+    several_labels,
+    unlike_others,
     written_alike,
 )
 from graphmill.assets.sources.splits import PARTS
@@ -35,7 +37,7 @@ KEYS = "columns are what their keys say"
 NODES, CLASSES, FILLED = "ids are those of nodes", "class names are those of classes", "every class has nodes"
 ONCE, NEIGHBOURS = "edges are stored once", "nodes of the split have neighbours"
 REMARKS = {
-    KEYS: "The edges do not look like triples of a knowledge graph whose relation is read as the target.",
+    KEYS: "The edges do not look like triples whose relation is read as the target, and no name of a relation means none.",
     NODES: "No id looks like a marker for a missing node, such as -1 among ids from 0, None or NaN, which joins all nodes that lack one.",
     CLASSES: "No class has a name for a missing label, such as unknown or n/a.",
     FILLED: "Each class has a node. The output of a model and means over classes have a place for each.",
@@ -68,7 +70,7 @@ def remarks(
     degree = np.asarray(in_degree) if config.undirected else np.asarray(in_degree) + np.asarray(out_degree)
     num_edges = int(np.asarray(in_degree).sum(dtype=np.int64)) // (2 if config.undirected else 1)
     return [
-        _check(KEYS, raw.remarks, "nothing looks like something else"),
+        _check(KEYS, [*raw.remarks, *_odd_relations(raw)], "nothing looks like something else"),
         _check(NODES, _marked_nodes(raw, degree, num_edges), "no id looks like a marker"),
         _check(CLASSES, _unknown_classes(raw), "no name of a class means that there is none"),
         _check(FILLED, _empty_classes(raw), "each class has a node"),
@@ -165,7 +167,7 @@ def _marked(raw: RawGraph, degree: Array, num_edges: int) -> Iterator[int]:
             hub = [0] if from_zero and _is_hub(degree[low:high], num_edges) else []
             places += hub + (_lone_last(degree[low:high]) if ids is None else [])
         else:
-            places = marked_texts(ids)
+            places = [*marked_texts(ids), *unlike_others(ids)]
         yield from (low + place for place in places)
 
 
@@ -193,14 +195,25 @@ def _unknown_classes(raw: RawGraph) -> list[str]:
     counts = _class_counts(raw)
     found = [
         f"'{names[place]}' of {int(counts[place]):,} nodes"
-        for place in marked_texts(names, UNLABELLED, 3)
+        for place in marked_texts(names, OF_CLASSES, 3)
         if counts[place]
     ]
-    alike = written_alike(names, "names of classes", "a class")
+    alike = [*written_alike(names, "names of classes", "a class"), *several_labels(names)]
     if not found:
         return alike
     way = "If they mean that a label is unknown, name them in no_label (tables), or write -1 in their place"
     return [f"classes whose names may mean no label: {_some(found)}. {way}", *alike]
+
+
+def _odd_relations(raw: RawGraph) -> list[str]:
+    """Returns sentences about names of relations that may mean none, or that are written in two ways."""
+    stored = [name for name in raw.numbers.get("edge_types", ()) if not name.startswith("reverse of ")]
+    names = list(dict.fromkeys(name.split("/")[1] if name.count("/") == 2 else name for name in stored))
+    alike = written_alike(names, "names of relations", "a relation")
+    found = [f"'{names[place]}'" for place in marked_texts(names, OF_CLASSES, 3)]
+    if not found:
+        return alike
+    return [f"relations whose names may mean none: {_some(found)}. If so, leave out these edges, or name them", *alike]
 
 
 def _class_counts(raw: RawGraph) -> Array:
@@ -217,8 +230,12 @@ def _empty_classes(raw: RawGraph) -> list[str]:
         return []
     counts = _class_counts(raw)
     empty, filled = np.flatnonzero(counts == 0), np.flatnonzero(counts)
-    if not len(empty) or not len(filled):
+    if not len(filled) or (not len(empty) and len(filled) > 1):
         return []
+    if len(filled) == 1 and not len(empty):
+        return [
+            f"all {int(counts.sum()):,} labels are one class, so that there is nothing to tell apart: give labels of two classes"
+        ]
     names = [str(name) for name in raw.class_names]
     shown = _some([names[place] for place in empty.tolist()])
     last, before = int(filled[-1]), int(filled[-2]) if len(filled) > 1 else 0

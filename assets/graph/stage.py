@@ -186,13 +186,14 @@ class GraphStage(SourceStage):
         raw = opened.graph(Silent())
         require_numbers(raw.numbers, semantic.source)
         parts = _split(raw, semantic)
-        if raw.spool is None and semantic.self_loops == "drop" and np.array_equal(raw.src, raw.dst):
+        found = degrees(raw, semantic)
+        if not found[0].any():
             raise InputError("all edges are self-loops, which are dropped", 'set self_loops = "keep" in [graph]')
         raw.directions = watch_directions(raw, semantic)
         train, valid, test = map(len, parts)
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
         shared = classes_check(raw.labels, len(raw.class_names))
-        return Sound(counts, [shared, *remarks(raw, semantic, parts, *degrees(raw, semantic))])
+        return Sound(counts, [shared, *remarks(raw, semantic, parts, *found)])
 
     def build_from(self, opened: OpenSource, building: Building[GraphConfig, Threads]) -> Summary:
         """Reads the source, compresses the edges, splits, tests and describes the graph."""

@@ -5,30 +5,38 @@ A file does not say that they are markers. They are found by their form, and tol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphmill.kernels.types import Array
 
-NOTHING = frozenset(
-    (
-        "", "-", "--", "---", "?", "??", ".", "none", "null", "nil", "nan", "nat", "na", "n/a", "n.a.", "n\\a", "#n/a", "#na", "<na>",
-        "\\n",
-        "(null)", "(none)", "<none>", "<null>", "[null]", "void", "missing", "undefined", "unknown", "not available", "not applicable",
-        "no value", "empty", "<empty>", "pd.na", "np.nan", "-nan", "00000000-0000-0000-0000-000000000000",
-    )
-)  # fmt: skip
-"""Words for nothing, in small letters, as programs and people write them."""
-UNLABELLED = NOTHING | {
-    "unk", "<unk>", "[unk]", "unlabeled", "unlabelled", "not labeled", "not labelled", "no label", "nolabel", "no_label", "no class",
-    "no_class",
-    "unclassified", "not known", "unspecified", "not specified", "undetermined", "not determined", "uncategorized", "uncategorised",
-    "unassigned", "not assigned", "tbd", "to be determined", "ignore", "unlabeled node",
-    "unbekannt", "inconnu", "inconnue", "desconocido", "desconhecido", "sconosciuto", "onbekend", "okänd", "nieznany", "неизвестно",
-    "keine angabe", "k.a.", "sin datos", "未知", "不明", "未标注", "无",
-}  # fmt: skip
-"""Words for no class, in small letters."""
+NONE = (
+    "none|null|nil|nan|nat|na|void|missing|undefined|undef|unknown|unk|empty|blank|unlabell?ed|unclassified|unspecified|undetermined|unset|nolabel|noclass"
+    "|uncategori[sz]ed|unassigned|unannotated|unavailable|tbd|tba|n [adk]|k a|s o"
+)
+"""Words for nothing."""
+THING = (
+    "label|labels|labell?ed|class|classes|classified|category|known|available|applicable|value|data|set|given|specified|determined|assigned"
+    "|annotated|defined|provided|recorded|found|yet|node|id|type|information|info|answer|user|entry|pd|np"
+)
+"""Words that say what is missing."""
+FOREIGN = (
+    "unbekannt|leer|keine?|keine angabe|inconnue?|vide|desconocid[oa]|sin datos|desconhecid[oa]|sconosciut[oa]|vuoto|onbekend|okänd|ukendt"
+    "|ukjent|nieznany|brak|brak danych|neznámý|bilinmiyor|неизвестно|неизв|нет|нет данных|невідомо|άγνωστο|غير معروف"
+    "|未知|不明|不詳|未标注|未定义|缺失|无|なし|미정|없음"
+)
+"""Words for nothing in other languages."""
+SIGNS, PUNCTUATION = r"[\s_\-./\\#<>\[\](){}'\"`!?*:;,\u2013\u2014\u2212…~·•]+", r"[,:;!'\"`()\[\]{}]"
+"""Signs around and between such words; a text of these signs alone says nothing, too, but for punctuation, a class of words."""
+MISSING = (
+    f"(({THING}) )*({NONE})( ({THING}|{NONE}))*|(no|not|non|without)( ({THING}))+|to be ({THING})|dont know|don t know|{FOREIGN}"
+    "|0{8}( 0{4}){3} 0{12}"
+)
+"""A text in small letters that says that there is nothing, with a blank in place of each run of signs."""
+OF_IDS, OF_CLASSES = r"(deleted|removed|anonymous|anonymi[sz]ed)( (user|account))?", "ignored?"
+"""What says so of an id, and of the name of a class alone."""
 CODE = r"^[A-Z]{2}$"
 """A code of two letters, of countries for example, among which NA is one."""
 
@@ -70,18 +78,24 @@ def marked_numbers(values: Array, least: int = LEAST) -> list[int]:
     return found
 
 
-def marked_texts(names: Any, words: frozenset[str] = NOTHING, least: int = LEAST) -> list[int]:
+def marked_texts(names: Any, also: str = OF_IDS, least: int = LEAST) -> list[int]:
     """Returns the places of texts that look like markers: words for nothing, or numbers that stand out.
 
     Args:
         names: different texts[N], a sequence or a Polars series.
-        words: words for nothing, in small letters.
+        also: pattern of further words for nothing.
         least: as for `marked_numbers`, if all are numbers.
     """
     import polars
 
     texts = polars.Series("text", names, dtype=polars.String).fill_null("").str.strip_chars()
-    said = texts.str.to_lowercase().is_in(list(words))
+    small = (texts if len(texts) > MOST_COMPARED else texts.str.normalize("NFKC")).str.to_lowercase()
+    plain = small.str.replace_all(SIGNS, " ").str.strip_chars()
+    said = (
+        plain.str.contains(f"^({MISSING}|{also})$")
+        | (small == "\\n")
+        | ((plain == "") & ~small.str.contains(PUNCTUATION))
+    )
     codes = texts.str.contains(CODE)
     if 2 * codes.sum() > len(texts):
         said = said & ~codes
@@ -94,6 +108,40 @@ def marked_texts(names: Any, words: frozenset[str] = NOTHING, least: int = LEAST
     elif 0 < len(numbers) <= FEW:
         found += [place for place in numbers.to_list() if _whole(texts[place]) < 0 or is_bound(_whole(texts[place]))]
     return sorted({*found})
+
+
+def several_labels(names: Sequence[str]) -> list[str]:
+    """Returns a sentence about names of classes that look like lists of several labels, such as a;b beside a; none without."""
+    for sign in ";|,":
+        lists = {name: {part.strip() for part in name.split(sign)} for name in names if sign in name.strip(sign)}
+        known = [
+            name
+            for name, parts in lists.items()
+            if parts <= {*names}.union(*(p for n, p in lists.items() if n != name))
+        ]
+        if known:
+            way = "graphmill gives a node one class: keep one of them"
+            return [
+                f"{len(known):,} names of classes look like several labels: {', '.join(map(repr, known[:3]))}. If so, {way}"
+            ]
+    return []
+
+
+def unlike_others(names: Any) -> list[int]:
+    """Returns the places of up to `FEW` ids without a digit, where all others have one form with digits, as u17 or ab-0c.
+
+    Args:
+        names: different texts[N], a sequence or a Polars series.
+    """
+    import polars
+
+    if not LEAST <= len(names) <= MOST_COMPARED:
+        return []
+    texts = polars.Series("text", names, dtype=polars.String).fill_null("")
+    forms = texts.str.replace_all(r"\p{L}+", "a").str.replace_all(r"[0-9]+", "0")
+    usual = forms.mode()[0]
+    odd = (forms != usual).arg_true().to_list()
+    return odd if "0" in usual and 0 < len(odd) <= FEW and not any("0" in forms[place] for place in odd) else []
 
 
 def _whole(text: str) -> int:

@@ -6,6 +6,7 @@ class keeps its share in every part, and renumbering other nodes changes nothing
 Peak memory: 28 bytes per labelled node.
 """
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +16,20 @@ from graphmill.kernels.rng import absorb_ids, key
 from graphmill.kernels.types import Array, Stream, id_dtype
 
 PARTS = ("train", "valid", "test")
+PART_WORDS = {
+    "train": ("training", "trn"),
+    "val": ("valid", "validation", "dev"),
+    "test": ("testing", "tst", "holdout"),
+}
+"""Part of a split -> other words for it."""
+OF_NODES = frozenset(("mask", "masks", "id", "ids", "idx", "idxs", "index", "indices", "node", "nodes", "set", "split"))
+"""Words that stand beside a part in names of its nodes, such as idx_train and Train_Mask."""
+
+
+def part_meant(name: str) -> str:
+    """Returns "train", "val" or "test" if a name has words for that part and for its nodes alone; "" otherwise."""
+    words = {*re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().replace("-", "_").split("_")} - OF_NODES - {""}
+    return next((part for part, others in PART_WORDS.items() if len(words) == 1 and words <= {part, *others}), "")
 
 
 def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float) -> tuple[Array, Array, Array]:
@@ -105,8 +120,20 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
         problem = f"{where}: split = {split}, but there are {len(several)}, counted from 0"
         raise InputError(problem, "give a smaller `split`" if len(several) > 1 else "leave `split` out")
     if several.dtype.kind not in "biuf" or not np.isin(several[chosen], (0, 1)).all():
-        raise InputError(f"{where} is {values.dtype}, and not true or false for each node", f"save {name} == 1")
+        raise InputError(
+            f"{where} is {values.dtype}, and not true or false for each node", _to_mask(several[chosen], name)
+        )
     return np.flatnonzero(several[chosen])
+
+
+def _to_mask(values: Array, name: str) -> str:
+    """Returns the remedy for a mask [N] of other values: 255 or the like is true, and of several numbers one is the part."""
+    numbers = np.unique(values).tolist() if values.dtype.kind in "iuf" else []
+    if len(numbers) == 2 and np.isfinite(numbers).all():
+        return f"save {name} == {numbers[1]}"
+    if {1} <= {*numbers} and len(numbers) <= len(PARTS) + 1:
+        return f"save {name} == 1"
+    return f"save true or false for each node; node ids become a mask by {name} = np.isin(np.arange({len(values)}), {name})"
 
 
 def is_mask(values: Array, num_nodes: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphmill.assets.building.page import markdown_text
+from graphmill.kernels.errors import IN_A_LINE
 
 LATEX_SPELLING = {
     "\\": r"\textbackslash{}",
@@ -87,5 +88,5 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 def latex_text(text: str) -> str:
     """Returns a text that LaTeX prints as it stands, on one line."""
-    spelled = "".join(LATEX_SPELLING.get(letter, letter) for letter in one_line(text))
+    spelled = "".join(LATEX_SPELLING.get(letter, letter) for letter in one_line(text).translate(IN_A_LINE))
     return HYPHENS.sub(lambda found: "{-}" * len(found[0]), spelled)

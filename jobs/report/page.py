@@ -24,6 +24,7 @@ from graphmill.jobs.report.drawing import ReportFigure, dark_colours
 from graphmill.jobs.report.facts import ReportFacts, lineage_table
 from graphmill.jobs.report.predictions import prediction_table
 from graphmill.jobs.report.series import costs, names_of
+from graphmill.kernels.errors import UNPRINTABLE
 from graphmill.trainers.record.checks import TIERS
 
 HERE = Path(__file__).parent
@@ -61,11 +62,12 @@ def report_page(facts: ReportFacts, changes: ReportChanges) -> str:
 
 @cache
 def templates() -> Environment:
-    """Returns the templates; every value is escaped unless it is `Markup`."""
+    """Returns the templates; every value is escaped unless it is `Markup`, and letters that no eye sees are spelled."""
     found = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_spelled,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -73,6 +75,13 @@ def templates() -> Environment:
     found.globals["long_cell"] = LONG_CELL
     found.filters |= {"moment": lambda time: time.strftime("%Y-%m-%d %H:%M UTC"), "count": _count}
     return found
+
+
+def _spelled(value: Any) -> Any:
+    """Returns a text with its control characters spelled, which may show the text behind them in another order."""
+    return (
+        value if isinstance(value, Markup) or not isinstance(value, str | Path) else str(value).translate(UNPRINTABLE)
+    )
 
 
 def _count(number: int, what: str) -> str:

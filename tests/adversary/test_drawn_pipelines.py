@@ -25,7 +25,7 @@ from tests.adversary.drawn_pipelines import (
     wrong_texts,
 )
 from tests.adversary.remedies import mistakes_of
-from tests.laws.asked import MODULE, WIDE, Ask, pipeline_text
+from tests.laws.asked import MODULE, PACKED_ROWS, WIDE, Ask, pipeline_text
 from tests.laws.made import Made
 
 SHORT, LONG, REMEDIES = 30, 3000, 120
@@ -173,6 +173,38 @@ def test_a_disk_that_is_refused_would_not_do(
         with pytest.raises(InputError, match=r"of disk, the budget has|is too small: with one disk cache"):
             begin(made, validated(made, text(needed * 49 // 50)))
     require(made, text("9x"))
+
+
+@pytest.mark.parametrize("host", [1, "99%", "100%"])
+@pytest.mark.parametrize(
+    ("trainer", "asked"),
+    [
+        ("distributed", Ask()),
+        ("fresh-distributed", Ask()),
+        ("distributed", Ask(keys={"features": "mapped"})),
+        ("distributed", Ask(keys={"cache": "none"})),
+        ("distributed", PACKED_ROWS),
+    ],
+    ids=str,
+)
+def test_rows_in_memory_are_refused_exactly_if_the_training_refuses_them(
+    made: Made, monkeypatch: pytest.MonkeyPatch, trainer: str, asked: Ask, host: int | str
+) -> None:
+    memory = {**asked.tables.get("memory", {}), "host": host}
+    tables = {"hotness": {"policy": "degree"}, "memory": memory}
+    text = pipeline_text(trainer, Ask(keys={"features": "memory"}) | asked | Ask(tables=tables))
+    pipeline = made.parse(text)
+    try:
+        require(made, text)
+    except InputError as error:
+        assert "[memory] host allows" in error.problem and host != "100%" and not asked.keys, error
+        assert follow_once(lambda text: begin(made, validated(made, text)), text, error)
+        monkeypatch.setattr("graphmill.trainers.recipe.known_mistakes.shards_mistake", lambda *given: None)
+        with pytest.raises(InputError, match=r"of shards where .memory. host allows"):
+            begin(made, pipeline)
+    else:
+        assert host == "100%" or asked.keys
+        begin(made, pipeline)
 
 
 def test_mistakes_of_the_file_the_data_and_the_training_are_told_at_once(made: Made, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_markdown_shows_a_name_as_it_stands(name: str) -> None:
     assert shown(f"a {markdown_text(name)} z").strip() == f"a {one_line(name)} z"
     assert shown(f"a {markdown_code(name)} z").strip() == f"a {one_line(name)} z"
     table = PlainTable(title="t", columns=["x"], rows=[[name]])
+    require_readable(table.latex().replace("\n", " "))
     seen = " ".join(name.split()).translate(IN_A_LINE)
     assert seen in shown(table.markdown())
 

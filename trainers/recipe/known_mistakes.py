@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphmill.assets.cache_plan.costs import budget_bytes
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.bounds import even_seeds
 from graphmill.assets.sizes import format_bytes, parse_size
@@ -34,6 +35,24 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
         yield found
     if found := workspace_mistake(semantic, execution, sizes):
         yield found
+    if found := shards_mistake(train, execution, sizes):
+        yield found
+
+
+def shards_mistake(train: TrainConfig, execution: TrainExecution, sizes: Sizes) -> InputError | None:
+    """Returns the mistake of `features = "memory"` if some rank holds more rows than `[memory] host` allows; None if none is certain.
+
+    Packed rows are read from disk, and nothing counts against `host` without a cache.
+    """
+    settings, budget = train.own_settings, budget_bytes(sizes, "host")
+    cached = {"hotness", "budgets"} <= {*sizes.configs, *sizes.artifacts} and execution.cache != "none"
+    if execution.features != "memory" or not find_technique(train.trainer).own_shards or not cached:
+        return None
+    largest = -(-sizes.feature_bytes // settings.ranks)  # of equal shares; of others one rank holds more
+    if budget is None or largest <= budget or settings.rows == "packed":
+        return None
+    problem = f'features = "memory" holds {format_bytes(largest)} of shards on a rank at least, and [memory] host allows {budget:,} bytes'
+    return InputError(problem, 'raise host, or set features = "mapped"')
 
 
 def workspace_mistake(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> InputError | None:

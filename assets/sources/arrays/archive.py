@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.array_files import NPY
 from graphmill.assets.sources.arrays.edge_forms import to_integers
 from graphmill.assets.sources.features.blocks import SLICE_BYTES, row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
@@ -51,6 +52,9 @@ class Header:
 class Archive:
     """An open `.npz` file. Use it as a context manager.
 
+    Attributes:
+        others: names of members that are not arrays.
+
     Raises:
         InputError: the file is missing, unreadable, or not a zip archive; reads raise it for a member that is missing or damaged, or holds
             pickled objects.
@@ -71,7 +75,23 @@ class Archive:
             raise InputError(
                 f"{path}: is no npz archive, or a truncated one", f"copy it again, or {SAVE_REMEDY}"
             ) from None
-        self._members = {name.removesuffix(".npy"): name for name in self._zip.namelist()}
+        held = [name for name in self._zip.namelist() if self._is_array(name)]
+        self._members = {name.removesuffix(".npy"): name for name in held}
+        self.others = [name for name in self._zip.namelist() if name not in held]
+        if len(self._members) < len(held):
+            names = [name.removesuffix(".npy") for name in held]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{path}: holds the array '{twice}' twice", f"{SAVE_REMEDY}, each array once")
+
+    def _is_array(self, name: str) -> bool:
+        """Tells whether a member is an array, by its ending or its first bytes; other programs add texts and folders."""
+        if name.endswith(".npy"):
+            return not name.startswith("__MACOSX/")
+        try:
+            with self._zip.open(name) as stream:
+                return stream.read(len(NPY)) == NPY
+        except BAD_ARCHIVE:
+            return False
 
     def __enter__(self) -> Archive:
         return self
@@ -186,6 +206,10 @@ class Archive:
             # bytes.
             if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
                 raise
+            if isinstance(error, RuntimeError):  # zipfile's word for what it cannot read
+                raise InputError(
+                    f"{self.path}: array '{name}' is encrypted, or packed by an unknown method", SAVE_REMEDY
+                ) from error
             raise InputError(
                 f"{self.path}: array '{name}' is damaged: {error}", f"copy it again, or {SAVE_REMEDY}"
             ) from error
@@ -214,7 +238,7 @@ class Archive:
                 read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
                 shape, fortran, dtype = read(stream)
         except BAD_HEADER as error:
-            raise ValueError(f"its header cannot be read: {error}") from error
+            raise ValueError("its header cannot be read") from error
         return Header(shape, dtype, fortran)
 
 

@@ -23,8 +23,10 @@ def to_integers(values: Array, name: str, cast: str = "astype(np.int64)") -> str
         broken = values[~(np.isfinite(values) & (values == np.floor(values)))]
         if len(broken):
             return f"give whole numbers: {name} holds {broken[0]}, of which {cast} would make another number"
-    if values.dtype.kind in "fb":
+    if values.dtype.kind in "fb" or (values.dtype.kind in "US" and np.char.isdecimal(values.astype(str)).all()):
         return f"save {name}.{cast}"
+    if name != "edge_index":
+        return f"give whole numbers in {name}"
     return f"number them: {name} = np.unique({name}, return_inverse=True)[1].reshape({name}.shape)"
 
 

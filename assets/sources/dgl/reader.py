@@ -20,15 +20,16 @@ def main(arguments: list[str]) -> None:
     end_with_parent(int(arguments[0]))
     path, folder, request = Path(arguments[1]), Path(arguments[2]), json.loads(arguments[3])
     try:
-        graph, beside = open_graph(path, request["index"])
-        answer = describe(graph, path, folder, request["names"], request["weight"]) | {"beside": beside}
+        graph, beside, others = open_graph(path, request["index"])
+        answer = describe(graph, path, folder, request["names"], request["weight"])
+        answer |= {"beside": beside, "others": others}
     except InputError as error:
         answer = {"problem": error.problem, "remedy": error.remedy}
     print(json.dumps(answer), flush=True)
 
 
-def open_graph(path: Path, index: int) -> tuple[Any, list[str]]:
-    """Returns graph `index` of a file as a DGLGraph, and the names of the tensors that the file holds beside its graphs.
+def open_graph(path: Path, index: int) -> tuple[Any, list[str], int]:
+    """Returns graph `index` of a file as a DGLGraph, the names of the tensors beside the graphs, and the number of other graphs.
 
     Raises:
         InputError: DGL is not installed, the file is not a file of graphs, or lacks the graph.
@@ -40,9 +41,7 @@ def open_graph(path: Path, index: int) -> tuple[Any, list[str]]:
     try:
         graphs, beside = dgl.load_graphs(str(path))
     except Exception as error:  # DGL raises its own error, torch's and plain ones
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        reason = first.split("Check failed:")[-1].strip()
-        problem = f"{path}: is no file of dgl.save_graphs, or a damaged one: {reason}"
+        problem = f"{path}: is no file of dgl.save_graphs, or a damaged one"
         raise InputError(problem, "copy it again, or save the graph again") from error
     if index >= len(graphs):
         raise InputError(f"{path}: index = {index}, but it holds {len(graphs)} graphs", "give a smaller `index`")
@@ -50,7 +49,8 @@ def open_graph(path: Path, index: int) -> tuple[Any, list[str]]:
         raise InputError(f"{path}: graph {index} is a block of a mini-batch", "save the whole graph")
     graph = graphs[index]
     # A graph that was saved in CSR or CSC alone has no list of edges until COO is allowed again.
-    return (graph if "coo" in _formats(graph) else graph.formats(["coo", "csr", "csc"])), sorted(map(str, beside))
+    graph = graph if "coo" in _formats(graph) else graph.formats(["coo", "csr", "csc"])
+    return graph, sorted(map(str, beside)), len(graphs) - 1
 
 
 def _formats(graph: Any) -> list[str]:

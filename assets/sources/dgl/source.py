@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from graphmill.assets.building.child import child_environment, run_child
 from graphmill.assets.building.keys import within
 from graphmill.assets.sources.interface import FEATURES_TOO
-from graphmill.assets.sources.named.arrays import MASKS, MEANT, NamedArrays, Words
+from graphmill.assets.sources.named.arrays import MASKS, MEANT, NamedArrays, Words, require_one_file
 from graphmill.assets.sources.named.source import NamedSource
 from graphmill.kernels.errors import InputError
 
@@ -73,7 +73,10 @@ class DglConfig(NamedSource):
             nodes={each["kind"]: _data(each, folder) for each in found["nodes"]},
             edges={(a, b, c): _data(each, folder) for each in found["edges"] for a, b, c in [each["kind"]]},
             counts={each["kind"]: each["count"] for each in found["nodes"]},
-            whole=[f"'{name}' of whole graphs" for name in found["beside"]],
+            whole=[
+                *(f"'{name}' of whole graphs" for name in found["beside"]),
+                *([f"{found['others']:,} other graphs of the file"] if found["others"] else []),
+            ],
             words=WORDS,
         )
 
@@ -85,8 +88,7 @@ def _data(entry: Mapping[str, Any], folder: Path) -> dict[str, Path | None]:
 
 def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Runs the child and returns its answer."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
+    require_one_file(path, ("*.bin", "*.dgl"))
     arguments = [str(os.getpid()), str(path), str(folder), json.dumps(request)]
     command = [sys.executable, "-m", "graphmill.assets.sources.dgl.reader", *arguments]
     child = run_child(command, child_environment({"DGLBACKEND": "pytorch"}))

@@ -75,7 +75,11 @@ def type_names(edges: TableFiles, column: str) -> list[str]:
     Raises:
         InputError: the column is missing, or has more than 256 values.
     """
-    edges.require("type_column", column)
+    if (kind := edges.require("type_column", column)).endswith(("]", ")")) and not kind.startswith("DECIMAL"):
+        raise InputError(
+            f"{edges.paths[0]}: column '{column}' is {kind}, and an edge has one type",
+            "write a row for each type of an edge",
+        )
     sql = f"{edges.union(f'CAST({edges.field(column)} AS VARCHAR)')} WHERE v IS NOT NULL ORDER BY v LIMIT 258"
     found = [str(row[0]) for row in edges.duck.rows(sql, str(edges.paths[0]))]
     if len(found) > 256:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.sources.edges.entries import KEY, entry_columns
 from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.packing import unchecked_words
 from graphmill.assets.sources.readers.table_features import feature_columns
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.unread import unread_words
@@ -67,6 +68,10 @@ def features_read(nodes: TableFiles, features: str | tuple[str, ...] | None) -> 
 
 
 def unread_of(table: TableFiles, read: set[str], where: str) -> list[str]:
-    """Returns phrases about the columns of a table that are not among those that are read; `where` names the table."""
+    """Returns phrases about columns of a table that are not among those that are read, and checksums that its files lack.
+
+    Args:
+        where: words for the table.
+    """
     names = [name for name in table.columns if name not in read]
-    return unread_words("column", "columns", names, f" of {where}")
+    return [*unread_words("column", "columns", names, f" of {where}"), *unchecked_words(table.paths)]

@@ -43,7 +43,7 @@ from graphmill.assets.sources.edges.numbering import (
     refuse_lost_rows,
 )
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
-from graphmill.assets.sources.edges.survey import looks_like_triples, survey_tables
+from graphmill.assets.sources.edges.survey import looks_like_other_ends, looks_like_triples, survey_tables
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck
@@ -160,7 +160,7 @@ class TablesSource:
         if self.nodes is None or features is None:
             return ()
         names = feature_columns(self.nodes, features)
-        return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row),)
+        return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row, features),)
 
     def graph(self, progress: Progress) -> RawGraph:
         """Numbers the nodes, reads the node tables except features, and spools the edges."""
@@ -195,11 +195,13 @@ class TablesSource:
         )
 
     def _remarks(self) -> list[str]:
-        """Returns a sentence about triples whose relation is read as the target."""
+        """Returns sentences about columns that are read as ends and look like something else."""
         if self.nodes is not None or self.config.num_nodes is not None:
             return []  # relations are not among the nodes, which is refused
-        said = looks_like_triples(self.edges, self.config.source_column, self.config.target_column)
-        return [said] if said else []
+        ends = self.config.source_column, self.config.target_column
+        read = named_columns(self.config, ("weight_column", "type_column")).values()
+        said = looks_like_triples(self.edges, *ends), looks_like_other_ends(self.edges, *ends, read)
+        return [each for each in said if each]
 
     @cached_property
     def _entries(self) -> FeatureBlock:

@@ -6,7 +6,7 @@ CSV files are read once to count their rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ LOOKED_AT = 100_000
 """Rows of the first file that are looked at."""
 MOST_RELATIONS = 256
 """Most relations of a graph."""
+FEWEST_ROWS = 20
+"""Fewest rows of which a first column may be their number or a time."""
 SHARE, FEWER = 0.3, 8
 """Share of ids that heads and tails have in common if all columns are numbers, and how many times fewer relations there are."""
 
@@ -107,7 +109,7 @@ def describe_table(key: str, table: TableFiles) -> list[str]:
     shown = [name if table.is_csv else f"{name} {kind}" for name, kind in kinds]
     more = len(table.columns) - len(shown)
     lines.append(f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}")
-    lines += [f"  {line}" for line in (*table.differences(), *unchecked_words(table.paths))]
+    lines += [f"  {line}" for line in table.differences()]
     if table.folder_types:
         lines.append(f"  columns in the names of folders: {', '.join(table.folder_types)}")
     return lines + ([f"  {table.layouts[0].described()}"] if table.layouts else [])
@@ -133,7 +135,9 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
         names = [*NAMES["edges"], *(f"c{place}" for place in range(2, len(table.columns)))] if lost else []
         columns = list(table.columns)
         triples = looks_like_triples(table, columns[0], columns[1], names) if len(columns) > 2 else ""
-        return [*describe_table("table", table), *(f"note: {said}" for said in (lost, triples) if said)]
+        other = looks_like_other_ends(table, *columns[:2]) if len(columns) > 2 and not lost else ""
+        notes = [said for said in (lost, triples, other) if said] + unread_notes(unchecked_words(table.paths))
+        return [*describe_table("table", table), *(f"note: {said}" for said in notes)]
 
 
 def _features(config: EdgeTableKeys, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
@@ -180,6 +184,33 @@ def looks_like_triples(table: TableFiles, source: str, target: str, names: Seque
                 f"shares ids with '{shown[source]}'. If they are, set {keys} in {table.section}"
             )
     return ""
+
+
+def looks_like_other_ends(table: TableFiles, source: str, target: str, read: Collection[str] = ()) -> str:
+    """Returns a sentence about rows that begin with their number or a time, which is read as the source; "" if it does not look so.
+
+    Args:
+        read: columns that other keys name.
+    """
+    for other in table.columns:
+        if other not in (source, target, *read) and _are_ends(table, source, target, other):
+            return (
+                f"'{target}' and '{other}' share ids, and '{source}' looks like a number or a time of the row. If they are the ends, set "
+                f'source_column = "{target}" and target_column = "{other}" in {table.section}'
+            )
+    return ""
+
+
+def _are_ends(table: TableFiles, first: str, second: str, third: str) -> bool:
+    """Tells whether the second and third column share most ids, and the first one has a value of its own in each row or no id of them."""
+    columns = zip((first, second, third), "abc", strict=True)
+    texts = ", ".join(f"CAST({table.field(name)} AS VARCHAR) AS {letter}" for name, letter in columns)
+    distinct = ", ".join(f"(SELECT count(DISTINCT {letter}) FROM t)" for letter in "abc")
+    both = ", ".join(f"(SELECT count(*) FROM (SELECT {x} FROM t INTERSECT SELECT b FROM t))" for x in "ca")
+    sql = f"WITH t AS (SELECT {texts} FROM ({_first_rows(table)})) SELECT (SELECT count(*) FROM t), {distinct}, {both}"
+    total, firsts, seconds, thirds, shared, mixed = table.duck.rows(sql, str(table.paths[0]))[0]
+    apart = firsts == total or mixed == 0
+    return apart and total >= FEWEST_ROWS and shared >= max(FEWER, SHARE * max(seconds, thirds))
 
 
 def _first_rows(table: TableFiles) -> str:

@@ -26,15 +26,36 @@ Kind = tuple[str, str, str]
 MEANT = {
     "x": ("features", "feature", "feats", "feat", "node_features", "node_feat", "node_attr", "attributes", "attr"),
     "y": ("labels", "label", "node_labels", "node_label", "targets", "target", "classes"),
-    "train": ("train_idx", "train_ids", "train_id", "train_nodes", "train_index"),
-    "val": ("val_idx", "val_ids", "valid", "valid_idx", "valid_ids", "validation", "val_nodes"),
-    "test": ("test_idx", "test_ids", "test_id", "test_nodes", "test_index"),
-    "train_masks": ("train_mask",),
-    "val_masks": ("val_mask", "valid_mask", "valid_masks", "validation_mask", "validation_masks"),
-    "test_masks": ("test_mask",),
     "class_names": ("label_names", "classnames"),
 }
-"""Names of arrays that others give to our own."""
+"""Names of arrays that others give to our own, in small letters."""
+
+TABLES_INSTEAD = (
+    'read its CSV files with source = "edges", or of several types with source = "tables": edges = "edges.csv", source_column = '
+    '"src_id", target_column = "dst_id", nodes = "nodes.csv", id_column = "node_id"'
+)
+"""The remedy for a folder of DGL's CSVDataset."""
+
+
+def require_one_file(path: Path, patterns: Sequence[str]) -> None:
+    """Refuses a path that is not a file; of a folder the remedy names what is read in it.
+
+    Args:
+        patterns: names of graph files in the folder of a dataset.
+
+    Raises:
+        InputError: the path is a folder or nothing.
+    """
+    if path.is_file():
+        return
+    if not path.is_dir():
+        raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
+    inside = [file for pattern in patterns for file in sorted(path.glob(pattern)) if not file.name.startswith("pre_")]
+    if inside:
+        raise InputError(f"{path} is a folder, and a graph is a file", f'set path = "{inside[0]}" in [graph]')
+    if any(path.glob("meta.y*ml")):
+        raise InputError(f"{path} is a folder of tables with meta.yaml", TABLES_INSTEAD)
+    raise InputError(f"{path} is a folder without {' and '.join(patterns)}", "save the graph in a file, and name it")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from graphmill.assets.sources.named.arrays import MASKS, MEANT, NamedArrays
+from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
 from graphmill.assets.sources.named.keys import NamedKeys
+from graphmill.assets.sources.splits import part_meant
 from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError, did_you_mean
-
-OTHER_MASKS = {mask: (*MEANT[f"{mask}s"], mask.removesuffix("_mask"), f"{mask}s") for mask in MASKS}
-"""Mask -> names that others give to it."""
 
 
 def read_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> list[str]:
@@ -35,8 +33,8 @@ def meant_names(
     has = dict.fromkeys(name for each in data.nodes.values() for name in each)
     lacks_features = wants_features and None in features and words.feature not in has
     lacking = {
-        "feature": words.features if lacks_features else (),
-        "label": words.labels if keys.label is None and words.label not in has else (),
+        "feature": (words.feature, *words.features) if lacks_features else (),
+        "label": (words.label, *words.labels) if keys.label is None and words.label not in has else (),
     }
     for key, others in lacking.items():
         for name in [name for name in has if name not in read and name.lower() in others][:1]:
@@ -50,7 +48,7 @@ def _other_masks(data: NamedArrays) -> Iterator[InputError]:
     """Yields an error for a node type that lacks a mask and has another one that probably means it."""
     for kind, names in data.nodes.items():
         for mask in [mask for mask in MASKS if mask not in names]:
-            for name in [name for name in names if name.lower() in OTHER_MASKS[mask]][:1]:
+            for name in [name for name in names if part_meant(name) == mask.removesuffix("_mask")][:1]:
                 problem = f"{data.place(kind)}: '{name}' is not read (did you mean '{mask}'?)"
                 owner = f"data['{kind}']" if data.typed else "data"
                 yield InputError(problem, data.words.rename.format(owner=owner, mask=mask, name=name))

@@ -27,11 +27,15 @@ from graphmill.assets.sources.named.names import meant_names, missing_names, rea
 from graphmill.assets.sources.splits import mask_ids
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
+from graphmill.assets.storage.system.machine import require_memory
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
+
+LABEL_BYTES, FEWER_NODES = 4, "correct the number of nodes"
+"""Bytes of a label, and the remedy for more nodes than fit the memory."""
 
 Blocks = Mapping[str | None, list[FeatureBlock]]
 """Name of features -> their blocks."""
@@ -98,6 +102,11 @@ def read(
         ]
         for asked, name in zip(features, names, strict=False)
     }
+    require_memory(
+        LABEL_BYTES * sum(node_types.values()),
+        f"{data.where}: a graph of {sum(node_types.values()):,} nodes",
+        FEWER_NODES,
+    )
     labels = attempts(_labels, data, config.label or data.words.label, node_types)
     splits = attempts(_splits, data, one_split(config.split), node_types)
     attempts.settle()
@@ -148,8 +157,11 @@ def _splits(data: NamedArrays, split: int | None, node_types: dict[str, int]) ->
         where = data.place(kind)
         if missing := [mask for mask in MASKS if mask not in data.nodes[kind]]:
             raise InputError(f"{where}: lacks {', '.join(missing)}", "save all three masks, an empty one too")
-        for part, mask in zip(parts, MASKS, strict=True):
-            values, _ = data.array(kind, mask, wide=True)
-            chosen = mask_ids(values, node_types[kind], split, f"{where}: '{mask}'", mask)
+        masks = [data.array(kind, mask, wide=True)[0] for mask in MASKS]
+        several = any(values.ndim > 1 for values in masks)
+        for part, mask, values in zip(parts, MASKS, masks, strict=True):
+            # One mask beside several of the other parts is that of every split, as the test nodes of WikiCS are.
+            number = None if several and values.ndim == 1 else split
+            chosen = mask_ids(values, node_types[kind], number, f"{where}: '{mask}'", mask)
             part.append(chosen + first_ids(node_types)[kind])
     return np.concatenate(parts[0]), np.concatenate(parts[1]), np.concatenate(parts[2])

@@ -12,7 +12,7 @@ from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.named.arrays import MEANT
 from graphmill.assets.sources.readers.duck import FIX_FILE
-from graphmill.assets.sources.splits import is_mask, mask_ids
+from graphmill.assets.sources.splits import is_mask, mask_ids, part_meant
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array, id_dtype
 
@@ -21,6 +21,12 @@ KNOWN = (
     "train", "val", "test", "train_masks", "val_masks", "test_masks", "class_names", "node_names",
 )  # fmt: skip
 """Arrays of the `edge_index` form."""
+
+ADJACENCY = (
+    "adj_indptr", "adj_indices", "adj_data", "adj_shape", "attr_indptr", "attr_indices", "attr_data", "attr_shape",
+    "attr_matrix", "labels", "class_names",
+)  # fmt: skip
+"""Arrays of the gnn-benchmark form."""
 
 LISTS, MASKS = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
 """Names of the arrays that hold a split, as ids and as masks."""
@@ -33,7 +39,7 @@ def refuse_strangers(archive: Archive) -> None:
         InputError: `edge_index` is missing, an array is pickled, or a name means a missing array.
     """
     if "edge_index" not in archive:
-        held = ", ".join(archive.names) or "no arrays"
+        held = ", ".join([*archive.names, *archive.others]) or "no arrays"
         raise InputError(f"{archive.path}: has no edge_index; it holds {held}", "save edge_index [2, E] in the archive")
     attempts = Attempts()
     for name in archive.names:
@@ -44,12 +50,31 @@ def refuse_strangers(archive: Archive) -> None:
     attempts.settle()
 
 
+def refuse_beside_adjacency(archive: Archive, split: int | None) -> None:
+    """Refuses features, labels and splits of the `edge_index` form beside an adjacency, whose form has other names and no split.
+
+    Raises:
+        InputError: the archive has such arrays, or the key `split` is set.
+    """
+    if split is not None:
+        raise InputError(f"{archive.path}: split = {split}, but an adjacency has no masks", "leave `split` out")
+    others = [name for name in archive.names if name not in ADJACENCY]
+    found = [name for name in others if name.lower() in ("x", "y", *MASKS, *ADJACENCY, *MEANT["y"]) or part_meant(name)]
+    if found:
+        edges = "scipy.sparse.csr_matrix((np.ones(len(adj_indices)), adj_indices, adj_indptr)).nonzero()"
+        remedy = (
+            f"leave them out; or save edge_index = np.stack({edges}), with x and y, in place of the other form's arrays"
+        )
+        raise InputError(f"{archive.path}: not read beside adj_indptr: {', '.join(found)}", remedy)
+
+
 def meant_by(name: str, archive: Archive) -> str | None:
     """Returns the missing array that an unread name probably means; None if it means none."""
     if name in KNOWN:
         return None
-    missing = [known for known in KNOWN if known not in archive]
-    meant = [known for known in missing if name.lower() in MEANT.get(known, ())]
+    missing, part = [known for known in KNOWN if known not in archive], part_meant(name)
+    of_part = f"{part}_masks" if "mask" in name.lower() else part
+    meant = [known for known in missing if known == of_part or name.lower() in (known, *MEANT.get(known, ()))]
     return next(iter(meant or difflib.get_close_matches(name, missing, n=1, cutoff=0.85)), None)
 
 
@@ -254,8 +279,11 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
 
 
 def _masked(archive: Archive, name: str, num_nodes: int, split: int | None) -> Array:
-    """Returns the ids of a part, which is saved as masks."""
-    return mask_ids(archive.read(name), num_nodes, split, f"{archive.path}: {name}", name)
+    """Returns the ids of a part, which is saved as masks; one beside several masks of the other parts is that of every split."""
+    values = archive.read(name)
+    several = any(len(archive.header(mask).shape) > 1 for mask in MASKS)
+    number = None if several and values.ndim == 1 else split
+    return mask_ids(values, num_nodes, number, f"{archive.path}: {name}", name)
 
 
 def _listed(archive: Archive, name: str, num_nodes: int) -> Array:

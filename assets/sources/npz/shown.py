@@ -3,15 +3,11 @@
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive
-from graphmill.assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
+from graphmill.assets.sources.npz.arrays import ADJACENCY, KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
 from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
 
 PARTS = ("train", "validation", "test")
-GNN_BENCHMARK = (
-    "adj_indptr", "adj_indices", "adj_data", "adj_shape", "attr_indptr", "attr_indices", "attr_data", "attr_shape",
-    "attr_matrix", "labels", "class_names",
-)  # fmt: skip
 
 
 def classes_line(archive: Archive, num_nodes: int) -> list[str]:
@@ -48,7 +44,7 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
 def unread_arrays(archive: Archive, split: int | None) -> list[str]:
     """Returns a phrase about the arrays that nothing reads; none if all are read."""
     adjacency = "adj_indptr" in archive and "edge_index" not in archive
-    found = [name for name in archive.names if name not in (GNN_BENCHMARK if adjacency else KNOWN)]
+    found = [name for name in archive.names if name not in (ADJACENCY if adjacency else KNOWN)]
     if "class_names" in archive and "class_names" not in found and archive.dtype("class_names").kind not in "US":
         found.append("class_names (not text)")
     if adjacency and "adj_data" in archive and not archive.dtype("adj_data").hasobject:
@@ -56,7 +52,7 @@ def unread_arrays(archive: Archive, split: int | None) -> list[str]:
     elif not adjacency and any(name in archive for name in LISTS):
         other = MASKS if split is None else LISTS
         found += [name for name in other if name in archive]
-    return unread_words("array", "arrays", found)
+    return unread_words("array", "arrays", found) + unread_words("file", "files", archive.others)
 
 
 def meant_lines(archive: Archive) -> list[str]:

@@ -12,7 +12,7 @@ The first form, every array but `edge_index` optional:
 
 The second form (Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018): adj_indptr, adj_indices,
 adj_shape; attr_indptr, attr_indices, attr_data, attr_shape (or attr_matrix); labels. Its weights and its pickled
-names are not read.
+names are not read; x, y and a split of the first form beside it are refused.
 
 Peak memory: 24 bytes per edge of the file (int64 ids, then narrowed copies), the CSR arrays of sparse features whole,
 and two slices of 8 MiB of dense features. A Fortran-ordered `x` is read whole.
@@ -44,6 +44,7 @@ from graphmill.assets.sources.npz.arrays import (
     feature_rows,
     num_labels,
     number_of_nodes,
+    refuse_beside_adjacency,
     refuse_strangers,
     shared_ids,
     splits,
@@ -105,6 +106,7 @@ class NpzConfig(GraphConfig):
             contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
             edges = headers.get("edge_index", headers.get("adj_indices"))
             if edges is None:
+                refuse_strangers(archive)  # the array is missing or pickled
                 raise InputError(f"{self.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
             if len(edges.shape) not in (1, 2):
                 raise InputError(f"{self.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
@@ -151,7 +153,8 @@ class ArchiveSource:
             said[rows[0]] = rows[1]
         shapes = {name: (count, count) if isinstance(count, int) else count for name, count in said.items()}
         if len(set(shapes.values())) > 1:
-            listed = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items())
+            sizes = {name: shape[:1] if len({*shape}) == 1 else shape for name, shape in shapes.items()}
+            listed = ", ".join(f"{name} {' x '.join(map(str, size))}" for name, size in sizes.items())
             form, counts = self._form, {each[0] for each in shapes.values()}
             turned = form is not None and form in self.archive and self.archive.header(form).shape[1] in counts
             remedy = f"{form} looks transposed: save {form}.T" if turned else FIX_FILE
@@ -223,6 +226,7 @@ class AdjacencySource(ArchiveSource):
     """An archive of the gnn-benchmark form, whose row u of the adjacency lists the targets of u."""
 
     def __init__(self, config: NpzConfig, archive: Archive):
+        refuse_beside_adjacency(archive, one_split(config.split))
         form = "attr" if "attr_indptr" in archive else "attr_matrix" if "attr_matrix" in archive else None
         super().__init__(config, archive, form)
 

@@ -10,9 +10,10 @@ from graphmill.assets.sources.arrays.array_files import check_matrix
 from graphmill.assets.sources.arrays.mapped_arrays import STEP_EDGES, array_block, array_relation, open_plain
 from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.features.blocks import FeatureBlock
+from graphmill.assets.sources.named.arrays import MEANT
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, load_split
-from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, required
+from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, refuse_other_spelling, required
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
@@ -29,6 +30,10 @@ def read_binary(path: Path, duck: Duck) -> Parts:
         num_nodes, num_edges = (_one_count(archive, name) for name in ("num_nodes_list", "num_edges_list"))
         relation = _archive_relation(archive, num_edges)
         blocks = [_archive_features(archive, num_nodes)] if "node_feat" in archive else []
+        other = next((name for name in archive.names if name.lower() in ("x", "node_feat", *MEANT["x"])), "")
+        if other and not blocks:
+            problem = f"{archive.path}: array '{other}' is not read (did you mean 'node_feat'?)"
+            raise InputError(problem, "save it as node_feat, or leave it out")
     with Archive(required(path / "raw" / "node-label.npz")) as archive:
         labels = known_labels(archive.read("node_label"), num_nodes, f"{archive.path}: node_label", "node_label")
     return {ONLY: num_nodes}, [relation], blocks, labels
@@ -101,6 +106,8 @@ def read_arrays(path: Path, duck: Duck) -> Parts:
     for name, count in node_types.items():
         if (file := folder / name / "node_feat.npy").is_file():
             blocks.append(array_block(open_plain(file), starts[name], count, str(file)))
+        else:
+            refuse_other_spelling(file)
         if (file := folder / name / "node_label.npy").is_file():
             labels[starts[name] : starts[name] + count] = known_labels(open_plain(file), count, str(file), "labels")
     return node_types, relations, blocks, labels

@@ -4,6 +4,7 @@ import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 
@@ -56,6 +57,24 @@ def read_typed_text(path: Path, duck: Duck) -> Parts:
         if (file := folder / "node-label" / name / "node-label.csv.gz").is_file():
             labels[starts[name] : starts[name] + count] = _labels(duck, file, count)
     return node_types, relations, blocks, labels
+
+
+def refuse_other_spelling(path: Path) -> None:
+    """Refuses a folder that lacks a file of features and has one whose name differs in spelling, or that is unpacked.
+
+    Raises:
+        InputError: the features would be left out, and each node would have a one instead.
+    """
+    for other in sorted(path.parent.iterdir()) if path.parent.is_dir() else ():
+        if _letters(other.name) == _letters(path.name) and other != path:
+            pack = (
+                f"pack it: gzip {quote(str(other))}" if f"{other.name}.gz" == path.name else f"write it as {path.name}"
+            )
+            raise InputError(f"{other}: is not read (did you mean {path.name}?)", f"{pack}, or leave it out")
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z]", "", name.lower().partition(".")[0])
 
 
 def required(path: Path) -> Path:
@@ -115,6 +134,7 @@ def _relation(duck: Duck, folder: Path, names: tuple[str, str, str]) -> Relation
 
 def _features(duck: Duck, path: Path, first: int, count: int) -> list[FeatureBlock]:
     if not path.is_file():
+        refuse_other_spelling(path)
         return []
     table = TableFiles(duck, [path], "path", BARE)
     return [table_block(table, list(table.columns), first, count)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.sources.arrays.torch_file import Allowed, load_saved
-from graphmill.assets.sources.named.arrays import Kind, NamedArrays
+from graphmill.assets.sources.named.arrays import Kind, NamedArrays, require_one_file
 from graphmill.assets.sources.named.edges import SAVE_EDGES
 from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
@@ -89,8 +89,7 @@ def load_stores(path: Path, weight: str | None) -> NamedArrays:
     Raises:
         InputError: the file cannot be read without running code from it, is damaged, or holds something else.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
+    require_one_file(path, ("processed/*.pt", "*.pt"))
     found = load_saved(path, _allowed(), _remedy)
     if isinstance(found, tuple) and len(found) >= 2:
         _require_one_graph(found[1], path)

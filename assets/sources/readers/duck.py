@@ -38,6 +38,7 @@ NOT_PARQUET = (
 DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}.*")
 DECIMAL_POINT = "write numbers with a decimal point, such as 0.5"
 THOUSANDS = "write numbers without a sign between thousands, and with a decimal point, such as 1500 or 1.5"
+LIST = re.compile(r"[\[(]?\s*[+-]?[\d.]+([eE][+-]?\d+)?([\s,;]+[+-]?[\d.]+([eE][+-]?\d+)?)+\s*[\])]?")
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -199,6 +200,11 @@ def no_number(place: str, column: str, value: str | None) -> InputError:
         remedy = THOUSANDS if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", value.strip()) else DECIMAL_POINT
     elif DATE.fullmatch(value.strip()):
         held, remedy = "which is a date and no number", AS_NUMBER
+    elif LIST.fullmatch(value.strip()):
+        held, remedy = (
+            "which is a list and no number",
+            "give each number a column of its own, or write Parquet with a column of lists",
+        )
     return InputError(f"{place}: column '{column}' holds '{value}', {held}", remedy)
 
 
@@ -225,7 +231,14 @@ def quoted(name: str) -> str:
 
 
 def path_literal(path: Path) -> str:
-    """Returns a path as a SQL literal that names this file alone: DuckDB takes [, * and ? for a pattern."""
+    """Returns a path as a SQL literal that names this file alone: DuckDB takes [, * and ? for a pattern.
+
+    Raises:
+        InputError: a pattern would be needed, and cannot name the file: DuckDB takes a backslash in it for the end of a folder's name.
+    """
+    if "\\" in str(path) and re.search(r"[\[*?]", str(path)):
+        problem = f"{path}: a path with a backslash and one of the letters [, * and ? cannot be read"
+        raise InputError(problem, "rename the file, or the folder that has these letters in its name")
     return literal(re.sub(r"([\[*?])", r"[\1]", str(path)))
 
 

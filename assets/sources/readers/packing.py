@@ -183,12 +183,12 @@ def require_whole_zstd(path: Path) -> bool:
 
 
 def unchecked_words(paths: Sequence[Path]) -> list[str]:
-    """Returns a sentence about zstd files without a checksum; none without such files."""
+    """Returns a phrase about the checksums that zstd files lack; none without such files."""
     found = [path.name for path in paths if packing(path) == "zstd" and not require_whole_zstd(path)]
     if not found:
         return []
-    which = f"{found[0]} has" if len(found) == 1 else f"{len(found):,} files, {found[0]} among them, have"
-    return [f"{which} no checksum, so that damage may be read as other text: compress the text anew by zstd --check"]
+    which = f"{found[0]} has none" if len(found) == 1 else f"{len(found):,} files, {found[0]} among them, have none"
+    return [f"checksums ({which}: damage may be read as other text; compress the text anew by zstd --check)"]
 
 
 def _pass_frame(file: IO[bytes], size: int) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -13,11 +14,19 @@ from graphmill.assets.sources.features.rounding import WHOLE, Rounded
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
+from graphmill.assets.sources.splits import part_meant
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
 SQL_TYPES = {"TINYINT": np.int8, "UTINYINT": np.uint8, "FLOAT": np.float32, "DOUBLE": np.float64}
 """Feature types that stay; BOOLEAN becomes UTINYINT, other numbers and those of CSV files FLOAT."""
+
+
+OTHERWISE = re.compile(
+    "(?P<labels>y|labels?|targets?|class|classes|ground_?truth)|(?P<splits>splits?|folds?|partition|subset)"
+    r"|(?P<ids>id|ids|uuid|\w+_ids?|ids?_\w+)|(?P<times>time|date|datetime|timestamp|\w+_(at|time|date|timestamp))"
+)
+"""Names, in small letters, of columns that are rarely features."""
 
 
 def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[str]:
@@ -57,6 +66,16 @@ def left_out(table: TableFiles, features: str | Sequence[str]) -> list[str]:
 def named_twice(table: TableFiles, names: Sequence[str]) -> list[str]:
     """Returns a phrase for each feature column that another key names, too: a model reads it as a feature."""
     return [f"column '{name}' is also the {table.taken[name]}" for name in names if name in table.taken]
+
+
+def called_otherwise(table: TableFiles, features: str | Sequence[str] | None) -> list[str]:
+    """Returns a phrase for each column that only a pattern of features takes, and whose name says that it is something else."""
+    listed = [features] if isinstance(features, str) else list(features or ())
+    taken = dict.fromkeys(name for each in listed if _is_pattern(table, each) for name in _fitting(table, each))
+    names = [name for name in taken if name not in listed and name not in table.taken]
+    said = {name: "a part of the split" if part_meant(name) else OTHERWISE.fullmatch(name.lower()) for name in names}
+    roles = {name: found if isinstance(found, str) else found.lastgroup for name, found in said.items() if found}
+    return [f"column '{name}', which a pattern takes, has a name of {role}" for name, role in roles.items()]
 
 
 def _is_pattern(table: TableFiles, text: str) -> bool:
@@ -119,9 +138,17 @@ def columns_to_check(table: TableFiles, names: Sequence[str]) -> list[str]:
 
 
 def table_block(
-    table: TableFiles, names: Sequence[str], first: int, num_rows: int, node_of_row: Array | None = None
+    table: TableFiles,
+    names: Sequence[str],
+    first: int,
+    num_rows: int,
+    node_of_row: Array | None = None,
+    features: str | Sequence[str] | None = None,
 ) -> FeatureBlock:
     """Returns the features in the columns `names`, side by side, as a block; see `FeatureBlock` for the other arguments.
+
+    Args:
+        features: the key that means these columns, whose patterns may take columns along; None without patterns.
 
     Raises:
         InputError: the columns do not hold numbers. The slices raise it for values that are missing or not finite.
@@ -155,7 +182,7 @@ def table_block(
         return str(table.value(*located(row), names[int(number_at(column))]))
 
     return FeatureBlock(
-        named_twice=named_twice(table, names),
+        named_twice=[*named_twice(table, names), *called_otherwise(table, features)],
         column=lambda column: f"column '{names[int(number_at(column))]}'",
         recount=lambda columns: rounded_values(table, [names[int(i)] for i in np.unique(number_at(columns))]),
         where=f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}",

@@ -130,7 +130,7 @@ class NodeType:
         if self.table is None or self.keys.features is None:
             return []
         names = feature_columns(self.table, self.keys.features)
-        return [table_block(self.table, names, first, num_nodes, node_of_row)]
+        return [table_block(self.table, names, first, num_nodes, node_of_row, self.keys.features)]
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, each column apart."""

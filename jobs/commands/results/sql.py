@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphmill.assets.building.interrupts import held_interrupt
+from graphmill.assets.sources.readers.duck import path_literal
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.aligned import aligned_rows, terminal_columns
 from graphmill.jobs.commands.results.views import View, columns_of, readable, views
@@ -249,7 +251,7 @@ def _nodes(tables: Sequence[str]) -> str:
     if not tables:
         return f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in columns.items())} WHERE false"
     version = "regexp_extract(filename, '([0-9a-f]{12})[0-9a-f]{52}.nodes.parquet$', 1) AS version"
-    files = ", ".join(_quoted(glob.escape(path)) for path in tables)
+    files = ", ".join(path_literal(Path(path)) for path in tables)
     # Ids of the raw data are numbers, or text if those of one graph are.
     given = {name: name if name == "original_id" else f"{name}::{kind} AS {name}" for name, kind in columns.items()}
     names = ", ".join(text for name, text in given.items() if name != "version")

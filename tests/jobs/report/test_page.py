@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from graphmill.jobs.commands.results.leaderboard import leaderboard_table
 from graphmill.jobs.figures.plain_table import PlainTable
@@ -19,6 +24,7 @@ from graphmill.jobs.report.charts import learning, quality, timelines
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.facts import LastRun
 from graphmill.jobs.report.page import report_page, templates
+from graphmill.kernels.errors import UNPRINTABLE
 from tests.jobs.report.conftest import NOW
 
 NASTY = "<script>alert(\"x\")</script> & 'quoted' </textarea></pre>"
@@ -59,6 +65,44 @@ def test_texts_of_files_are_escaped_and_every_element_is_closed(shown: str) -> N
     outline = Outline(shown)
     assert outline.open == [] and [tag for tag, _ in outline.found].count("script") == 1
     assert NASTY not in shown and unescape(shown).count(NASTY) == 3
+
+
+PIECES = (
+    "<script>alert(1)</script>", "</pre>", "</textarea>", "<!--", "]]>", "'", '"', "&", "&lt;", "\x1b[2J", "\u202e", "\u2066", "\x9b",
+    "\x00", "{{ 7 * 7 }}", "{% raw %}", "$x$", "\\", "%", "\u65e5\u672c", "\n", "a" * 10_000,
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map(" ".join)
+
+
+@pytest.fixture(scope="module")
+def values(trained: SimpleNamespace) -> dict[str, Any]:
+    """The values of the page's template, but for figures."""
+    return {**page._values(trained.other, ReportChanges()), "figures": defaultdict(list), "left_out": 0}
+
+
+def drawn_page(
+    values: dict[str, Any], description: str, recipe: str, told: str, line: str, folder: str, cell: str
+) -> str:
+    """The page with a text in each place for texts of people."""
+    pipeline = replace(values["pipeline"], text=recipe)
+    pipeline = replace(pipeline, notes=replace(pipeline.notes, description=description))
+    run = LastRun(run_id="abcd1234", status="FAILURE", seen=NOW, failures=(told,))
+    table = PlainTable(title=cell, columns=["name", cell], rows=[[cell, cell]])
+    facts = replace(values["facts"], pipeline=pipeline, last_run=run, home=Path(f"/{folder}"))
+    changes = ReportChanges(since=NOW, scores=table, recipe=[line])
+    return templates().get_template("page.html").render(values, facts=facts, pipeline=pipeline, changes=changes)
+
+
+@given(texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
+@settings(max_examples=25, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+def test_drawn_texts_change_no_element_and_are_shown_as_they_stand(
+    values: dict[str, Any], texts: tuple[str, ...]
+) -> None:
+    found, plain = drawn_page(values, *texts), drawn_page(values, *"abcdef")
+    assert [tag for tag, _ in Outline(found).found] == [tag for tag, _ in Outline(plain).found]
+    assert not any(ord(letter) in UNPRINTABLE for letter in found)
+    for text in texts:
+        assert text.translate(UNPRINTABLE) in unescape(found)
 
 
 def test_nothing_comes_from_elsewhere_and_ids_are_unique(shown: str) -> None:

@@ -75,12 +75,12 @@ def test_zstd_files_without_a_checksum_are_named_with_the_way_out(tmp_path: Path
         subprocess.run(["zstd", "-q", option, str(tmp_path / "e.csv"), "-o", str(path)], check=True)
     assert unchecked_words([tmp_path / "e.csv", paths[1]]) == []
     (said,) = unchecked_words(paths)
-    assert said.startswith("bare.csv.zst has no checksum") and said.endswith("zstd --check")
-    assert any(said in line for line in survey_of(str(paths[0])).contents)
+    assert said.startswith("checksums (bare.csv.zst has none: ") and said.endswith("zstd --check)")
+    assert any(said in line for line in survey_of(str(paths[0])).notes)
     mixed = tmp_path / "mixed.csv.zst"
     mixed.write_bytes(paths[1].read_bytes() + paths[0].read_bytes())
     assert unchecked_words([mixed, *paths]) == [
-        said.replace("bare.csv.zst has", "2 files, mixed.csv.zst among them, have")
+        said.replace("bare.csv.zst has none", "2 files, mixed.csv.zst among them, have none")
     ]
     assert pairs(built(tmp_path / "one" / "e.csv.zst", paths[1].read_bytes())) == WANTED
 
