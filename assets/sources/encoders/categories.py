@@ -1,6 +1,6 @@
 """Encoders of categories: a column for each, a number for each, a hash, and a column for each member of a list.
 
-Categories are texts: 7 and "7" are one. Where their order matters, numbers come first in ascending order, then other texts by their UTF-8
+Categories are texts: 7 and "7" are one. If their order matters, numbers come first in ascending order, then other texts by their UTF-8
 bytes. A category that no training row has, or that is rarer there than `least`, counts as `other`. Sources: scikit-learn's OneHotEncoder
 (min_frequency, handle_unknown="infrequent_if_exist"), OrdinalEncoder (unknown_value=-1) and MultiLabelBinarizer.
 """

@@ -183,7 +183,7 @@ class MinMax(NumberEncoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rank(NumberEncoder):
+class RankNormal(NumberEncoder):
     """The normal value with the share of training values below."""
 
     # Number of quantiles; fewer if there are fewer training values.

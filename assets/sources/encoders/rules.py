@@ -18,7 +18,7 @@ from graphmill.assets.building.keys import ConfigError, KeyProblem
 from graphmill.assets.sources.encoders.auto import Auto
 from graphmill.assets.sources.encoders.categories import Hash, MultiHot, OneHot, Ordinal
 from graphmill.assets.sources.encoders.encoder import Options
-from graphmill.assets.sources.encoders.numbers import Log, MinMax, Plain, Rank, Standard
+from graphmill.assets.sources.encoders.numbers import Log, MinMax, Plain, RankNormal, Standard
 from graphmill.assets.sources.encoders.texts import Text
 from graphmill.assets.sources.encoders.times import Time
 from graphmill.kernels.errors import InputError, did_you_mean
@@ -26,7 +26,8 @@ from graphmill.kernels.errors import InputError, did_you_mean
 Encode = Literal["auto"] | Mapping[str, str | Mapping[str, Any]] | None
 """The values of the key."""
 ENCODERS: Mapping[str, type[Options]] = {
-    each.name: each for each in (Auto, Standard, MinMax, Log, Rank, Plain, OneHot, Ordinal, Hash, MultiHot, Time, Text)
+    each.name: each
+    for each in (Auto, Standard, MinMax, Log, RankNormal, Plain, OneHot, Ordinal, Hash, MultiHot, Time, Text)
 }
 """Name in a pipeline file -> encoder."""
 
