@@ -17,7 +17,7 @@ from typing import Any, Literal
 from graphmill.assets.building.keys import ConfigError, KeyProblem
 from graphmill.assets.sources.encoders.auto import Auto
 from graphmill.assets.sources.encoders.categories import Hash, MultiHot, OneHot, Ordinal
-from graphmill.assets.sources.encoders.encoder import Options
+from graphmill.assets.sources.encoders.encoder import Encoder
 from graphmill.assets.sources.encoders.numbers import Log, MinMax, Plain, RankNormal, Standard
 from graphmill.assets.sources.encoders.texts import Text
 from graphmill.assets.sources.encoders.times import Time
@@ -25,13 +25,13 @@ from graphmill.kernels.errors import InputError, did_you_mean
 
 Encode = Literal["auto"] | Mapping[str, str | Mapping[str, Any]] | None
 """The values of the key."""
-ENCODERS: Mapping[str, type[Options]] = {
+ENCODERS: Mapping[str, type[Encoder] | type[Auto]] = {
     each.name: each
     for each in (Auto, Standard, MinMax, Log, RankNormal, Plain, OneHot, Ordinal, Hash, MultiHot, Time, Text)
 }
 """Name in a pipeline file -> encoder."""
 
-Rules = Sequence[tuple[str, Options]]
+Rules = Sequence[tuple[str, Encoder | Auto]]
 """Patterns and their encoders, those of a column's own name and of a node type first."""
 
 
@@ -48,7 +48,7 @@ def encode_problems(encode: Encode) -> Iterator[KeyProblem]:
         yield from (KeyProblem("encode", f"{where}: {text}") for text in _rule_problems(rule))
 
 
-def encoder_of(rules: Rules, column: str) -> Options | None:
+def encoder_of(rules: Rules, column: str) -> Encoder | Auto | None:
     """Returns the encoder of a column; None if no rule fits."""
     own = (encoder for pattern, encoder in rules if pattern == column)
     fitting = (encoder for pattern, encoder in rules if "*" in pattern and fnmatch.fnmatchcase(column, pattern))
@@ -74,15 +74,15 @@ def spelled(rules: Rules) -> list[Any]:
     return [[pattern, encoder.name, options(encoder)] for pattern, encoder in rules]
 
 
-def options(encoder: Options) -> dict[str, Any]:
+def options(encoder: Encoder | Auto) -> dict[str, Any]:
     """Returns the options of an encoder that are not at their defaults."""
     given = {each.name: (getattr(encoder, each.name), each.default) for each in fields(encoder)}
     return {name: value for name, (value, default) in given.items() if value != default}
 
 
-def _encoder(rule: str | Mapping[str, Any]) -> Options:
+def _encoder(rule: str | Mapping[str, Any]) -> Encoder | Auto:
     given = {"encoder": rule} if isinstance(rule, str) else rule
-    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    chosen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return ENCODERS[chosen.pop("encoder")](**chosen)
 
 

@@ -48,7 +48,9 @@ def training_rows(nodes: TrainingNodes | None, first: int, num_rows: int, node_o
         first: id of the first node of the table.
         node_of_row: i64[num_rows] ids of the rows' nodes, None if they are in order.
     """
-    train, parts = (each[(each >= first) & (each < first + num_rows)] for each in nodes) if nodes else (None, ())
+    if nodes is None:
+        return None
+    train, parts = (each[(each >= first) & (each < first + num_rows)] for each in nodes)
     if not len(parts):
         return None
     chosen = np.zeros(num_rows, bool)
