@@ -23,7 +23,7 @@ from graphmill.kernels.errors import InputError, joined
 from graphmill.kernels.types import Array
 
 COPIES = 4
-"""Bytes of a row on its way, in bytes of its float64 values: as they are read, with gaps filled, converted, and rounded."""
+"""Copies of a slice of rows as float64: as read, with gaps filled, converted, and joined."""
 SCORED = ("label_column", "split_column")
 """Keys whose columns are not encoded: they tell what is to be predicted."""
 GIVE_MISSING = 'set missing = "mean", "zero" or "flag" for the column: {{ encoder = "{0}", missing = "zero" }}'

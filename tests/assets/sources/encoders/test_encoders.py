@@ -219,3 +219,14 @@ def test_auto_chooses_by_type_and_training_values(form: str) -> None:
         "number": ("standard", "mean"), "gap": ("standard", "flag"), "late_gap": ("standard", "mean"),
         "day": ("time", "zero"), "few": ("onehot", "zero"), "many": ("text", "zero"),
     }  # fmt: skip
+
+
+def test_gaps_of_lists_are_zeros() -> None:
+    frame = pl.DataFrame(
+        {"l": [["a"], None, ["a", "b"]], "v": [[1.0, 2.0], None, [3.0, 4.0]]},
+        schema_overrides={"l": pl.List(pl.String), "v": pl.List(pl.Float64)},
+    )
+    found = encode(frame, {"l": {"encoder": "list", "missing": "flag"}, "v": {"encoder": "auto", "missing": "flag"}})
+    assert found.rows.tolist() == [[1, 0, 0, 0, 1, 2, 0], [0, 0, 0, 1, 0, 0, 1], [1, 1, 0, 0, 3, 4, 0]]
+    fixed = frame.select(pl.col("v").cast(pl.Array(pl.Float64, 2)))
+    assert encode(fixed, {"v": {"encoder": "auto", "missing": "zero"}}).rows.tolist() == [[1, 2], [0, 0], [3, 4]]
