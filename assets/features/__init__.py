@@ -3,6 +3,7 @@
     rows [R, F]         a row for each node that has features, in the order of the nodes; the type that [features] asks for
     row_of ids[N]       node -> row, -1 for a node without features; absent if every node has its row, in order
     page_digests u64    XXH64 of each page of 4 KiB of the rows, for readers of single pages
+    encoders.json       with `encode`: encoder, fitted numbers and names of the columns of each node type
 
 If the features of node types have different widths, F is the largest, and the rows of other types end with zeros; the summary has the
 columns of each type (`type_columns`), which `input = "typed"` of a train table reads. A graph without features gets one column of ones.

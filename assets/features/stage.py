@@ -1,5 +1,6 @@
 """The features stage: the rows of a feature table, from a source or from a file beside it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from graphmill.assets.sources.features.blocks import (
 from graphmill.assets.sources.features.rounding import Rounding, rounded_words
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.stage import Sound, SourceStage
+from graphmill.assets.sources.unread import named_tables
 from graphmill.assets.storage.files.arrays import open_array
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
@@ -99,10 +101,9 @@ class FeaturesStage(SourceStage):
         if not isinstance(found, Mapping):
             return tables.parse(TableConfig, found, (self.table,))
         named = {}
-        for name, keys in found.items():
-            if isinstance(keys, Mapping):
-                named[name], wrong = tables.parse(TableConfig, keys, (self.table, name))
-                problems += wrong
+        for name, keys in named_tables(found).items():
+            named[name], wrong = tables.parse(TableConfig, keys, (self.table, name))
+            problems += wrong
         own = {key: value for key, value in found.items() if key not in named}
         main, wrong = tables.parse(TableConfig, own, (self.table,))
         problems += wrong
@@ -160,6 +161,7 @@ class FeaturesStage(SourceStage):
         semantic, writer = building.semantic, building.writer
         normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
         beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, building.progress)
+        _write_encoders(writer, opened, blocks)
         rows = open_array(writer.path("rows.npy"))
         numbers = {
             "num_nodes": num_nodes,
@@ -186,6 +188,16 @@ def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlo
         problem = f"{found[0].where}: the features have 0 columns, so a model would know nothing of a node"
         raise InputError(problem, "give at least one column; a graph without features gets a column of ones")
     return found
+
+
+def _write_encoders(writer: Writer, opened: OpenSource, blocks: Sequence[FeatureBlock]) -> None:
+    """Writes `encoders.json`, a list of encoded columns for each node type, "nodes" in a graph without types; nothing without encoders."""
+    firsts = dict(zip(np.cumsum([0, *opened.node_types.values()]).tolist(), opened.node_types, strict=False))
+    found = {firsts.get(block.first, "nodes"): [*block.encoders] for block in blocks if block.encoders}
+    if found:
+        writer.path("encoders.json").write_text(
+            json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:

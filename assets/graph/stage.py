@@ -27,7 +27,7 @@ from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
 from graphmill.assets.sources.registry import config_class, sound_classes, source_names
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
-from graphmill.assets.sources.unread import named_columns
+from graphmill.assets.sources.unread import all_tables, named_columns
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
@@ -157,7 +157,9 @@ class GraphStage(SourceStage):
         config, problems = tables.parse(schema, graph, ("graph",), {"seed": seed})
         if config is None:
             return None, problems
-        config = replace(config.without_unused(), feature_columns=named_columns(raw.get("features")))
+        features = raw.get("features")
+        encodes = any("encode" in each for each in all_tables(features))
+        config = replace(config.without_unused(), feature_columns=named_columns(features), encodes=encodes)
         apart = config.by_split()
         return apart[0] if len(apart) == 1 else config, problems
 

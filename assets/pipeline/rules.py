@@ -17,6 +17,7 @@ from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
+from graphmill.assets.sources.unread import named_tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""
@@ -125,10 +126,7 @@ def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:
 def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
     """Yields names of train tables and feature tables that cannot name an asset, or that name two."""
     reserved = {stage.name for stage in stages()} | {"raw", "measured", "mistakes", "needs_data"}
-    features = raw.get("features")
-    named = (
-        [name for name, keys in features.items() if isinstance(keys, Mapping)] if isinstance(features, Mapping) else []
-    )
+    named = [*named_tables(raw.get("features"))]
     # The external content of such tables has an asset, too.
     reserved |= {"raw_features", *(f"raw_features_{_as_identifier(name)}" for name in named)}
     given: list[tuple[KeyPath, Any]] = [(("features", name), name) for name in named]

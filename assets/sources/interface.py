@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sources.encoders.rules import Encode, encode_problems
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.names.upstream import wrong_asset_key
 from graphmill.kernels.errors import InputError
@@ -64,6 +65,8 @@ class GraphConfig(Checked):
     duplicates: Literal["merge", "keep"] = "merge"
     # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
     feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
+    # whether a feature table of the pipeline has the key encode, which `for_table` reads; not a key of [graph]
+    encodes: bool = field(default=False, metadata={"key": False, "hashed": False})
     # a model adds its own self term, so the graph holds no self-loops unless the key says "keep"
     self_loops: Literal["drop", "keep"] = "drop"
     # "row" divides each feature row by its sum of absolute values; the features are then float32, or the type that [features] names
@@ -190,6 +193,9 @@ class GraphConfig(Checked):
             raise InputError(
                 f"columns = {table.columns!r}, but source = '{self.source}' has one feature table", "leave columns out"
             )
+        if table.encode is not None:
+            problem = f"encode, but the features of source = '{self.source}' are arrays without names of columns"
+            raise InputError(problem, 'leave encode out, or give tables: source = "edges" or "tables"')
         return self
 
 
@@ -201,6 +207,8 @@ class TableConfig(Checked):
     dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"
     # columns of the node tables (source = "edges") or name of data (source = "dgl", "pyg"), in place of those that [graph] names
     columns: str | tuple[str, ...] | None = None
+    # "auto", or column or pattern -> encoder, by its name or as a table with options: {"city" = "onehot"}
+    encode: Encode = None
     # a .npy or .safetensors file with the rows, in place of the source's; in the order of the node tables, or of the node ids
     file: Path | None = None
     # the tensor of a .safetensors file that holds several
@@ -213,14 +221,17 @@ class TableConfig(Checked):
     remedy = ""
 
     def problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that need a file, or exclude one."""
+        """Yields keys that need a file, or exclude one, and mistakes in `encode`."""
         yield from _after_problems(self.after)
+        yield from encode_problems(self.encode)
         if self.file is None:
             for key in ("tensor", "node_type"):
                 if getattr(self, key) is not None:
                     yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a file: give `file`, or leave it out")
         elif self.columns is not None:
             yield KeyProblem("columns file", f"columns = {self.columns!r} beside a file: give one of them")
+        if self.file is not None and self.encode is not None:
+            yield KeyProblem("encode file", "encode beside a file, whose columns have no names: give one of them")
 
 
 class OpenSource(Protocol):

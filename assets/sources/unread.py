@@ -30,12 +30,21 @@ def unread_notes(unread: Sequence[str]) -> list[str]:
     return [f"not read: {'; '.join(unread)}"] if unread else []
 
 
+def named_tables(tables: Any) -> dict[str, Mapping[str, Any]]:
+    """Returns the `[features.NAME]` tables of a pipeline file's `[features]`, whose form is not checked yet."""
+    found = tables if isinstance(tables, Mapping) else {}
+    return {name: keys for name, keys in found.items() if isinstance(keys, Mapping) and name != "encode"}
+
+
+def all_tables(tables: Any) -> list[Mapping[str, Any]]:
+    """Returns the keys of `[features]` and of each `[features.NAME]`; none if the file has no such table."""
+    return [tables, *named_tables(tables).values()] if isinstance(tables, Mapping) else []
+
+
 def named_columns(tables: Any) -> tuple[str, ...]:
     """Returns the `columns` of the `[features]` tables of a pipeline file, whose form is not checked yet."""
-    if not isinstance(tables, Mapping):
-        return ()
     found: list[str] = []
-    for value in (tables, *(each for each in tables.values() if isinstance(each, Mapping))):
+    for value in all_tables(tables):
         columns = value.get("columns")
         listed = columns if isinstance(columns, list) else [columns]
         found += [each for each in listed if isinstance(each, str)]

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.kernels.errors import InputError
 
 MOST_FEATURES = 1 << 24
 """Features are columns of dense rows. Larger numbers are hashes or ids, which have to be numbered first."""
@@ -18,6 +20,10 @@ UNSAMPLED = ("/label_column", "/name_column")
 
 LATER: Mapping[str, Any] = {**FEATURES_TOO, "hashed": "unless default"}
 """Metadata of keys that were added to a released table."""
+
+SPLIT_KEYS = ("split_column",)
+DRAWN_KEYS = ("label_column", "labels", "no_label", "seed", "train_ratio", "valid_ratio")
+"""Keys that decide the training nodes, with a column of splits and without."""
 
 NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", "feature", "value")}
 """Names of the first columns of files without a line of names."""
@@ -50,6 +56,8 @@ class EdgeTableKeys(SpooledConfig):
     entry_columns: tuple[str, ...] | None = field(default=None, metadata=FEATURES_ONLY)
     # number of features, if features are numbers; None = the largest + 1
     num_features: int | None = field(default=None, metadata=within(1, MOST_FEATURES, **FEATURES_ONLY))
+    # `encode` of the feature table that is read; not a key of [graph]
+    encode: Encode = field(default=None, metadata={"key": False, "hashed": False})
     label_column: str | None = None
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
     labels: Literal["numbers", "names"] = "numbers"
@@ -147,7 +155,14 @@ class EdgeTableKeys(SpooledConfig):
                 del found[key]
         if self.nodes is None:
             found |= {key: getattr(self, key) for key in ("source_column", "target_column", "num_nodes")}
+        if self.encode is not None:
+            found |= {"encode": spelled(rules_of(self.encode))} | {key: getattr(self, key) for key in self.fit_keys}
         return found
+
+    @property
+    def fit_keys(self) -> tuple[str, ...]:
+        """The keys that decide which rows encoders are fitted on; () without encoders."""
+        return () if self.encode is None else SPLIT_KEYS if self.split_column is not None else DRAWN_KEYS
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
@@ -157,10 +172,17 @@ class EdgeTableKeys(SpooledConfig):
         return config, {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
 
     def for_table(self, table: TableConfig) -> Self:
-        """Returns the configuration that reads a feature table from its columns."""
-        if table.columns is None:
-            return self
-        return replace(self, features=table.columns, feature_entries=None, entry_columns=None, num_features=None)
+        """Returns the configuration that reads a feature table from its columns.
+
+        Raises:
+            InputError: there are encoders and no columns of features.
+        """
+        found = self
+        if table.columns is not None:
+            found = replace(self, features=table.columns, feature_entries=None, entry_columns=None, num_features=None)
+        if table.encode is not None and (found.nodes is None or found.features is None):
+            raise InputError("encode without columns of features", "name them: `features` in [graph], or `columns`")
+        return replace(found, encode=table.encode, encodes=table.encode is not None)
 
     def text_form(self, key: str) -> TextForm:
         """Returns the form, as configured, of the text files of `edges`, `nodes` or `feature_entries`."""

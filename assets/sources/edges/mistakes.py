@@ -104,6 +104,8 @@ class _Search:
                 except InputError as error:
                     yield error
                     continue
+                if self.config.encodes:
+                    continue  # they may have anything; their encoders read them
                 wrong = {each: refused_by([lambda each=each: feature_type(nodes, [each])]) for each in columns}
                 self.features += [each for each in columns if not wrong[each]]
                 yield from (error for errors in wrong.values() for error in errors)

@@ -44,6 +44,8 @@ from graphmill.assets.sources.edges.numbering import (
 )
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
 from graphmill.assets.sources.edges.survey import looks_like_other_ends, looks_like_triples, survey_tables
+from graphmill.assets.sources.encoders.columns import encoded_columns
+from graphmill.assets.sources.encoders.training_rows import TrainingNodes, training_nodes, training_rows
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck
@@ -103,8 +105,8 @@ def _raw_features(config: EdgeTableKeys, table: TableConfig, duck: Duck) -> dict
     read = config.features if table.file is None else None
     if read is None:
         return found | _digests(config, duck, "nodes", ("id_column",))
-    names = feature_columns(nodes, read)
-    return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", ("id_column",), names)
+    names, roles = feature_columns(nodes, read), ("id_column", *(key for key in OF_NODES if key in config.fit_keys))
+    return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", roles, names)
 
 
 def _tables(config: EdgeTableKeys, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
@@ -159,8 +161,16 @@ class TablesSource:
         features, num_nodes = config.features, self.num_nodes
         if self.nodes is None or features is None:
             return ()
+        if config.encode is not None:
+            columns = encoded_columns(self.nodes, features, config.encode)
+            training = training_rows(self._training_nodes(config), 0, num_nodes, self.node_of_row)
+            return (columns.block(0, num_nodes, self.node_of_row, training),)
         names = feature_columns(self.nodes, features)
         return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row, features),)
+
+    def _training_nodes(self, config: EdgeTableKeys) -> TrainingNodes | None:
+        found = read_nodes(self.nodes, replace(config, name_column=None), self.numbering)
+        return training_nodes(found.labels, found.splits, config)
 
     def graph(self, progress: Progress) -> RawGraph:
         """Numbers the nodes, reads the node tables except features, and spools the edges."""

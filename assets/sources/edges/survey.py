@@ -18,6 +18,7 @@ from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.numbering import id_kind
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
+from graphmill.assets.sources.encoders.columns import encoded_columns
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
 from graphmill.assets.sources.readers.packing import unchecked_words
@@ -144,6 +145,10 @@ def _features(config: EdgeTableKeys, nodes: TableFiles | None) -> tuple[int, str
     """Returns (number of columns, type of the stored values, notes)."""
     if nodes is None or config.features is None:
         return 1, "uint8", ["no features are read: `features` in [graph] names their columns"] if nodes else []
+    if config.encodes:
+        # The graph alone does not know the encoders of its feature tables.
+        columns = encoded_columns(nodes, config.features, config.encode or "auto")
+        return columns.most_width, "float32", [columns.described]
     names = feature_columns(nodes, config.features)
     value = feature_type(nodes, names)
     stored = stored_type(np.dtype(SQL_TYPES[value]), "as stored", config.normalize, str(nodes.paths[0]))

@@ -61,6 +61,7 @@ class FeatureBlock:
         named_twice: phrases about columns or data that another key names, too, such as the labels.
         column: function column -> its name in words; None for "column COLUMN of WHERE".
         recount: function that counts the numbers that float32 rounds, for a source whose rows are float32 already; None for exact rows.
+        encoders: encoders of the columns with what they were fitted to, as JSON values; empty for columns as the source has them.
     """
 
     where: str
@@ -75,6 +76,7 @@ class FeatureBlock:
     named_twice: Sequence[str] = ()
     column: Callable[[int], str] | None = None
     recount: Recount | None = None
+    encoders: Sequence[Mapping[str, Any]] = ()
 
 
 def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> str:

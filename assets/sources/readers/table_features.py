@@ -12,7 +12,7 @@ import numpy as np
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.features.rounding import WHOLE, Rounded
 from graphmill.assets.sources.readers.arrow_stream import Column
-from graphmill.assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
+from graphmill.assets.sources.readers.duck import FIX_FILE, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
 from graphmill.assets.sources.splits import part_meant
 from graphmill.kernels.errors import InputError
@@ -105,7 +105,7 @@ def feature_type(table: TableFiles, names: Sequence[str]) -> str:
         kind, _, length = given.partition("[")
         number = table.is_csv or kind in NUMBERS or kind.startswith("DECIMAL")
         if not number or "[" in length:
-            remedy = AS_NUMBER if given.startswith(("DATE", "TIME")) else "cast it, or correct `features`"
+            remedy = f'give it an encoder in [features]: encode = {{ "{name}" = "auto" }}, or correct `features`'
             raise InputError(f"{table.paths[0]}: column '{name}' is {given}, not numbers", remedy)
         kinds.append("FLOAT" if table.is_csv else "UTINYINT" if kind == "BOOLEAN" else kind)
     value = kinds[0] if len(set(kinds)) == 1 else "DOUBLE" if "DOUBLE" in kinds else "FLOAT"

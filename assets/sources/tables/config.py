@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
-from graphmill.assets.sources.edges.config import UNSAMPLED
+from graphmill.assets.sources.edges.config import DRAWN_KEYS, SPLIT_KEYS, UNSAMPLED
+from graphmill.assets.sources.encoders.rules import Encode, Rules, encode_problems, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
-from graphmill.kernels.errors import did_you_mean
+from graphmill.kernels.errors import InputError, did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of node types and relations, which are joined by / in the names of edge types."""
 
 OF_TABLE = ("features", "label_column", "split_column", "name_column")
 """Keys of a node type that name columns of its table."""
+
+OF_SPLIT = ("split_column", "label_column", "labels", "no_label")
+"""Keys of a node type that decide its training nodes."""
 
 ID_KEYS = ("num_nodes", "id_column", "id_type", "delimiter", "header", "comment")
 """Keys of a node type that decide the number and the order of its nodes."""
@@ -76,6 +80,8 @@ class NodeTable(TableKeys):
     id_type: Literal["auto", "integer", "text"] = "auto"
     # Feature columns: one name (of a column of lists, or of numbers), a pattern such as "f*", or a list of names, side by side.
     features: str | tuple[str, ...] | None = field(default=None, metadata={"hashed": False})
+    # "auto", or column or pattern -> encoder, before those of `encode` in [features].
+    encode: Encode = field(default=None, metadata={"hashed": False})
     # Column of the classes; one node type of a graph has it.
     label_column: str | None = None
     # Labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order.
@@ -99,6 +105,9 @@ class NodeTable(TableKeys):
         for key in OF_TABLE if self.path is None else ():
             if getattr(self, key) is not None:
                 yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a table: give `path`, or leave it out")
+        yield from encode_problems(self.encode)
+        if self.encode is not None and self.features is None:
+            yield KeyProblem("encode", "encode needs `features`, the names of the columns")
         if self.path is None and self.id_type == "text":
             yield KeyProblem("id_type", f"id_type = 'text' with num_nodes = {self.num_nodes}: leave it out")
         yield from super().problems()
@@ -137,6 +146,8 @@ class TypedTableKeys(SpooledConfig):
     nodes: Mapping[str, NodeTable]
     # [graph.edges.NAME]: the relations, in the order of their edge types.
     edges: Mapping[str, RelationTable]
+    # `encode` of the feature table that is read; not a key of [graph].
+    encode: Encode = field(default=None, metadata={"key": False, "hashed": False})
     # Names of node types and of relations in their order, which a mapping is hashed without; not a key of [graph].
     order: tuple[tuple[str, ...], ...] = field(init=False, metadata={"key": False})
 
@@ -191,7 +202,35 @@ class TypedTableKeys(SpooledConfig):
         """Returns the keys that decide the rows: those of the ids of all node types, in their order, and of the features."""
         keys = ID_KEYS if table.file is not None else (*ID_KEYS, "features")
         nodes = {name: {key: getattr(each, key) for key in keys} for name, each in self.nodes.items()}
-        return super().feature_keys(table) | {"nodes": nodes, "node_types": self.order[0]}
+        found = super().feature_keys(table) | {"nodes": nodes, "node_types": self.order[0]}
+        if table.file is not None or not self.fit_keys:
+            return found
+        of_types = [key for key in self.fit_keys if key in OF_SPLIT]
+        for name, each in self.nodes.items():
+            nodes[name] |= {"encode": spelled(self.rules(name))} | {key: getattr(each, key) for key in of_types}
+        return found | {key: getattr(self, key) for key in self.fit_keys if key not in OF_SPLIT}
+
+    def for_table(self, table: TableConfig) -> Self:
+        """Returns the configuration that reads a feature table by its encoders.
+
+        Raises:
+            InputError: the table names columns, or has encoders, and no node type has features.
+        """
+        super().for_table(replace(table, encode=None))
+        if table.encode is not None and all(each.features is None for each in self.nodes.values()):
+            raise InputError("encode, but no node type has features", "name columns: `features` in [graph.nodes.NAME]")
+        return replace(self, encode=table.encode, encodes=table.encode is not None)
+
+    def rules(self, name: str) -> Rules:
+        """Returns the encoders of a node type: its own before those of the feature table."""
+        own = self.nodes[name]
+        return () if own.features is None else [*rules_of(own.encode), *rules_of(self.encode)]
+
+    @property
+    def fit_keys(self) -> tuple[str, ...]:
+        """The keys that decide which rows encoders are fitted on; () without encoders."""
+        encoded = any(self.rules(name) for name in self.nodes)
+        return () if not encoded else SPLIT_KEYS if self.brings_split() else DRAWN_KEYS
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""

@@ -1,6 +1,7 @@
 """One node type: its table, the map of its ids, and what its table says about the nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -8,6 +9,9 @@ from graphmill.assets.sources.edges.mistakes import read_column
 from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_NODES, features_read, named_by, named_columns, unread_of
+from graphmill.assets.sources.encoders.columns import EncodedColumns
+from graphmill.assets.sources.encoders.rules import Rules
+from graphmill.assets.sources.encoders.training_rows import TrainingNodes, training_rows
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
@@ -27,6 +31,7 @@ class NodeType:
         name, keys: `[graph.nodes.NAME]`.
         number: place of the type among all, from 0.
         taken: column -> key of a relation that names it, if its edges stand in the table of the nodes.
+        encodes: whether encoders may read the features, which then need not be numbers.
 
     Attributes:
         table: the files; None if the ids are 0 to num_nodes - 1.
@@ -35,9 +40,9 @@ class NodeType:
         InputError: a pattern names no file, or a file has no readable header.
     """
 
-    def __init__(self, duck: Duck, name: str, keys: NodeTable, number: int, taken: Mapping[str, str]):
+    def __init__(self, duck: Duck, name: str, keys: NodeTable, number: int, taken: Mapping[str, str], encodes: bool):
         self.duck, self.name, self.keys, self.number = duck, name, keys, number
-        self.key = f"nodes.{name}"
+        self.key, self.encodes = f"nodes.{name}", encodes or keys.encode is not None
         files, form = keys.files, keys.form(self.key)
         taken = named_by(keys, OF_NODES) | dict(taken)
         self.table = TableFiles(duck, files, self.key, form, taken) if files else None
@@ -81,7 +86,7 @@ class NodeType:
         return (
             *(partial(self._require, table, role, name) for role, name in named.items()),
             lambda: self.kind,
-            *(partial(_require_features, table, each) for each in features),
+            *(partial(_require_features, table, each) for each in features if not self.encodes),
         )
 
     def _require(self, table: TableFiles, role: str, name: str) -> None:
@@ -98,20 +103,28 @@ class NodeType:
         rows, names = Numbering(num_nodes=table.count()), []
         labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label)
         splits = NodeTable(path=keys.path, split_column=keys.split_column)
-        if keys.features is not None:
+        if keys.features is not None and not self.encodes:
             names = columns_to_check(table, feature_columns(table, keys.features))
         return (
             *(partial(read_nodes, table, each, rows) for each in (labels, splits)),
             *(partial(read_column, table, name) for name in names),
         )
 
-    def facts(self) -> RawGraph:
-        """Returns labels, class names, splits and names of the nodes, by their place in the type.
+    @property
+    def feature_names(self) -> list[str]:
+        """The feature columns, also of a type without a table: none."""
+        return (
+            [] if self.table is None or self.keys.features is None else feature_columns(self.table, self.keys.features)
+        )
+
+    def facts(self, *, named: bool = True) -> RawGraph:
+        """Returns labels, class names, splits and, if `named`, names of the nodes, by their place in the type.
 
         Raises:
             InputError: a value is not a label, or not a part of a split, with its row.
         """
-        found = read_nodes(self.table, self.keys, self.numbering)
+        keys = self.keys if named else replace(self.keys, name_column=None)
+        found = read_nodes(self.table, keys, self.numbering)
         if found.splits is not None and self.table is not None:
             where = f"{self.table.paths[0]}: column '{self.keys.split_column}'"
             found.splits = checked(found.splits, found.labels, where)
@@ -121,29 +134,51 @@ class NodeType:
         """Returns the ids in the order of the nodes, i64[N] or a Polars series of text; None if they are 0 to N-1."""
         return original_ids(self.duck, self.numbering, self.kind)
 
-    def blocks(self, first: int, num_nodes: int, node_of_row: Array | None) -> list[FeatureBlock]:
+    def blocks(
+        self, first: int, node_of_row: Array | None, rules: Rules, nodes: TrainingNodes | None
+    ) -> list[FeatureBlock]:
         """Returns the feature columns as a block; none without features.
 
         Args:
-            node_of_row: i64[num_nodes] ids of the rows, None if they are in order.
+            first: id of the first node.
+            node_of_row: i64[N] ids of the rows, None if they are in order.
+            rules: the encoders of the columns, fitted on the rows of the training `nodes`.
         """
         if self.table is None or self.keys.features is None:
             return []
+        num_nodes = self.numbering.num_nodes
+        if rules:
+            training = training_rows(nodes, first, num_nodes, node_of_row)
+            return [self.encoded(rules).block(first, num_nodes, node_of_row, training)]
         names = feature_columns(self.table, self.keys.features)
         return [table_block(self.table, names, first, num_nodes, node_of_row, self.keys.features)]
+
+    def surveyed(self, first: int, rules: Rules) -> list[FeatureBlock]:
+        """Returns the block by the headers alone, as wide as it may be; none without features."""
+        if self.table is None or self.keys.features is None:
+            return []
+        if rules:
+            return [self.encoded(rules).surveyed(first, self.count())]
+        return [table_block(self.table, feature_columns(self.table, self.keys.features), first, self.count())]
+
+    def encoded(self, rules: Rules) -> EncodedColumns:
+        """Returns the feature columns with their encoders."""
+        assert self.table is not None and self.keys.features is not None
+        return EncodedColumns(self.table, self.keys.features, rules, f"encoded_{self.number}")
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, each column apart."""
         roles = named_columns(self.keys, OF_NODES)
         return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, apart=True)
 
-    def feature_digests(self, *, with_rows: bool) -> dict[str, str]:
-        """Returns the digests of ids and, with rows, feature columns."""
+    def feature_digests(self, fit_keys: Sequence[str], *, with_rows: bool) -> dict[str, str]:
+        """Returns the digests of ids and, with rows, of feature columns and of those of `fit_keys`, which decide the fit of encoders."""
         names, left = [], {}
         if with_rows and self.table is not None and self.keys.features is not None:
             names = feature_columns(self.table, self.keys.features)
             left = left_out_digest(self.table, self.keys.features, self.key)
         roles = {"id_column": self.keys.id_column}
+        roles |= named_columns(self.keys, [key for key in OF_NODES if key in fit_keys]) if with_rows else {}
         return left | table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, names)
 
     def unread(self) -> list[str]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ import numpy as np
 from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
 from graphmill.assets.sources.edges.survey import describe_table
+from graphmill.assets.sources.encoders.rules import require_used, rules_of
+from graphmill.assets.sources.encoders.training_rows import training_nodes
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
@@ -54,8 +57,9 @@ class TypedTablesConfig(TypedTableKeys):
         A feature table reads its columns and the ids of all nodes.
         """
         found: dict[str, str] = {}
+        config = self if table is None else self.for_table(table)
         with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
-            source = TypedTablesSource(self, duck)
+            source = TypedTablesSource(config, duck)
             if table is None:
                 for each in (*source.types.values(), *source.relations):
                     found |= each.digests()
@@ -63,7 +67,7 @@ class TypedTablesConfig(TypedTableKeys):
             for each in source.types.values():
                 # The type of the ids decides their order.
                 found[f"ids/{each.name}"] = hashlib.sha256(each.kind.encode()).hexdigest()
-                found |= each.feature_digests(with_rows=table.file is None)
+                found |= each.feature_digests(config.fit_keys, with_rows=table.file is None)
         return found
 
     @contextmanager
@@ -71,17 +75,21 @@ class TypedTablesConfig(TypedTableKeys):
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[TypedTablesSource]:
         """Opens the tables; their rows are read when they are first needed."""
+        encodes = self.encodes or any(each.encode is not None for each in tables)
         with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
-            yield TypedTablesSource(self, duck)
+            yield TypedTablesSource(replace(self, encodes=encodes), duck)
 
     def survey(self) -> Survey:
         """Describes the tables from their headers and counts; ids, labels and edges are not read."""
+        # The graph alone does not know the encoders of its feature tables.
+        config = replace(self, encode="auto") if self.encodes and self.encode is None else self
         with self._told_at_once(), scratch_duck(self.duck_bytes, "inspect") as duck:
-            source = TypedTablesSource(self, duck)
+            source = TypedTablesSource(config, duck)
             node_types = {name: each.count() for name, each in source.types.items()}
             blocks: list[FeatureBlock] = []
             for name, first in first_ids(node_types).items():
-                blocks += source.types[name].blocks(first, node_types[name], None)
+                blocks += source.types[name].surveyed(first, config.rules(name))
+            _require_used(config, source)
             found = TypedGraph(
                 where=_title(self),
                 node_types=node_types,
@@ -91,7 +99,9 @@ class TypedTablesConfig(TypedTableKeys):
                 splits=None,
                 unread=source.unread(),
             )
-            return survey_typed(found, self, {}, _contents(source, node_types))
+            surveyed = survey_typed(found, self, {}, _contents(source, node_types))
+            # The widths of encoded types are bounds.
+            return replace(surveyed, type_widths=()) if config.fit_keys else surveyed
 
     def _told_at_once(self) -> AbstractContextManager[None]:
         return told_at_once(lambda: find_mistakes(self))
@@ -107,7 +117,7 @@ class TypedTablesSource:
     def __init__(self, config: TypedTableKeys, duck: Duck):
         self.config, self.duck, attempts = config, duck, Attempts()
         opened_types = [
-            attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys))
+            attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys), config.encodes)
             for number, (name, keys) in enumerate(config.nodes.items())
         ]
         opened_relations = [attempts(RelationFiles, duck, name, keys) for name, keys in config.edges.items()]
@@ -144,10 +154,15 @@ class TypedTablesSource:
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
         """Returns a block for each node type with feature columns."""
-        found: list[FeatureBlock] = []
+        config, found, nodes = self.config.for_table(table), [], None
+        if config.fit_keys:
+            _require_used(config, self)
+            facts = [each.facts(named=False) for each in self.types.values()]
+            labels = np.concatenate([each.labels for each in facts])
+            nodes = training_nodes(labels, _splits(facts, self.node_types), config)
         for name, first in first_ids(self.node_types).items():
             rows = self.types[name].numbering.node_of_row
-            found += self.types[name].blocks(first, self.node_types[name], None if rows is None else rows + first)
+            found += self.types[name].blocks(first, None if rows is None else rows + first, config.rules(name), nodes)
         return found
 
     def graph(self, progress: Progress) -> RawGraph:
@@ -202,6 +217,16 @@ def _named_by_relations(config: TypedTableKeys, nodes: NodeTable) -> dict[str, s
         if set(relation.files) & set(nodes.files):
             named |= named_by(relation, OF_EDGES)
     return named
+
+
+def _require_used(config: TypedTableKeys, source: TypedTablesSource) -> None:
+    """Raises InputError if `encode` of a node type, or of the feature table, names no feature column."""
+    names = {name: each.feature_names for name, each in source.types.items()}
+    attempts = Attempts()
+    for name, keys in config.nodes.items():
+        attempts(require_used, rules_of(keys.encode), names[name], f"[graph.nodes.{name}]")
+    attempts(require_used, rules_of(config.encode), [each for found in names.values() for each in found], "[features]")
+    attempts.settle()
 
 
 def _ends(relation: RelationFiles) -> tuple[str, str]:
@@ -270,7 +295,11 @@ def _contents(source: TypedTablesSource, node_types: Mapping[str, int]) -> list[
     for name, each in source.types.items():
         count = f"{each.key}: {node_types[name]:,} nodes, the ids 0 to {node_types[name] - 1:,}"
         lines += [count] if each.table is None else describe_table(each.key, each.table)
-        lines += [f"  features: {block.width:,} {block.dtype}" for block in each.blocks(0, node_types[name], None)]
+        rules = source.config.rules(name)
+        if rules:
+            lines.append(f"  {each.encoded(rules).described}")
+        else:
+            lines += [f"  features: {block.width:,} {block.dtype}" for block in each.surveyed(0, rules)]
         lines += [f"  labels: column '{each.keys.label_column}'"] if each.keys.label_column is not None else []
     for each in source.relations:
         lines += describe_table(each.key, each.table)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from tests.assets.sources.own_data import build_config
@@ -30,7 +31,8 @@ def test_recipe(tmp_path, name):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
     (tmp_path / "mine.toml").write_text(table)
     pipeline = load_pipeline(tmp_path / "mine.toml")
-    built = build_config(tmp_path / "home", pipeline.graph)
+    (features,) = FEATURES.configs(pipeline).values()
+    built = build_config(tmp_path / "home", pipeline.graph, table=features.table)
     graph = built.opened
     assert graph.topology.num_edges > 0 and built.verify() == []
     keys = re.findall(r"^(\w+) = ", table, re.M)

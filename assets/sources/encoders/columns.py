@@ -1,0 +1,220 @@
+"""The encoded feature columns of a table: their checks by the headers, their fit on the training rows, and their rows as a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphmill.assets.sources.encoders.auto import Auto
+from graphmill.assets.sources.encoders.encoder import NUMBER_LIST, Encoder, Numbers, kind_of, part_of, text_sql
+from graphmill.assets.sources.encoders.numbers import Plain, Vector
+from graphmill.assets.sources.encoders.rules import ENCODERS, Encode, Rules, encoder_of, options, require_used, rules_of
+from graphmill.assets.sources.encoders.training_rows import TrainingRows, Values
+from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.readers.arrow_stream import Column
+from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.readers.table_features import column_widths, feature_columns
+from graphmill.assets.sources.readers.table_files import TableFiles, TableRows
+from graphmill.kernels.errors import InputError, joined
+from graphmill.kernels.types import Array
+
+COPIES = 4
+"""Copies of a slice of rows as float64: as read, with gaps filled, converted, and joined."""
+SCORED = ("label_column", "split_column")
+"""Keys whose columns are not encoded: they tell what is to be predicted."""
+GIVE_MISSING = 'set missing = "mean", "zero" or "flag" for the column: {{ encoder = "{0}", missing = "zero" }}'
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A column with its encoder and the fitted numbers; `values` has the place of staged categories."""
+
+    column: str
+    encoder: Encoder
+    numbers: Numbers
+    values: Values
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the columns that it makes."""
+        flag = [f"{self.column} is missing"] if self.encoder.missing == "flag" else []
+        return [*self.encoder.names(self.column, self.numbers), *flag]
+
+    def document(self) -> dict[str, Any]:
+        """Returns the column as `encoders.json` has it."""
+        chosen = {"column": self.column, "encoder": self.encoder.name, **options(self.encoder)}
+        return {**chosen, "fitted": dict(self.numbers), "columns": self.names}
+
+
+class EncodedColumns:
+    """The feature columns of a table, each with an encoder.
+
+    Args:
+        features: the key that names the columns.
+        name: name of the table that is unique among those of a source.
+
+    Raises:
+        InputError: columns that the table lacks, that no encoder reads, that are not numbers and that no rule names, or that have what is
+            to be predicted; all of them.
+    """
+
+    def __init__(self, table: TableFiles, features: str | Sequence[str], rules: Rules, name: str):
+        self.table, self.name = table, name
+        self._chosen = [(column, self._encoder(rules, column)) for column in feature_columns(table, features)]
+        if errors := [error for column, encoder in self._chosen if (error := self._refusal(column, encoder, rules))]:
+            raise joined(errors)
+
+    def _encoder(self, rules: Rules, column: str) -> Encoder | Auto:
+        found = encoder_of(rules, column)
+        if found is None and kind_of(self.table, column) == NUMBER_LIST:
+            return Vector(width=column_widths(self.table, [column])[0])
+        return found or Plain()
+
+    def _refusal(self, column: str, encoder: Encoder | Auto, rules: Rules) -> InputError | None:
+        table, named = self.table, encoder_of(rules, column) is not None
+        if table.taken.get(column) in SCORED:
+            role = table.taken[column]
+            problem = f"{table.paths[0]}: column '{column}' is among the features and is the {role} of {table.section}"
+            return InputError(problem, "leave it out of `features`: a model would read what it is to predict")
+        if isinstance(encoder, Auto):
+            why = "" if encoder.candidates(table, column) else f"is {table.type_of(column)}, which no encoder reads"
+        else:
+            why = encoder.refusal(table, column)
+        if not why:
+            return None
+        if named:
+            return InputError(f"{table.paths[0]}: column '{column}' {why}", "give it another encoder, or leave it out")
+        problem = f"{table.paths[0]}: column '{column}' is {table.type_of(column)}, not numbers, and `encode` does not name it"
+        return InputError(problem, f'give it an encoder: encode = {{ "{column}" = "auto" }}')
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns of the table."""
+        return [column for column, _ in self._chosen]
+
+    @property
+    def most_width(self) -> int:
+        """Most columns of the encoded rows, as far as the headers tell."""
+        candidates = (self._candidates(*pair) for pair in self._chosen)
+        return sum(max(each.most_width + (each.missing == "flag") for each in found) for found in candidates)
+
+    @property
+    def described(self) -> str:
+        """The encoders in words."""
+        encoders = ", ".join(f"{column} {encoder.name}" for column, encoder in self._chosen)
+        return f"features: at most {self.most_width:,} float32 columns: {encoders}"
+
+    def _candidates(self, column: str, encoder: Encoder | Auto) -> Sequence[Encoder]:
+        return encoder.candidates(self.table, column) if isinstance(encoder, Auto) else [encoder]
+
+    def surveyed(self, first: int, num_rows: int) -> FeatureBlock:
+        """Returns the block before it is fitted: as wide as it may be, and without rows."""
+        return FeatureBlock(
+            where=str(self.table.paths[0]), first=first, num_rows=num_rows, width=self.most_width,
+            dtype=np.dtype(np.float32), slices=lambda: iter(()),
+        )  # fmt: skip
+
+    def block(self, first: int, num_rows: int, node_of_row: Array | None, training: Array | None) -> FeatureBlock:
+        """Fits the encoders and returns the encoded rows f32[num_rows, width].
+
+        Args:
+            first, num_rows, node_of_row: see `FeatureBlock`.
+            training: bool[num_rows] true for the rows of the table that are fitted; None for all rows.
+
+        Raises:
+            InputError: there is no training row, or a column cannot be fitted. The slices raise it for gaps and for values that an encoder
+                does not read.
+        """
+        fitted = self._fit(training)
+        names = [name for each in fitted for name in each.names]
+        of_name = [each.column for each in fitted for _ in each.names]
+        return FeatureBlock(
+            where=f"{self.table.paths[0]}: {len(fitted)} encoded columns",
+            first=first,
+            num_rows=num_rows,
+            width=len(names),
+            dtype=np.dtype(np.float32),
+            slices=lambda: self._slices(fitted, len(names)),
+            place=lambda row, column: f"{self.table.paths[0]}: row {row} of the table: column '{of_name[column]}'",
+            column=lambda column: names[column],
+            node_of_row=node_of_row,
+            named_twice=[
+                f"column '{name}' is also the {self.table.taken[name]}"
+                for name in self.names
+                if name in self.table.taken
+            ],
+            encoders=[each.document() for each in fitted],
+        )
+
+    def _fit(self, training: Array | None) -> list[Fitted]:
+        table, chosen = self.table, dict(self._chosen)
+        if undecided := {column: each for column, each in chosen.items() if isinstance(each, Auto)}:
+            texts = [text_sql(table, column) for column in undecided]
+            with TrainingRows(table, texts, training, f"{self.name}_texts") as rows:
+                self._require_rows(rows)
+                for number, (column, auto) in enumerate(undecided.items()):
+                    chosen[column] = auto.choose(table, column, rows.values(number), rows.count)
+        encoders = {column: each for column, each in chosen.items() if not isinstance(each, Auto)}
+        staged = [each.staged(table, column) for column, each in encoders.items()]
+        with TrainingRows(table, staged, training, self.name) as rows:
+            self._require_rows(rows)
+            return [self._fit_column(*pair, rows.values(number)) for number, pair in enumerate(encoders.items())]
+
+    def _require_rows(self, rows: TrainingRows) -> None:
+        if not rows.count:
+            problem = f"{self.table.paths[0]}: no row is a training row, and encoders are fitted on those alone"
+            raise InputError(
+                problem, "give training nodes of this type, or write its features as numbers without encode"
+            )
+
+    def _fit_column(self, column: str, encoder: Encoder, values: Values) -> Fitted:
+        if not values.rows("SELECT count(*) FROM {values}")[0][0]:
+            problem = f"{self.table.paths[0]}: column '{column}' is empty in every training row"
+            raise InputError(problem, "leave it out of the features")
+        try:
+            return Fitted(column, encoder, encoder.fit(values), values)
+        except InputError as error:
+            raise InputError(f"{self.table.paths[0]}: column '{column}': {error.problem}", error.remedy) from error
+
+    def _slices(self, fitted: Sequence[Fitted], width: int) -> Iterator[tuple[int, Array]]:
+        read = [each.encoder.read(self.table, each.column, each.numbers, each.values) for each in fitted]
+        for rows in self.table.select(read):
+            for low, high in row_ranges(rows.count, width * 8 * COPIES):
+                encoded = np.empty((high - low, width), np.float32)
+                done = 0
+                for each, column in zip(fitted, rows.columns, strict=True):
+                    part = self._encoded(each, part_of(column, low, high), rows, low)
+                    with np.errstate(over="ignore"):
+                        encoded[:, done : done + part.shape[1]] = part
+                    done += part.shape[1]
+                yield rows.start + low, encoded
+
+    def _encoded(self, fitted: Fitted, read: Column, rows: TableRows, low: int) -> Array:
+        """Returns f64[n, width] of one column, whose gaps and other wrong values are refused."""
+        encoder, wrong, gaps = fitted.encoder, fitted.encoder.wrong(read), fitted.encoder.absent(read)
+        if wrong is not None and wrong.any():
+            why = f"which encoder {encoder.name} does not read"
+            row = rows.first + low + int(np.flatnonzero(wrong)[0])
+            raise self.table.refusal(
+                rows.file, row, fitted.column, why, f"give the column another encoder, or {FIX_FILE}"
+            )
+        if encoder.missing is None and gaps.any():
+            row = rows.first + low + int(np.flatnonzero(gaps)[0])
+            place = f"{self.table.place(rows.file, row)}: column '{fitted.column}'"
+            raise InputError(
+                f"{place} is empty", GIVE_MISSING.format(encoder.name if encoder.name in ENCODERS else "auto")
+            )
+        encoded = encoder.encode(read, fitted.numbers, gaps)
+        return np.concatenate([encoded, gaps[:, None]], axis=1) if encoder.missing == "flag" else encoded
+
+
+def encoded_columns(table: TableFiles, features: str | Sequence[str], encode: Encode) -> EncodedColumns:
+    """Returns the encoded columns of a source's only table of nodes; raises InputError also for a rule that fits no column."""
+    rules = rules_of(encode)
+    found = EncodedColumns(table, features, rules, "encoded_nodes")
+    require_used(rules, found.names, "[features]")
+    return found

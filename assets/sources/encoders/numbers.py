@@ -1,0 +1,226 @@
+"""Encoders of numbers: as they are, standardised, of their logarithm, between 0 and 1, and by rank as a normal distribution.
+
+Sources: scikit-learn's StandardScaler, MinMaxScaler, and QuantileTransformer with output_distribution="normal", whose numbers they equal.
+NaN counts as a gap. A fit leaves gaps out; a gap then gets the mean of the training values, or zero, as if the table held it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphmill.assets.building.keys import within
+from graphmill.assets.sources.encoders.encoder import GAPS, NUMBER, NUMBER_LIST, Encoder, Numbers
+from graphmill.assets.sources.encoders.exact_sums import Moments
+from graphmill.assets.sources.encoders.training_rows import Values
+from graphmill.assets.sources.readers.arrow_stream import Column
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.kernels.types import Array
+
+LARGEST = 1e150
+"""Largest absolute value: differences of two and products are within float64."""
+READABLE = f"abs(v) <= {LARGEST}"
+"""Condition of values that are fitted; NaN is larger than all numbers."""
+NEAR_END = 1e-7
+"""Distance from 0 and 1 of the share of an extreme value, whose normal value would be infinite: BOUNDS_THRESHOLD of scikit-learn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberEncoder(Encoder):
+    """An encoder of one number as one number."""
+
+    kinds = (NUMBER,)
+    gaps = GAPS
+
+    def staged(self, table: TableFiles, column: str) -> str:
+        """Returns the number as DOUBLE; a text that is not one becomes infinite, which `wrong` finds."""
+        if not table.is_csv:
+            return f"CAST({table.field(column)} AS DOUBLE)"
+        text = table.field(column)
+        return f"CASE WHEN {text} IS NOT NULL THEN coalesce(TRY_CAST({text} AS DOUBLE), 'infinity') END"
+
+    def fit(self, values: Values) -> Numbers:
+        """Returns the numbers of the subclass, and the mean if gaps get it."""
+        fitted, fill = self.fit_numbers(values), Moments()
+        if self.missing in ("mean", "flag"):
+            for part in readable(values):
+                fill.add(part)
+        return {**fitted, **({} if self.missing is None else {"gap": fill.mean})}
+
+    def fit_numbers(self, values: Values) -> Numbers:
+        """Returns the fitted numbers of the values that can be encoded."""
+        return {}
+
+    def wrong(self, read: Column) -> Array | None:
+        """Returns where values are infinite, nearly so, or texts that are not numbers."""
+        return (np.abs(read.values) > LARGEST) & ~self.absent(read)
+
+    def absent(self, read: Column) -> Array:
+        """Returns where values are missing or NaN."""
+        return np.isnan(read.values) | super().absent(read)
+
+    def encode(self, read: Column, numbers: Numbers, gaps: Array) -> Array:
+        """Returns f64[n, 1]."""
+        return self.convert(np.where(gaps, numbers.get("gap", 0.0), read.values), numbers)[:, None]
+
+    @abstractmethod
+    def convert(self, values: Array, numbers: Numbers) -> Array:
+        """Returns the encoded f64[n] of finite f64[n]."""
+
+
+def readable(values: Values) -> Iterator[Array]:
+    """Yields the values f64[n] that can be encoded, as copies."""
+    for part in values.batches("v", f"WHERE {READABLE}"):
+        yield np.array(part.values)
+
+
+def moments(values: Values, converted: Any = lambda part: part) -> Numbers:
+    """Returns mean and scale of converted values; the scale of equal values is 1."""
+    found = Moments()
+    for part in readable(values):
+        found.add(converted(part))
+    return {"mean": found.mean, "scale": found.deviation or 1.0}
+
+
+class Plain(NumberEncoder):
+    """The number as it is."""
+
+    name = "number"
+
+    def convert(self, values: Array, numbers: Numbers) -> Array:
+        """Returns the values."""
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Encoder):
+    """A list of `width` numbers as it is: a column of lists that no rule names."""
+
+    width: int = 0
+
+    name: ClassVar[str] = "vector"
+    kinds = (NUMBER_LIST,)
+
+    @property
+    def most_width(self) -> int:
+        """The length of the lists."""
+        return self.width
+
+    def staged(self, table: TableFiles, column: str) -> str:
+        """Returns the list; its numbers are not fitted."""
+        return f"CAST({table.field(column)} AS DOUBLE[])"
+
+    def names(self, column: str, numbers: Numbers) -> list[str]:
+        """Returns a name for each place of the list."""
+        return [f"{column}[{place}]" for place in range(self.width)]
+
+    def wrong(self, read: Column) -> Array | None:
+        """Returns where lists have another length, or a value that is missing or not finite."""
+        assert read.lengths is not None
+        absent, lengths = self.absent(read), read.lengths
+        values = ~np.isfinite(read.values) if read.value_nulls is None else read.value_nulls | ~np.isfinite(read.values)
+        broken = np.zeros(len(lengths), bool)
+        broken[np.repeat(np.arange(len(lengths)), lengths)[values]] = True
+        return ~absent & (broken | (lengths != self.width))
+
+    def encode(self, read: Column, numbers: Numbers, gaps: Array) -> Array:
+        """Returns f64[n, width]."""
+        assert read.lengths is not None
+        encoded = np.zeros((len(gaps), self.width))
+        encoded[~gaps] = read.values[np.repeat(~gaps, read.lengths)].reshape(-1, self.width)
+        return encoded
+
+
+class Standard(NumberEncoder):
+    """The difference from the mean, divided by the standard deviation."""
+
+    name = "standard"
+
+    def fit_numbers(self, values: Values) -> Numbers:
+        """Returns mean and scale."""
+        return moments(values)
+
+    def convert(self, values: Array, numbers: Numbers) -> Array:
+        """Returns standardised values."""
+        return (values - numbers["mean"]) / numbers["scale"]
+
+
+class Log(NumberEncoder):
+    """log(1 + |x|) with the sign of x, then standardised: for amounts and counts with few large values."""
+
+    name = "log"
+
+    def fit_numbers(self, values: Values) -> Numbers:
+        """Returns mean and scale of the logarithms."""
+        return moments(values, _signed_log)
+
+    def convert(self, values: Array, numbers: Numbers) -> Array:
+        """Returns standardised logarithms."""
+        return (_signed_log(values) - numbers["mean"]) / numbers["scale"]
+
+
+def _signed_log(values: Array) -> Array:
+    return np.copysign(np.log1p(np.abs(values)), values)
+
+
+class MinMax(NumberEncoder):
+    """From 0 for the smallest training value to 1 for the largest; other values may lie outside."""
+
+    name = "minmax"
+
+    def fit_numbers(self, values: Values) -> Numbers:
+        """Returns both ends."""
+        ((low, high),) = values.rows(f"SELECT min(v), max(v) FROM {{values}} WHERE {READABLE}")
+        return {"low": low or 0.0, "high": high or 0.0}
+
+    def convert(self, values: Array, numbers: Numbers) -> Array:
+        """Returns shares of the range; of equal training values the difference from them."""
+        return (values - numbers["low"]) / ((numbers["high"] - numbers["low"]) or 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankNormal(NumberEncoder):
+    """The normal value with the share of training values below."""
+
+    # Number of quantiles; fewer if there are fewer training values.
+    quantiles: int = field(default=1000, metadata=within(2, 10_000))
+
+    name: ClassVar[str] = "rank"
+
+    def fit_numbers(self, values: Values) -> Numbers:
+        """Returns the quantiles, read from the sorted values; values between two ranks are interpolated."""
+        ((count,),) = values.rows(f"SELECT count(*) FROM {{values}} WHERE {READABLE}")
+        if not count:
+            return {"quantiles": [0.0]}
+        # By the steps of np.percentile: where values repeat, the last bit of a quantile decides the middle rank.
+        ranks = np.linspace(0, 1, min(self.quantiles, count)) * 100 / 100 * (count - 1)
+        below = np.floor(ranks).astype(np.int64)
+        wanted, found, first = np.unique([below, np.minimum(below + 1, count - 1)]), [], 0
+        for part in values.batches("v", f"WHERE {READABLE} ORDER BY v"):
+            places = wanted[(wanted >= first) & (wanted < first + len(part.values))]
+            found.append(part.values[places - first])
+            first += len(part.values)
+        ordered = np.concatenate(found)
+        low, high = (ordered[np.searchsorted(wanted, place)] for place in (below, np.minimum(below + 1, count - 1)))
+        share = ranks - below
+        between = np.where(share < 0.5, low + (high - low) * share, high - (high - low) * (1 - share))
+        return {"quantiles": np.maximum.accumulate(between).tolist()}
+
+    def convert(self, values: Array, numbers: Numbers) -> Array:
+        """Returns normal values; of equal quantiles the middle one counts."""
+        import torch
+
+        quantiles = np.array(numbers["quantiles"])
+        shares = np.linspace(0, 1, len(quantiles))
+        up = np.interp(values, quantiles, shares)
+        down = np.interp(-values, -quantiles[::-1], -shares[::-1])
+        share = (up - down) / 2
+        share[values + NEAR_END > quantiles[-1]] = 1
+        share[values - NEAR_END < quantiles[0]] = 0
+        ends = np.array([NEAR_END - np.spacing(1), 1 - (NEAR_END - np.spacing(1))])
+        low, high = torch.special.ndtri(torch.from_numpy(ends)).tolist()
+        return np.clip(torch.special.ndtri(torch.from_numpy(share)).numpy(), low, high)

@@ -1,0 +1,106 @@
+"""The key `encode`: which encoder a column gets, by its name or by a pattern.
+
+    encode = "auto"                                                   every column by its type and its training values
+    encode = { "price" = "log", "city_*" = "onehot" }                 names of encoders
+    encode = { "city" = { encoder = "onehot", least = 10 } }          an encoder with options
+
+A column's own name goes before patterns, and of patterns the first that fits counts. A column that no rule fits stays a number.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Literal
+
+from graphmill.assets.building.keys import ConfigError, KeyProblem
+from graphmill.assets.sources.encoders.auto import Auto
+from graphmill.assets.sources.encoders.categories import Hash, MultiHot, OneHot, Ordinal
+from graphmill.assets.sources.encoders.encoder import Encoder
+from graphmill.assets.sources.encoders.numbers import Log, MinMax, Plain, RankNormal, Standard
+from graphmill.assets.sources.encoders.texts import Text
+from graphmill.assets.sources.encoders.times import Time
+from graphmill.kernels.errors import InputError, did_you_mean
+
+Encode = Literal["auto"] | Mapping[str, str | Mapping[str, Any]] | None
+"""The values of the key."""
+ENCODERS: Mapping[str, type[Encoder] | type[Auto]] = {
+    each.name: each
+    for each in (Auto, Standard, MinMax, Log, RankNormal, Plain, OneHot, Ordinal, Hash, MultiHot, Time, Text)
+}
+"""Name in a pipeline file -> encoder."""
+
+Rules = Sequence[tuple[str, Encoder | Auto]]
+"""Patterns and their encoders, those of a column's own name and of a node type first."""
+
+
+def rules_of(encode: Encode) -> Rules:
+    """Returns the rules of a value of the key that has no problems."""
+    given = {"*": encode} if isinstance(encode, str) else encode or {}
+    return [(pattern, _encoder(rule)) for pattern, rule in given.items()]
+
+
+def encode_problems(encode: Encode) -> Iterator[KeyProblem]:
+    """Yields the mistakes in a value of the key: unknown encoders and options, and values that an option does not have."""
+    for pattern, rule in ({"*": encode} if isinstance(encode, str) else encode or {}).items():
+        where = "encode" if isinstance(encode, str) else f"encode.{pattern}"
+        yield from (KeyProblem("encode", f"{where}: {text}") for text in _rule_problems(rule))
+
+
+def encoder_of(rules: Rules, column: str) -> Encoder | Auto | None:
+    """Returns the encoder of a column; None if no rule fits."""
+    own = (encoder for pattern, encoder in rules if pattern == column)
+    fitting = (encoder for pattern, encoder in rules if "*" in pattern and fnmatch.fnmatchcase(column, pattern))
+    return next(own, None) or next(fitting, None)
+
+
+def require_used(rules: Rules, columns: Sequence[str], where: str) -> None:
+    """Refuses names and patterns that fit none of the feature columns; `where` is the table of the pipeline file.
+
+    Raises:
+        InputError: one of them fits none.
+    """
+    for pattern, _ in rules:
+        if pattern not in columns and not ("*" in pattern and fnmatch.filter(columns, pattern)):
+            problem = f"{where}: encode names {pattern!r}, which fits no feature column{did_you_mean(pattern, columns, chr(39))}"
+            raise InputError(
+                problem, f"the feature columns are {', '.join(columns)}: correct it, or name it in `features`"
+            )
+
+
+def spelled(rules: Rules) -> list[Any]:
+    """Returns the rules as they are hashed: pattern, name of the encoder, and the options that are not at their defaults."""
+    return [[pattern, encoder.name, options(encoder)] for pattern, encoder in rules]
+
+
+def options(encoder: Encoder | Auto) -> dict[str, Any]:
+    """Returns the options of an encoder that are not at their defaults."""
+    given = {each.name: (getattr(encoder, each.name), each.default) for each in fields(encoder)}
+    return {name: value for name, (value, default) in given.items() if value != default}
+
+
+def _encoder(rule: str | Mapping[str, Any]) -> Encoder | Auto:
+    given = {"encoder": rule} if isinstance(rule, str) else rule
+    chosen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return ENCODERS[chosen.pop("encoder")](**chosen)
+
+
+def _rule_problems(rule: Any) -> Iterator[str]:
+    given = {"encoder": rule} if isinstance(rule, str) else rule
+    name = given.get("encoder")
+    if name is None:
+        yield 'lacks the key encoder: { encoder = "onehot", least = 10 }'
+    elif not isinstance(name, str) or name not in ENCODERS:
+        yield f"{name!r} is not one of {', '.join(ENCODERS)}{did_you_mean(name, ENCODERS, chr(39))}"
+    else:
+        known = [each.name for each in fields(ENCODERS[name])]
+        unknown = [key for key in given if key not in ("encoder", *known)]
+        yield from (
+            f"{name} has no option {key}{did_you_mean(key, known)}; it has {', '.join(known)}" for key in unknown
+        )
+        if not unknown:
+            try:
+                _encoder(given)
+            except ConfigError as error:
+                yield from (each.text for each in error.problems)
