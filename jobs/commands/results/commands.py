@@ -91,7 +91,7 @@ def leaderboard(
 @click.option("--threads", type=int, help="Default: the table's.")
 @click.option("--probabilities", is_flag=True, help="Write the probabilities of all classes.")
 @click.option(
-    "--top", type=click.IntRange(1), default=0, help="Write the K most probable classes, each with its probability."
+    "--top", type=click.IntRange(1), metavar="K", help="Write the K most probable classes, each with its probability."
 )
 @click.option(
     "--threshold",
@@ -128,7 +128,7 @@ def predict(
     out: Path,
     ranks: int,
     probabilities: bool,
-    top: int,
+    top: int | None,
     thresholds: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -154,7 +154,7 @@ def predict(
         from graphmill.trainers.techniques.distributed.predict import predict_by_ranks
 
         options["by_ranks"] = partial(predict_by_ranks, ranks=ranks)
-    options["columns"] = Columns(probabilities=probabilities, top=top, thresholds=thresholds)
+    options["columns"] = Columns(probabilities=probabilities, top=top or 0, thresholds=thresholds)
     model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)
     click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")
 
