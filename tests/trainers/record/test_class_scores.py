@@ -152,3 +152,27 @@ def test_a_training_may_maximise_any_metric(tmp_path: Path) -> None:
             assert counts.accuracy == numbers[f"{split}_accuracy"]
             if metric != "roc_auc":
                 assert counts.score(metric) == numbers[f"{split}_{metric}"]
+
+
+LABELS = "203121210323001220320002300313003110201113303112332213332003"
+ANSWERS = "103121213324000220330043203313343120101414303114342210304033"
+SAID = """
+0 0.7857142857142857 0.6470588235294118 0.7096774193548387 17
+1 0.8333333333333334 0.7692307692307693 0.8 13
+2 0.7777777777777778 0.5384615384615384 0.6363636363636364 13
+3 0.6470588235294118 0.6470588235294118 0.6470588235294118 17
+4 0.0 0.0 0.0 0
+macro 0.6087768440709617 0.5203619909502263 0.5586199758495773 60
+weighted 0.755026455026455 0.65 0.6956207233626588 60
+"""
+
+
+def test_a_report_is_that_of_scikit_learn() -> None:
+    """What `classification_report(labels, answers, output_dict=True, zero_division=0)` of scikit-learn 1.9.1 returned; 4 is no label."""
+    labels, answers = (np.array([int(each) for each in text]) for text in (LABELS, ANSWERS))
+    counts = count_classes(np.eye(5)[answers], labels)
+    for name, *expected in map(str.split, SAID.strip().splitlines()):
+        values, place = (counts.precision, counts.recall, counts.f1), int(name) if name.isdigit() else None
+        found = [counts.mean(each, name) if place is None else each[place] for each in values]
+        nodes = counts.support.sum() if place is None else counts.support[place]
+        assert [*found, nodes] == pytest.approx([float(each) for each in expected], abs=1e-15), name
