@@ -10,7 +10,6 @@ import numpy as np
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.kernels.errors import one_line
-from graphmill.kernels.types import Array
 from graphmill.trainers.record.class_scores import BINS, ClassCounts, ClassScores, joined_scores
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
@@ -49,10 +48,10 @@ def class_table(scores: ClassScores, split: str = "", title: str = "scores by cl
     return PlainTable(title=f"{title}, {SPLITS[split]}{of}", columns=columns, rows=rows, left=frozenset({"class"}))
 
 
-def largest(counts: ClassCounts, most: int) -> Array:
-    """Returns i64[k], ascending, the classes that occur; of more than `most`, those with the most nodes."""
+def largest(counts: ClassCounts, most: int) -> list[int]:
+    """Returns the classes that occur, ascending; of more than `most`, those with the most nodes."""
     order = np.argsort(-counts.support, kind="stable")
-    return np.sort(order[counts.occurs[order]][:most])
+    return np.sort(order[counts.occurs[order]][:most]).tolist()
 
 
 def calibration_sentence(counts: ClassCounts) -> str:
@@ -66,7 +65,8 @@ def calibration_sentence(counts: ClassCounts) -> str:
 def confused(scores: ClassScores, split: str) -> Iterator[str]:
     """Yields the most frequent wrong answers: class, answer and number of nodes."""
     pairs = scores.splits[split].pairs
-    for label, answer, nodes in pairs[np.argsort(-pairs[:, 2], kind="stable")[:MOST_CONFUSED]].tolist():
+    most: list[list[int]] = pairs[np.argsort(-pairs[:, 2], kind="stable")[:MOST_CONFUSED]].tolist()
+    for label, answer, nodes in most:
         yield f"{one_line(scores.classes[label])} taken for {one_line(scores.classes[answer])}: {nodes:,}"
 
 

@@ -82,7 +82,7 @@ def _confusion(name: str, scores: ClassScores) -> ReportFigure:
     """Draws the shares of each class's nodes that were given each class."""
     split = scores.shown_split
     classes = largest(scores.splits[split], MOST_CLASSES)
-    counts = scores.splits[split].matrix(classes)
+    counts = scores.splits[split].matrix(np.array(classes))
     shares = counts / np.maximum(1, scores.splits[split].support[classes])[:, None]
     labels = [_short(one_line(scores.classes[place])) for place in classes]
 

@@ -194,7 +194,7 @@ def labelled_types(graph: Graph) -> list[str]:
     starts = graph.topology.node_type_ptr
     if not graph.node_types or starts is None:
         return []
-    held = sum(np.diff(np.searchsorted(ids, starts)) for ids in graph.splits)
+    held = np.sum([np.diff(np.searchsorted(ids, starts)) for ids in graph.splits], axis=0)
     return [name for name, count in zip(graph.node_types, held, strict=True) if count]
 
 

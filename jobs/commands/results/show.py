@@ -128,8 +128,9 @@ def print_artifact(artifact: Artifact) -> None:
 
 def _class_lines(artifact: Artifact) -> Iterator[str]:
     """Yields the scores by class of a model: for each split a table, what is confused most, and the calibration."""
-    scores = read_scores(artifact)
-    for split, counts in () if scores is None else scores.splits.items():
+    if (scores := read_scores(artifact)) is None:
+        return
+    for split, counts in scores.splits.items():
         table = class_table(scores, split)
         yield from ("", table.title, *aligned(table, indent="  "))
         yield from (f"  {line}" for line in confused(scores, split))
