@@ -7,7 +7,7 @@ A pipeline is given by its name, by the path of its TOML file, or as `pipeline` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,28 +186,46 @@ def predict(
     *,
     seed: int | None = None,
     nodes: str | os.PathLike[str] | None = None,
+    types: Sequence[str] = (),
     probabilities: bool = False,
+    top: int = 0,
+    thresholds: Sequence[str] = (),
     workspace: str = "1GiB",
     threads: int | None = None,
     home: Home = None,
 ) -> int:
-    """Writes the class of every node, as the trained model of a table predicts it, and returns the number of rows.
+    """Writes the class of every node of the types that have labels, as the trained model of a table predicts it.
 
     Args:
         source, name: the pipeline and the name of its `[[train]]` table.
         out: the Parquet file; replaced if it exists. A row has node_id, class, probability, label, split and embedding.
         seed: seed of the table's model; None for the first.
-        nodes: a file that names nodes, which alone are predicted; None for all nodes.
+        nodes: a file that names nodes of these types, which alone are predicted; None for all of them.
+        types: names of other node types to predict, "all" for all of them.
         probabilities: whether the probabilities of all classes are written, beside the largest.
+        top: number of the most probable classes that are written in columns class_1, probability_1, class_2, ...
+        thresholds: "0.8" = no class is given below this probability; "fraud=0.2" = a node is given this class from this probability on,
+            and another one below it.
         workspace: a size that bounds the memory of one range of a layer.
         threads: number of threads; None for the table's.
         home: the home.
 
+    Returns:
+        The number of rows.
+
     Raises:
         InputError: the model is not trained, a named node does not exist, or the file cannot be written.
     """
+    from graphmill.trainers.inference.answers import Columns
     from graphmill.trainers.inference.predict import predict_table
 
-    more: dict[str, Any] = {"seed": seed, "workspace": workspace, "threads": threads, "probabilities": probabilities}
+    columns = Columns(probabilities=probabilities, top=top, thresholds=tuple(thresholds))
+    more: dict[str, Any] = {
+        "seed": seed,
+        "workspace": workspace,
+        "threads": threads,
+        "columns": columns,
+        "types": types,
+    }
     wanted = None if nodes is None else Path(nodes)
     return predict_table(Store(home), pipeline_of(source, home), name, Path(out), nodes=wanted, **more)[1]

@@ -63,7 +63,8 @@ class GraphmillHome(dg.ConfigurableIOManager):
 
         Args:
             source, name: the pipeline and the name of its `[[train]]` table.
-            options: `seed`, `nodes`, `probabilities`, `workspace` or `threads` of `graphmill.predict`, which names the columns.
+            options: `seed`, `nodes`, `types`, `probabilities`, `top`, `thresholds`, `workspace` or `threads` of `graphmill.predict`, which
+                names the columns.
 
         Raises:
             InputError: the model is not trained, or a named node does not exist.

@@ -23,9 +23,10 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.inference.answers import class_column
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.predict import class_column, find_model, find_recipe, load_model
+from graphmill.trainers.inference.predict import find_model, find_recipe, load_model
 from graphmill.trainers.loop.executor import BatchExecutor
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig

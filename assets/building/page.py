@@ -28,7 +28,7 @@ def markdown_code(text: str) -> str:
 
 
 WORTH = (
-    re.compile(r"accuracy|roc_auc|loss|_ratio|_share"),
+    re.compile(r"accuracy|roc_auc|_macro|_micro|_weighted|loss|_ratio|_share"),
     re.compile("seconds"),
     re.compile("memory"),
     re.compile("bytes"),

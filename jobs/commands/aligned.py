@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphmill.jobs.figures.plain_table import PlainTable
+
 
 def terminal_columns() -> int | None:
     """Returns the number of columns of the terminal that gets standard output; None for a file or a pipe, which has room for any row."""
@@ -35,6 +37,12 @@ def aligned_rows(
         return [line for row in rows for line in named_values(columns, row, indent)]
     drawn = [["-" * width for width in widths]] if rule else []
     return [indent + _aligned(cells, widths, right) for cells in (columns, *drawn, *rows)]
+
+
+def aligned(table: PlainTable, *, room: int | None = None, indent: str = "") -> list[str]:
+    """Returns the lines of a table without its title; `room` and `indent` as in `aligned_rows`."""
+    right = [column not in table.left for column in table.columns]
+    return aligned_rows(table.columns, table.rows, right, room=room, rule=True, indent=indent)
 
 
 def named_values(columns: Sequence[str], row: Sequence[str], indent: str = "") -> Iterator[str]:

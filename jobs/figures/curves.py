@@ -10,9 +10,7 @@ from graphmill.assets.building.labels import rounded
 from graphmill.assets.figures.style import MARKERS, SERIES
 from graphmill.assets.pipeline.shown import figure
 from graphmill.assets.storage.local.artifact import Artifact
-
-METRICS = {"roc_auc": "ROC AUC"}
-"""Words for metrics whose name is not a word."""
+from graphmill.trainers.record.scores import METRICS
 
 DASHES = ("-", "--", ":")
 """Line styles of the first models, and of those whose colours come again."""

@@ -27,8 +27,8 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.cost import LINKS
-from graphmill.jobs.figures.curves import METRICS
 from graphmill.jobs.figures.timeline import colour_of
+from graphmill.jobs.report.class_charts import class_drawings
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.facts import ReportFacts
 from graphmill.jobs.report.plots import (
@@ -43,6 +43,7 @@ from graphmill.jobs.report.plots import (
 )
 from graphmill.jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of
 from graphmill.trainers.record.ledger import MOST_BATCHES, hidden_share, lanes
+from graphmill.trainers.record.scores import METRICS
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
 LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))
@@ -61,7 +62,15 @@ def drawings(facts: ReportFacts) -> list[ReportFigure]:
     entries = facts.entries[:MOST_BARS]
     found = [quality(entries)]
     found += [learning(facts.entries, value, over) for value in get_args(Value)[::-1] for over in get_args(Axis)]
-    found += [hits(facts), tiers(entries), seconds(entries), links(entries), memory(entries), *timelines(facts.entries)]
+    found += [
+        *class_drawings(facts.entries),
+        hits(facts),
+        tiers(entries),
+        seconds(entries),
+        links(entries),
+        memory(entries),
+        *timelines(facts.entries),
+    ]
     return [each for each in found if each is not None]
 
 

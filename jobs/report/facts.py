@@ -15,6 +15,7 @@ from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.names.version import short
 from graphmill.jobs.commands.results.leaderboard import Entry, ranked, stored_entries
 from graphmill.jobs.commands.results.status import NEVER, State, pipeline_states
+from graphmill.jobs.figures.class_scores import SPLITS
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.operations.difference import is_about
 from graphmill.jobs.operations.failures import said_by
@@ -140,6 +141,18 @@ def read_facts(pipeline: Pipeline, home: Path | None, now: datetime | None = Non
         states=pipeline_states(pipeline, home),
         last_run=find_last_run(folder, pipeline.name),
     )
+
+
+def data_table(facts: ReportFacts) -> PlainTable:
+    """Returns a row for each graph of a pipeline: nodes, edges, classes and the sizes of the splits."""
+    names = {f"num_{name}": name for name in ("nodes", "edges", "classes", "labelled")}
+    names |= {f"num_{part}": words for part, words in SPLITS.items()}
+    graphs = {each.name: each.artifact for each in facts.states if each.artifact and each.artifact.stage == "graph"}
+    rows = [
+        [name, *(f"{numbers[each]:,}" if each in numbers else "-" for each in names)]
+        for name, numbers in ((name, graph.summary["numbers"]) for name, graph in graphs.items())
+    ]
+    return PlainTable(title="the data", columns=["graph", *names.values()], rows=rows, left=frozenset({"graph"}))
 
 
 def lineage_table(states: Sequence[State]) -> PlainTable:

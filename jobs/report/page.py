@@ -20,8 +20,9 @@ from graphmill.jobs.figures.cost import LINKS
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.charts import PHASES, drawings
+from graphmill.jobs.report.class_charts import class_tables
 from graphmill.jobs.report.drawing import ReportFigure, dark_colours
-from graphmill.jobs.report.facts import ReportFacts, lineage_table
+from graphmill.jobs.report.facts import ReportFacts, data_table, lineage_table
 from graphmill.jobs.report.predictions import prediction_table
 from graphmill.jobs.report.series import costs, names_of
 from graphmill.kernels.errors import UNPRINTABLE
@@ -41,6 +42,8 @@ PLACES = {
     "loss": "learning",
     "hit": "caches",
     "tiers": "caches",
+    "confusion": "classes",
+    "reliability": "classes",
     "timeline": "timelines",
 }
 """First word of a figure's name -> its section; others are costs."""
@@ -98,6 +101,8 @@ def _values(facts: ReportFacts, changes: ReportChanges) -> dict[str, Any]:
         "num_trained": sum(len(entry.models) for entry in facts.entries),
         "board": leaderboard_table(facts.pipeline.name, facts.entries),
         "remarks": list(remarks(facts.entries)),
+        "data": data_table(facts),
+        "class_tables": class_tables(facts.entries),
         "cost_tables": [
             _cost_table("seconds of an epoch by phase, mean", phases, PHASES, "{:,.3f}"),
             _cost_table("bytes of an epoch by link, mean", moved, LINKS.values(), "{:,.0f}"),

@@ -22,6 +22,7 @@ from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.answers import Columns
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.recipe.inputs import find_table_inputs
 from graphmill.trainers.recipe.option_table import CONDITIONS, OPTIONS, Limit
@@ -205,7 +206,8 @@ def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
 def assert_predicts(made: Made, folder: Path, pipeline: Pipeline, model: Artifact) -> None:
     """A model predicts every node, and the checks of its training passed."""
     out = folder / "predicted.parquet"
-    num_rows = predict_table(made.store, pipeline, "x", out, probabilities=True)[1]
+    columns = Columns(probabilities=True)
+    num_rows = predict_table(made.store, pipeline, "x", out, columns=columns, types=["all"])[1]
     found = pl.read_parquet(out)
     assert len(found) == num_rows == json.loads(json.dumps(find_nodes(made, pipeline))) > 0
     assert found["probability"].is_finite().all()

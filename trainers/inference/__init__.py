@@ -1,1 +1,1 @@
-"""Logits of a trained model, exact or sampled, their scores, and the Parquet file of predictions."""
+"""Logits of a trained model, exact or sampled, and the Parquet file of predictions."""

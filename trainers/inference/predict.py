@@ -1,11 +1,13 @@
-"""Writes a trained model's predictions of all nodes, or of those that a file names, to a Parquet file.
+"""Writes a trained model's predictions to a Parquet file: of the nodes whose type has labels, and on request of others.
 
     node_id       id of the node in the raw data: nodes.parquet's original_id
     node_type     name of its type, in a graph whose nodes have types; ids are those of a type then
-    class         name of the most probable class; a number if the labels are numbers
-    probability   f32, of that class
+    class         name of the most probable class, or of the one that thresholds give; a number if the labels are numbers, null if the
+                  thresholds give none
+    probability   f32, of that class, or the largest if none is given
     label         name of the class that the node has; null if it is not known
     split         "train", "valid" or "test"; null if the node is in none
+    class_1, probability_1, ...  the most probable classes, the first the most probable one, on request
     probabilities array of f32, of all classes in their order, on request
     embedding     array of f32, the input of the last layer, or of the linear head if there is one; the logits if a user's module exposes
                   no layers
@@ -16,14 +18,11 @@ so neither it nor any layer is ever held whole. Memory: the workspace of exact i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.stage import Progress, Silent
@@ -38,12 +37,11 @@ from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, NodeFacts, asked_nodes, labelled_types
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.models.build import build_model, require_weights, send_model
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
@@ -51,15 +49,10 @@ from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows.open import open_source
 
-if TYPE_CHECKING:
-    import polars
-
 ByRanks = Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
 """A function that predicts by processes, each with the rows of its parts: trainers/techniques/distributed/predict.py."""
 
-ROW_GROUP = 8192
-WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
-SPLITS = ("train", "valid", "test")
+PLAIN = Columns()
 
 
 @contextmanager
@@ -91,7 +84,8 @@ def predict_table(
     seed: int | None = None,
     workspace: str = "1GiB",
     threads: int | None = None,
-    probabilities: bool = False,
+    columns: Columns = PLAIN,
+    types: Sequence[str] = (),
     nodes: Path | None = None,
     by_ranks: ByRanks | None = None,
     progress: Progress | None = None,
@@ -105,8 +99,9 @@ def predict_table(
         seed: seed of the table's model; None for the first.
         workspace: a size; see trainers/inference/exact.py.
         threads: number of threads of kernels and matrix products; None for the table's.
-        probabilities: whether the probabilities of all classes are written, beside the largest.
-        nodes: a file that names nodes (`named_nodes`), which alone are predicted; None for all nodes.
+        columns: the columns that are asked for besides the usual ones.
+        types: names of node types, "all" for all of them; none for those that have labels.
+        nodes: a file that names nodes of these types, which alone are predicted; None for all of them.
         by_ranks: function that predicts all nodes with several processes; None reads the table in this one.
         progress: shows the finished nodes.
 
@@ -126,11 +121,11 @@ def predict_table(
         model = find_model(store, pipeline, name, semantic, inputs)
         if by_ranks is not None:
             given = {"seed": semantic.seed, "workspace": workspace, "threads": asked, "model": model.version}
-            given |= {"probabilities": probabilities}
+            given |= {"columns": asdict(columns), "types": [*types]}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
-        return model, _predict(store, inputs, model, semantic, bounds, out, probabilities, nodes)
+        return model, _predict(store, inputs, model, semantic, bounds, out, columns, types, nodes)
 
 
 def _predict(
@@ -140,10 +135,11 @@ def _predict(
     semantic: ModelConfig,
     bounds: Bounds,
     out: Path,
-    every: bool,
+    columns: Columns,
+    types: Sequence[str],
     nodes: Path | None,
 ) -> int:
-    """Writes the Parquet file within bounds of memory and threads, and returns its number of rows; `every` = all probabilities."""
+    """Writes the Parquet file within bounds of memory and threads, and returns its number of rows."""
     # Opened again under the lease, since a collector may have been faster.
     read = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
     read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
@@ -151,61 +147,28 @@ def _predict(
     graph, features, progress = open_graph(read["graph"]), open_features(read["features"]), bounds.progress
     num_nodes, table = graph.topology.num_nodes, read["graph"].file("nodes.parquet")
     require_nodes(features, num_nodes, "the graph")
-    wanted = None if nodes is None else named_nodes(nodes, table)
+    asked, answers = asked_nodes(graph, table, types, nodes), Answers(graph.class_names, columns)
+    if others := [] if types else [name for name in graph.node_types if name not in labelled_types(graph)]:
+        progress.tell(f"nodes without labels are left out; --type {others[0]} asks for theirs")
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
             progress.start("predict", inference.num_passes * num_nodes, "rows")
-            facts, needed = NodeFacts(table, graph), None if wanted is None else inference.needed(wanted)
-            ranges = inference.ranges(needed)
-            found = (frame for each in ranges for frame in predicted_frames(each, facts.names, every))
-            write_frames(part, (facts.beside(low, frame, wanted) for low, frame in found), ROW_GROUP)
+            ids, facts = asked.ids(), NodeFacts(table, graph, asked)
+            needed = None if ids is None else inference.needed(ids)
+            del ids
+            found = (frame for each in inference.ranges(needed) for frame in answers.frames(each))
+            write_frames(part, (facts.beside(low, frame) for low, frame in found), ROW_GROUP)
     finally:
         progress.done()
-    return num_nodes if wanted is None else len(wanted)
-
-
-def named_nodes(path: Path, nodes: Path) -> Array:
-    """Returns i64[n], ascending, the nodes that a file names by their ids in the raw data, each once.
-
-    Args:
-        path: a Parquet or CSV file with a column `node_id` (as this module writes it), or a text file with one id per line.
-        nodes: the graph's Parquet file of nodes.
-
-    Raises:
-        InputError: the file cannot be read, names no node, or names one that the graph does not have.
-    """
-    import polars
-
-    remedy = "give a .parquet or .csv file with a column node_id, or a .txt file with one id per line"
-    known = polars.scan_parquet(nodes, glob=False).select("node_id", "original_id")
-    try:
-        if path.suffix == ".txt":
-            ids = polars.Series("original_id", path.read_text(encoding="utf-8").split())
-        else:
-            read = {".parquet": polars.read_parquet, ".csv": polars.read_csv}[path.suffix]
-            ids = read(path, columns=["node_id"], glob=False)["node_id"].alias("original_id")
-        ids = ids.cast(known.collect_schema()["original_id"]).unique()
-    except KeyError:
-        raise InputError(f"{path} is no file of nodes", remedy) from None
-    except (OSError, UnicodeDecodeError, polars.exceptions.PolarsError) as error:
-        raise InputError(f"the nodes in {path} cannot be read: {error}", remedy) from error
-    if not len(ids):
-        raise InputError(f"{path} names no node", remedy)
-    found = known.join(ids.to_frame().lazy(), on="original_id", how="semi").collect()
-    if len(found) < len(ids):
-        missing = ids.filter(~ids.is_in(found["original_id"].implode()))
-        some = ", ".join(map(str, missing.head(3).to_list()))
-        problem = f"{path} names {len(missing):,} nodes that the graph does not have: {some}"
-        raise InputError(problem, "give ids of the raw data; `graphmill sql` shows them")
-    return np.sort(found["node_id"].to_numpy()).astype(np.int64)
+    return asked.count
 
 
 def _require_ranks(table: TrainTable, nodes: Path | None) -> None:
     """Refuses ranks that cannot predict what is asked for."""
     if nodes is not None:
-        raise InputError("--ranks predicts all nodes, and --nodes names some", "leave one of them out")
+        raise InputError("--ranks predicts all nodes of a type, and --nodes names some", "leave one of them out")
     if not table.technique.own_shards:
         why = f"trainer = {table.trainer!r} " + ("has none" if table.by_parts else "trains in one process")
         raise InputError(f"--ranks is for models that ranks have trained from shards, and {why}", "leave --ranks out")
@@ -272,81 +235,3 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features
         problem = f"the weights of {artifact.label} do not fit the model: {error}"
         raise InputError(problem, "train it again") from error
     return model
-
-
-def predicted_frames(
-    each: ExactRange, names: polars.Series, every: bool = False
-) -> Iterator[tuple[int, polars.DataFrame]]:
-    """Yields (place of its first row, class, probability and embedding) of a range, in row groups.
-
-    Args:
-        each: the range.
-        names: names of the classes.
-        every: whether the probabilities of all classes are included.
-    """
-    import polars
-
-    for low in range(each.low, each.high, ROW_GROUP):
-        high = min(low + ROW_GROUP, each.high)
-        found = each.logits[low - each.low : high - each.low].softmax(dim=1)
-        probability, place = found.max(dim=1)
-        more = {"embedding": each.embeddings(low, high)} | ({"probabilities": found} if every else {})
-        arrays = {
-            name: polars.Series(rows.numpy(), dtype=polars.Array(polars.Float32, rows.shape[1]))
-            for name, rows in more.items()
-        }
-        columns = {"class": names.gather(place.numpy()), "probability": probability.float().numpy(), **arrays}
-        yield low, polars.DataFrame(columns)
-
-
-class NodeFacts:
-    """A graph's facts about nodes beside a prediction: original id, label and part of the split.
-
-    Args:
-        nodes: the graph's Parquet file of nodes.
-        graph: the graph with labels and split.
-    """
-
-    def __init__(self, nodes: Path, graph: Graph):
-        import polars
-
-        self.names = class_column(graph.class_names)
-        self._original = polars.scan_parquet(nodes, glob=False).select(polars.col("original_id").alias("node_id"))
-        self._types, self._type_ptr = polars.Series(list(graph.node_types)), graph.topology.node_type_ptr
-        self._labels, self._splits = graph.labels, polars.Series(list(SPLITS))
-        self._split_of = np.full(graph.topology.num_nodes, -1, np.int8)
-        for place, ids in enumerate((graph.train_ids, graph.valid_ids, graph.test_ids)):
-            self._split_of[np.asarray(ids)] = place
-
-    def beside(self, low: int, frame: polars.DataFrame, wanted: Array | None = None) -> polars.DataFrame:
-        """Returns predictions of nodes low, low + 1, ... with the facts about these nodes; only those of `wanted`, ids[n], ascending."""
-        high = low + len(frame)
-        known = self._original.slice(low, len(frame)).collect()
-        if len(self._types) and self._type_ptr is not None:
-            place = np.searchsorted(self._type_ptr, np.arange(low, high), side="right") - 1
-            known = known.with_columns(self._types.gather(place).alias("node_type"))
-        label = _named(self.names, self._labels[low:high]).alias("label")
-        split = _named(self._splits, self._split_of[low:high]).alias("split")
-        first = ["class", "probability"]
-        table = known.hstack(frame.select(first)).hstack([label, split]).hstack(frame.drop(first))
-        if wanted is None:
-            return table
-        start, stop = np.searchsorted(wanted, (low, high))
-        return table[wanted[start:stop] - low]
-
-
-def class_column(names: Sequence[str]) -> polars.Series:
-    """Returns the names of classes as numbers if all are whole numbers, written as labels that were numbers are, else as texts."""
-    import polars
-
-    numbers = all(WHOLE_NUMBER.fullmatch(name) for name in names) and len(names) > 0
-    column = polars.Series(list(names), dtype=polars.String)
-    return column.cast(polars.Int64) if numbers else column
-
-
-def _named(names: polars.Series, places: Array) -> polars.Series:
-    """Returns the name at each place, null for places below 0."""
-    import polars
-
-    found = polars.Series(np.asarray(places, np.int64))
-    return names.gather(found.set(found < 0, None))

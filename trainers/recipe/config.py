@@ -33,6 +33,7 @@ from graphmill.trainers.recipe.settings import Settings
 from graphmill.trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
 from graphmill.trainers.recipe.together import file_problems, mixed_features, sampling_problems, table_problems
 from graphmill.trainers.record.metrics import PROGRAMS
+from graphmill.trainers.record.scores import Metric
 
 Part = TypeVar("Part")
 CACHE_STAGES = ("hotness", "budgets")
@@ -78,8 +79,9 @@ class TrainConfig(Architecture):
     patience: int = field(default=0, metadata=within(0, 10**9))
     # The same counted in epochs, whatever `eval_every` is; 0 = never.
     patience_epochs: int = field(default=0, metadata=within(0, 10**9, hashed="unless default"))
-    # Metric that validation maximises and the leaderboard shows; roc_auc is the mean over classes if there are more than two.
-    metric: Literal["accuracy", "roc_auc"] = "accuracy"
+    # Metric that validation maximises and the leaderboard shows, by the name of scikit-learn's; roc_auc is the mean over classes if there
+    # are more than two.
+    metric: Metric = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
     accumulate: int = field(default=1, metadata=within(1, 10**9))
     # Threads of the training step itself; torch's reductions differ in the last bits from one count to another. auto = the cores that the

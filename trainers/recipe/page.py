@@ -13,6 +13,7 @@ from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checks import TIERS
 from graphmill.trainers.record.memory import measured_memory
+from graphmill.trainers.record.scores import METRICS
 
 ON_DEVICE = ("hits_device", "hits_arena")
 """Tiers of rows that the device holds."""
@@ -41,8 +42,7 @@ def _score(models: Sequence[Artifact]) -> str:
         if (name := f"{split}_{metric}") in numbers:
             values = [100 * model.summary["numbers"][name] for model in models]
             spread, seeds = (f" ± {stdev(values):.1f}", f" ({_of(models)})") if len(values) > 1 else ("", "")
-            words = metric.replace("roc_auc", "ROC AUC").replace("_", " ")
-            return f"**{fmean(values):.1f}{spread} % {split} {words}**{seeds}"
+            return f"**{fmean(values):.1f}{spread} % {split} {METRICS.get(metric, metric)}**{seeds}"
     return ""
 
 
@@ -94,11 +94,8 @@ MODEL_PAGE = Page(
     docs="docs/stages/model.md",
     headline=headline,
     first=(
-        "test_accuracy",
-        "valid_accuracy",
-        "train_accuracy",
-        "test_roc_auc",
-        "valid_roc_auc",
+        *(f"{split}_accuracy" for split in ("test", "valid", "train")),
+        *(f"{split}_{metric}" for metric in METRICS for split in ("test", "valid") if metric != "accuracy"),
         "epochs_run",
         "best_epoch",
         "loss",

@@ -1,1 +1,1 @@
-"""The cost of a training: bytes and counts, time-lines, progress."""
+"""The cost of a training and its result: bytes and counts, time-lines, progress, scores."""

@@ -10,10 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphmill.assets.building.stage import Check
 from graphmill.kernels.types import Array
+from graphmill.trainers.record.scores import METRICS, same_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +78,7 @@ def weights_check(weights: Mapping[str, Tensor]) -> Check:
 def chance_check(metric: str, split: str, score: float | None, labels: Array, class_names: Sequence[str]) -> Check:
     """Tests that a score is better than that of an answer that ignores the node.
 
-    That answer scores the share of the split's largest class in accuracy, and one half in the area under the ROC curve.
+    That answer is the split's largest class, or, for the area under the ROC curve, a score drawn at random, which reaches one half.
 
     Args:
         score: score of the model's kept weights; None if the split has no nodes or the metric is not defined.
@@ -88,15 +87,14 @@ def chance_check(metric: str, split: str, score: float | None, labels: Array, cl
     """
     if score is None or not len(labels):
         return Check(name=ABOVE_CHANCE, passed=False, detail=f"no {split} node has a score", blocking=False)
-    counts = np.bincount(labels)
-    largest = int(counts.argmax())
-    chance = 0.5 if metric == "roc_auc" else float(counts[largest] / len(labels))
     if metric == "roc_auc":
-        reached, said = f"{split} ROC AUC {100 * score:.2f} %", "what a score drawn at random reaches"
+        chance, said = 0.5, "what a score drawn at random reaches"
     else:
-        reached = f"{split} accuracy {100 * score:.2f} %"
+        largest, totals = same_answer(labels, len(class_names))
+        chance = totals.score(metric)
         name = f"class {class_names[largest]}" if class_names[largest].isdigit() else class_names[largest]
         said = f"what the answer {name} for each of {len(labels):,} nodes reaches"
+    reached = f"{split} {METRICS[metric]} {100 * score:.2f} %"
     passed = score > chance
     return Check(
         name=ABOVE_CHANCE,

@@ -4,6 +4,7 @@ docs/pipelines.md#train says which keys enter a model's version; docs/choosing.m
 
     weights.safetensors   the parameters that were best on validation, or the last ones without validation nodes
     metrics.jsonl         a row per epoch: `epoch` from 1, `loss`, and `valid` if it was evaluated
+    scores.json           counts of right and wrong answers per class and split, and of their probabilities
     ledger.json           bytes that moved over each link, and counts of seeds, inputs, edges and rows by tier
 
 Seconds, the processor, the number of threads of the step, peak memory, the time-line of the last epoch and what was read (hotness,
@@ -14,7 +15,9 @@ and trainers, `executors` says how, what was measured to choose it, who sampled 
 Of ranks of `fullgraph`, `executors` has the parts of each, its nodes, and the bytes of their rows between layers; of several GPUs of its
 process, the most bytes that each held; of ranks that exchange rows in rounds, the number of rounds, and whether no order needs fewer.
 
-Numbers: the figures are the learning curve with the kept epoch, the cost of an epoch, and the time-line.
+Numbers: the figures are the learning curve with the kept epoch, the cost of an epoch, and the time-line. A table has precision, recall and
+F1 of each class on test nodes, or on validation nodes without any, of all models together; `graphmill show` has them for every split, with
+the classes that are confused most.
 
 Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak memory. What a training will take is added up before it
 starts; `memory_need` of `run.json` has the sum, what of it is sure, and the terms beside the measured peak (not on a GPU). Exact evaluation

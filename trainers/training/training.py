@@ -21,7 +21,6 @@ from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.names.version import canonical
 from graphmill.assets.storage.system.machine import processor_name
 from graphmill.trainers.inference.evaluation import WEIGHTS
-from graphmill.trainers.inference.scores import score
 from graphmill.trainers.loop.checkpoint import CheckpointFile, apart, checkpoint_bytes, parse_checkpoint
 from graphmill.trainers.loop.loop import Loop
 from graphmill.trainers.models.node_rows import node_rows
@@ -30,8 +29,10 @@ from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExec
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path, waiting_here, waiting_stored
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
+from graphmill.trainers.record.class_scores import FILE, ClassScores, count_classes
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
+from graphmill.trainers.record.scores import score
 from graphmill.trainers.training.open_run import open_run
 
 FEW_NODES = 1 << 17
@@ -132,6 +133,9 @@ class Training:
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.run.ledger.rows(), indent=1, sort_keys=True) + "\n")
+        scored = {split: (values.numpy(), labels) for split, (values, labels) in logits.items()}
+        counts = {split: count_classes(*each) for split, each in scored.items()}
+        writer.path(FILE).write_text(ClassScores(classes=self.run.graph.class_names, splits=counts).text())
         writer.note(
             epoch_seconds=self.loop.seconds, peak_bytes=dict(self.features.device.peak), cache=self.features.record
         )
@@ -142,7 +146,7 @@ class Training:
         state = self.loop.state
         numbers: dict[str, Any] = {}
         for metric in dict.fromkeys(("accuracy", self.run.semantic.train.metric)):
-            values = {f"{split}_{metric}": score(metric, *each) for split, each in logits.items()}
+            values = {f"{split}_{metric}": score(metric, *each) for split, each in scored.items()}
             numbers |= {name: value for name, value in values.items() if value is not None}
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch}
         if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after its best epoch
@@ -194,7 +198,8 @@ class Training:
         return EpochLines(self.progress, title, run.semantic.train.epochs, execution.epoch_lines, writers)
 
     def _valid_score(self) -> float:
-        value = score(self.run.semantic.train.metric, *self._logits(("valid",))["valid"])
+        logits, labels = self._logits(("valid",))["valid"]
+        value = score(self.run.semantic.train.metric, logits.numpy(), labels)
         assert value is not None
         return value
 

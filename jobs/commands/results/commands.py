@@ -42,15 +42,21 @@ def status(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 @click.command(short_help="Prints the scores and costs of trained models.")
 @pipeline_argument
 @click.option("--all", "every", is_flag=True, help="All models that were ever trained for it, and what was tuned.")
+@click.option(
+    "--by", type=click.Choice(["class"]), help="F1 of each class instead of costs, on test nodes if there are some."
+)
 @json_option
 @click.option("--markdown", "markup", flag_value="markdown", help="Print the table alone, in Markdown.")
 @click.option("--latex", "markup", flag_value="latex", help="Print the table alone, as a LaTeX tabular with booktabs.")
 @click.pass_obj
-def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool, markup: str | None) -> None:
+def leaderboard(
+    home: Path | None, pipeline: Asked, every: bool, by: str | None, as_json: bool, markup: str | None
+) -> None:
     """Prints the leaderboard of the models that a pipeline has. Trains nothing.
 
     Example: graphmill leaderboard showcase
     """
+    from graphmill.jobs.commands.results.by_class import class_board, class_board_json, print_class_board
     from graphmill.jobs.commands.results.leaderboard import (
         leaderboard_json,
         leaderboard_table,
@@ -63,13 +69,15 @@ def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool, 
         raise InputError(f"--json and --{markup} are two forms of one table", "give one of them")
     loaded = pipeline.load()
     entries = all_entries(loaded, home) if every else stored_entries(loaded, home)
+    write_table = class_board if by else leaderboard_table
+    write_json, write_text = (class_board_json, print_class_board) if by else (leaderboard_json, print_leaderboard)
     if markup:
-        table = leaderboard_table(loaded.name, entries)
+        table = write_table(loaded.name, entries)
         click.echo(table.latex() if markup == "latex" else table.markdown(), nl=False)
     elif as_json:
-        click.echo(leaderboard_json(loaded.name, entries))
+        click.echo(write_json(loaded.name, entries))
     else:
-        print_leaderboard(loaded.name, entries)
+        write_text(loaded.name, entries)
 
 
 @click.command(short_help="Writes the predictions of a trained model.")
@@ -83,6 +91,24 @@ def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool, 
 @click.option("--threads", type=int, help="Default: the table's.")
 @click.option("--probabilities", is_flag=True, help="Write the probabilities of all classes.")
 @click.option(
+    "--top", type=click.IntRange(1), metavar="K", help="Write the K most probable classes, each with its probability."
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="[CLASS=]P",
+    help="P: give no class below this probability. CLASS=P: give CLASS from this probability on, and another one below it. "
+    "May be repeated.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Node type to predict, or all; may be repeated. Default: the types that have labels.",
+)
+@click.option(
     "--nodes",
     type=click.Path(path_type=Path),
     help="A .parquet or .csv file with a column node_id, or a .txt file with an id per line: predicts these nodes alone.",
@@ -95,10 +121,21 @@ def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool, 
     help="Processes, each with the rows of its parts, which are in shards.",
 )
 @click.pass_obj
-def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ranks: int, **options: Any) -> None:
+def predict(
+    home: Path | None,
+    pipeline: Asked,
+    name: str | None,
+    out: Path,
+    ranks: int,
+    probabilities: bool,
+    top: int | None,
+    thresholds: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Writes original id, class, probability, embedding, label and split of every node, by the trained model of [[train]] table NAME.
 
-    The two may be written as one, PIPELINE/NAME. With --nodes, only the layers' rows that these nodes need are computed.
+    The two may be written as one, PIPELINE/NAME. In a graph with node types the nodes are those whose type has labels. With --nodes, only
+    the layers' rows that these nodes need are computed.
 
     Example: graphmill predict cora gcn --out cora.parquet
     """
@@ -107,6 +144,7 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
     from graphmill.trainers.recipe.costs.memory import prediction_need
 
     require_free(prediction_need(max(1, ranks)))  # before torch is loaded, whose libraries are most of it
+    from graphmill.trainers.inference.answers import Columns
     from graphmill.trainers.inference.predict import predict_table
     from graphmill.trainers.record.progress import open_progress
 
@@ -116,6 +154,7 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
         from graphmill.trainers.techniques.distributed.predict import predict_by_ranks
 
         options["by_ranks"] = partial(predict_by_ranks, ranks=ranks)
+    options["columns"] = Columns(probabilities=probabilities, top=top or 0, thresholds=thresholds)
     model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)
     click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")
 
@@ -125,7 +164,7 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
 @json_option
 @click.pass_obj
 def show(home: Path | None, name: str, as_json: bool) -> None:
-    """Shows one artifact: recipe, inputs, checks, numbers, files.
+    """Shows one artifact: recipe, inputs, checks, numbers, files; of a model the scores by class, too.
 
     NAME is any unique beginning of a version, also as stage/beginning; or PIPELINE/STEP, and PIPELINE/STEP/SEED where a [[train]] table has
     several seeds. If the pipeline lists splits, the split stands before the seed.
@@ -133,12 +172,11 @@ def show(home: Path | None, name: str, as_json: bool) -> None:
     Example: graphmill show python-environment/sage
     """
     from graphmill.jobs.commands.names import find_artifact
-    from graphmill.jobs.commands.results.show import print_artifact
+    from graphmill.jobs.commands.results.show import artifact_json, print_artifact
 
     artifact = find_artifact(opened_store(home), name)
     if as_json:
-        found = {"path": str(artifact.path), "manifest": dict(artifact.manifest), "run": artifact.run_record()}
-        click.echo(json.dumps(found, indent=2, default=str))
+        click.echo(json.dumps(artifact_json(artifact), indent=2, default=str))
     else:
         print_artifact(artifact)
 

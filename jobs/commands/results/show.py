@@ -14,8 +14,11 @@ from graphmill.assets.storage.names.manifest import address_of, label_of
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.refused import unread
+from graphmill.jobs.commands.aligned import aligned
 from graphmill.jobs.commands.names import find_artifact
+from graphmill.jobs.figures.class_scores import calibration_sentence, class_document, class_table, confused
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.record.class_scores import read_scores
 
 LONGEST_LIST = 8
 FETCHED = "the files are fetched when they are read"
@@ -116,9 +119,29 @@ def print_artifact(artifact: Artifact) -> None:
         "checks", {c["name"]: f"{'passed' if c['passed'] else 'FAILED'}  {c['detail']}".rstrip() for c in checks}
     )
     _print_section("numbers", artifact.summary["numbers"])
+    for line in _class_lines(artifact):
+        print(line)
     _print_section("figures", {title: artifact.path / name for title, name in artifact.summary["figures"].items()})
     _print_section("files", {name: _described(entry) for name, entry in artifact.files.items()})
     _print_section("run", artifact.run_record())
+
+
+def _class_lines(artifact: Artifact) -> Iterator[str]:
+    """Yields the scores by class of a model: for each split a table, what is confused most, and the calibration."""
+    if (scores := read_scores(artifact)) is None:
+        return
+    for split, counts in scores.splits.items():
+        table = class_table(scores, split)
+        yield from ("", table.title, *aligned(table, indent="  "))
+        yield from (f"  {line}" for line in confused(scores, split))
+        yield f"  {calibration_sentence(counts)}"
+
+
+def artifact_json(artifact: Artifact) -> dict[str, Any]:
+    """Returns an artifact as JSON-ready values: its path, its manifest, the record of its run, and the scores by class of a model."""
+    found = {"path": str(artifact.path), "manifest": dict(artifact.manifest), "run": artifact.run_record()}
+    scores = read_scores(artifact)
+    return found if scores is None else found | {"scores_by_class": class_document(scores)}
 
 
 @dataclass(frozen=True, kw_only=True)

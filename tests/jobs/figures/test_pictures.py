@@ -54,6 +54,7 @@ def test_a_reused_model_shows_the_pictures_of_its_last_run(
         for name in ("sage", "gcn"):
             titles = [picture[1] for picture in pictures.PICTURE.finditer(first[name]["summary"])]
             assert titles == ["learning curve", "cost of an epoch", "time-line"], name
+            assert "**scores by class, test**" in first[name]["summary"] and "| macro mean |" in first[name]["summary"]
         model = next(each for each in store.artifacts() if each.label == first["sage"]["artifacts"])
         record = model.run_record()
         record["epoch_seconds"]["train"] = [2 * seconds for seconds in record["epoch_seconds"]["train"]]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -21,10 +22,12 @@ from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report import page
 from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.charts import learning, quality, timelines
+from graphmill.jobs.report.class_charts import class_drawings
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.facts import LastRun
+from graphmill.jobs.report.facts import LastRun, data_table
 from graphmill.jobs.report.page import report_page, templates
 from graphmill.kernels.errors import UNPRINTABLE
+from graphmill.trainers.record.class_scores import ClassScores, count_classes
 from tests.jobs.report.conftest import NOW
 
 NASTY = "<script>alert(\"x\")</script> & 'quoted' </textarea></pre>"
@@ -150,7 +153,9 @@ def test_a_table_that_is_copied_is_the_table_that_is_shown(shown: str, trained: 
 
 def test_every_section_of_a_whole_pipeline_is_there(shown: str) -> None:
     for name in (
+        "data",
         "leaderboard",
+        "classes",
         "changes",
         "learning",
         "costs",
@@ -162,6 +167,36 @@ def test_every_section_of_a_whole_pipeline_is_there(shown: str) -> None:
     ):
         assert f'<section id="{name}"' in shown, name
         assert f'href="#{name}"' in shown
+
+
+def test_the_page_begins_with_the_data(shown: str, trained: SimpleNamespace) -> None:
+    graph = trained.other.artifact("graph")
+    numbers, (row,) = graph.summary["numbers"], data_table(trained.other).rows
+    names = ("nodes", "edges", "classes", "labelled", "train", "valid", "test")
+    assert row == ["graph", *(f"{numbers[f'num_{name}']:,}" for name in names)]
+    first = shown.partition("<section")[2]
+    assert first.startswith(' id="data"') and all(f">{cell}<" in first.partition("</table>")[0] for cell in row)
+
+
+def test_names_of_classes_are_escaped_in_tables_and_figures(
+    trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with control characters is spelled out, for SVG cannot hold it; more classes than fit are left out and counted."""
+    labels = np.repeat(np.arange(40), 3)
+    scores = ClassScores(
+        classes=[f"<b>&\x00{place}" for place in range(40)],
+        splits={"test": count_classes(np.eye(40)[np.roll(labels, 1)], labels)},
+    )
+    monkeypatch.setattr("graphmill.jobs.report.class_charts.joined_scores", lambda models: scores)
+    text = report_page(trained.tiny, ReportChanges())
+    assert Outline(text).open == [] and "\x00" not in text and "<b>" not in text
+    assert text.count("&lt;b&gt;&amp;\\x00") > 40 and "Confusion of sage, test; the 24 largest of 40" in text
+    names = [each.name for each in class_drawings(trained.tiny.entries)]
+    assert sorted(names) == ["confusion-gcn", "confusion-sage", "reliability"]
+    for each in class_drawings(trained.tiny.entries):
+        ElementTree.fromstring(each.svg_file())
+    monkeypatch.setattr("graphmill.jobs.report.class_charts.joined_scores", lambda models: None)
+    assert '<section id="classes"' not in report_page(trained.tiny, ReportChanges())
 
 
 def test_a_page_that_is_too_large_leaves_out_the_last_time_lines(

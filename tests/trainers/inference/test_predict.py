@@ -13,9 +13,10 @@ import torch
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, class_column
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
-from graphmill.trainers.inference.predict import ROW_GROUP, class_column, predict_table, predicted_frames
+from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.rows.source import MemorySource
 from graphmill.trainers.run import train_table
@@ -116,7 +117,7 @@ def test_files_that_name_no_nodes_of_the_graph_are_refused(trained: Any, tmp_pat
     for name in (*texts, "f.txt"):
         with pytest.raises(InputError, match=words[name[0]]):
             predict_table(store, pipeline, "sage", tmp_path / "out.parquet", nodes=tmp_path / name)
-    with pytest.raises(InputError, match="--ranks predicts all nodes"):
+    with pytest.raises(InputError, match="--ranks predicts all nodes of a type"):
         predict_table(
             store, pipeline, "sage", tmp_path / "out.parquet", nodes=tmp_path / "d.txt", by_ranks=lambda *given: 0
         )
@@ -125,7 +126,9 @@ def test_files_that_name_no_nodes_of_the_graph_are_refused(trained: Any, tmp_pat
 def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     """Class and probability follow from the logits of exact inference, the test accuracy from the classes."""
     pipeline, store, (built, models) = trained
-    _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", seed=4, probabilities=True)
+    _, rows = predict_table(
+        store, pipeline, "sage", tmp_path / "a.parquet", seed=4, columns=Columns(probabilities=True)
+    )
     table = polars.read_parquet(tmp_path / "a.parquet")
     from graphmill.trainers.inference.predict import load_model
     from graphmill.trainers.run import model_configs
@@ -218,14 +221,77 @@ def test_nothing_is_predicted_from_damaged_bytes(trained: Any, tmp_path: Path, w
 
 
 def test_a_table_of_numbers_has_the_same_types_whatever_the_model_computes_in() -> None:
-    schemas = []
+    schemas, answers = [], Answers(list("abcd"), Columns(probabilities=True))
     for dtype in (torch.float32, torch.float64):
         logits = torch.randn(ROW_GROUP + 3, 4, dtype=dtype)
         found = ExactRange(low=0, high=len(logits), logits=logits)
-        frames = [frame for _, frame in predicted_frames(found, polars.Series(list("abcd")), every=True)]
+        frames = [frame for _, frame in answers.frames(found)]
         assert len(frames) == 2 and frames[0].schema == frames[1].schema
         schemas.append(frames[0].schema)
     assert schemas[0] == schemas[1] and schemas[0]["probability"] == polars.Float32
+
+
+def answers_of(probabilities: list[list[float]], **columns: Any) -> polars.DataFrame:
+    logits = torch.tensor(probabilities, dtype=torch.float64).log()
+    names = ["a", "b", "c"][: logits.shape[1]]
+    found = Answers(names, Columns(**columns)).frames(ExactRange(low=0, high=len(logits), logits=logits))
+    return polars.concat([frame for _, frame in found])
+
+
+def test_the_most_probable_classes_stand_in_columns_of_their_own() -> None:
+    found = answers_of([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4], [0.1, 0.1, 0.8]], top=2)
+    assert found["class_1"].to_list() == ["b", "a", "c"] == found["class"].to_list()
+    assert found["class_2"].to_list() == ["c", "c", "a"]
+    np.testing.assert_allclose(found["probability_2"], [0.3, 0.4, 0.1], rtol=1e-6)
+    assert found.columns == [
+        "class",
+        "probability",
+        "class_1",
+        "probability_1",
+        "class_2",
+        "probability_2",
+        "embedding",
+    ]
+    with pytest.raises(InputError, match="--top 4 of 3 classes"):
+        answers_of([[0.2, 0.5, 0.3]], top=4)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "classes", "probabilities"),
+    [
+        (["0.5"], ["b", None, "c"], [0.6, 0.4, 0.8]),
+        (["a=0.2"], ["a", "a", "c"], [0.3, 0.4, 0.8]),
+        (["b=0.7"], ["a", "a", "c"], [0.3, 0.4, 0.8]),
+        (["a=0.05", "b=0.6"], ["a", "a", "a"], [0.3, 0.4, 0.1]),
+        (["a=0.35", "b=0.35", "c=0.9"], ["b", "a", None], [0.6, 0.4, 0.8]),
+        (["a=0", "0.35"], [None, "a", None], [0.3, 0.4, 0.1]),
+    ],
+)
+def test_thresholds_give_a_class_or_none(thresholds: list[str], classes: list[Any], probabilities: list[float]) -> None:
+    """One class is given from its threshold on; of several the one that is most above; others only where none of these is."""
+    found = answers_of([[0.3, 0.6, 0.1], [0.4, 0.2001, 0.3999], [0.1, 0.1, 0.8]], thresholds=thresholds)
+    assert found["class"].to_list() == classes
+    np.testing.assert_allclose(found["probability"], probabilities, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "message"),
+    [
+        ("1.5", "no probability from 0 to 1"),
+        ("a=x", "no probability"),
+        ("nan", "no probability"),
+        ("d=0.5", "no class"),
+    ],
+)
+def test_thresholds_that_mean_nothing_are_refused(threshold: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        answers_of([[0.2, 0.5, 0.3]], thresholds=[threshold])
+
+
+def test_types_of_a_graph_without_any_are_refused(trained: Any, tmp_path: Path) -> None:
+    pipeline, store, _ = trained
+    with pytest.raises(InputError, match=r"no node type 'user'\n.*its nodes have no types"):
+        predict_table(store, pipeline, "sage", tmp_path / "a.parquet", types=["user"])
 
 
 def test_classes_that_are_numbers_stay_numbers() -> None:

@@ -51,6 +51,13 @@ def test_a_score_is_held_against_the_largest_class(score: float, passed: bool) -
     )
 
 
+def test_a_mean_over_classes_is_held_against_that_of_one_answer() -> None:
+    """Of F1, the answer c for 4 nodes has 2 * 2 / (2 + 4) for c and 0 for the other two."""
+    check = chance_check("f1_macro", "validation", 0.23, LABELS, ["a", "b", "c"])
+    assert check.passed and check.numbers == {"validation f1_macro, %": 23.0, "chance, %": pytest.approx(100 * 2 / 9)}
+    assert "validation macro F1 23.00 % is above 22.22 %, what the answer c for each of 4 nodes reaches" in check.detail
+
+
 def test_an_area_under_the_curve_is_held_against_one_half() -> None:
     check = chance_check("roc_auc", "validation", 0.49, LABELS, ["0", "1", "2"])
     assert not check.passed and check.numbers["chance, %"] == 50.0 and "ROC AUC 49.00 % is not above" in check.detail

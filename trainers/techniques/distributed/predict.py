@@ -33,17 +33,10 @@ from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, NodeFacts, asked_nodes
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.predict import (
-    ROW_GROUP,
-    NodeFacts,
-    class_column,
-    find_recipe,
-    load_model,
-    predicted_frames,
-    whole_file,
-)
+from graphmill.trainers.inference.predict import find_recipe, load_model, whole_file
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.ranks.group import PeerError, Ranks, joined
@@ -72,13 +65,13 @@ def predict_by_ranks(
     out: Path,
     ranks: int,
 ) -> int:
-    """Writes the Parquet file of all nodes and returns their number.
+    """Writes the Parquet file of the nodes that are asked for and returns their number.
 
     Args:
         store: the store of graph, partitions, shards and the model.
         inputs: role -> artifact, for those that decide the weights.
-        given: seed, workspace, threads (a number, or "auto" for the cores of the machine, which the ranks share) and the version of the
-            model.
+        given: seed, workspace, threads (a number, or "auto" for the cores of the machine, which the ranks share), the version of the
+            model, `columns` (the fields of `Columns`), and the `types` that are predicted.
         out: the file; it appears whole or not at all.
 
     Raises:
@@ -86,6 +79,9 @@ def predict_by_ranks(
     """
     # Absolute, since ranks start in another folder.
     folder = out.absolute().with_name(f".{out.name}.parts")
+    graph, nodes = open_graph(inputs["graph"]), inputs["graph"].file("nodes.parquet")
+    asked = asked_nodes(graph, nodes, given["types"], None)
+    Answers(graph.class_names, Columns(**given["columns"]))  # refuses what no rank could answer
     order = Order(pipeline=pipeline, table=table.name, home=store.home).plain()
     threads = max(1, usable_cores() // ranks) if given["threads"] == "auto" else given["threads"]
     folder.mkdir(exist_ok=True)
@@ -96,12 +92,12 @@ def predict_by_ranks(
             ranks,
         )
         part_of = open_partitions(inputs["partitions"]).part_of
-        facts = NodeFacts(inputs["graph"].file("nodes.parquet"), open_graph(inputs["graph"]))
+        facts = NodeFacts(nodes, graph, asked)
         with whole_file(out) as part:
             write_frames(part, _merged(folder, facts, part_of), ROW_GROUP)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return len(part_of)
+    return asked.count
 
 
 def main() -> int:
@@ -148,13 +144,13 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     )  # fmt: skip
     assert isinstance(source, ShardedSource)
     nodes = part_nodes(graph.topology, source)(bounds)
-    names = class_column(graph.class_names)
+    answers = Answers(graph.class_names, Columns(**order["columns"]))
     ranges = Inference(send_model(model, device), graph.topology, source, bounds, nodes).ranges()
     # Empty ranges only take part in the exchange of the others.
     own = (each for each in ranges if each.high > each.low)
     for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):
-        found = (predicted_frames(each, names, order["probabilities"]) for each in of_part)
-        write_frames(_piece(Path(order["folder"]), part), (frame for frames in found for _, frame in frames), ROW_GROUP)
+        frames = (frame for each in of_part for _, frame in answers.frames(each))
+        write_frames(_piece(Path(order["folder"]), part), frames, ROW_GROUP)
 
 
 def _piece(folder: Path, part: int) -> Path:

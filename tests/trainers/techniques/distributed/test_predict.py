@@ -50,12 +50,17 @@ def test_ranks_predict_what_one_process_predicts(trained, tmp_path, monkeypatch)
                 "--workspace",
                 "64KiB",
                 "--probabilities",
+                "--top",
+                "2",
+                "--threshold",
+                "0.4",
             ],
         )
         assert told.exit_code == 0, told.output
         found.append(polars.read_parquet(out))
     one, two = found
     assert one.columns == two.columns and one.height == two.height == 600
+    assert one["class"].null_count() and one["class_1"].null_count() == 0 and "probability_2" in one.columns
     numbers = [name for name, kind in one.schema.items() if kind.is_float() or kind.is_nested()]
     assert numbers and one.drop(numbers).equals(two.drop(numbers))
     for name in numbers:

@@ -1,0 +1,171 @@
+"""Scores of logits: the metrics that a training may maximise, by the names that scikit-learn gives them; NumPy alone.
+
+All but the area under the ROC curve follow from three counts per class: nodes of the class, nodes that were given it, and those for which
+both is true. A class that no node has and that none was given enters no mean, as in scikit-learn's report; `balanced_accuracy` is the mean
+over the classes that some node has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from graphmill.kernels.types import Array
+
+Metric = Literal[
+    "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "roc_auc"
+]
+METRICS: dict[str, str] = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "f1_macro": "macro F1",
+    "f1_micro": "micro F1",
+    "f1_weighted": "weighted F1",
+    "precision_macro": "macro precision",
+    "recall_macro": "macro recall",
+    "roc_auc": "ROC AUC",
+}
+"""Metric -> its name in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassTotals:
+    """Counts of classified nodes per class.
+
+    Attributes:
+        right: i64[C], nodes of a class that were given it.
+        support: i64[C], nodes of a class.
+        predicted: i64[C], nodes that were given a class.
+    """
+
+    right: Array = field(repr=False)
+    support: Array = field(repr=False)
+    predicted: Array = field(repr=False)
+
+    @property
+    def precision(self) -> Array:
+        """f64[C], share of the nodes given a class that have it; 0 if no node was given it."""
+        return _ratio(self.right, self.predicted)
+
+    @property
+    def recall(self) -> Array:
+        """f64[C], share of the nodes of a class that were given it; 0 if no node has it."""
+        return _ratio(self.right, self.support)
+
+    @property
+    def f1(self) -> Array:
+        """f64[C], harmonic mean of precision and recall; 0 if both are."""
+        return _ratio(2 * self.right, self.support + self.predicted)
+
+    @property
+    def occurs(self) -> Array:
+        """bool[C], whether a node has a class or was given it."""
+        return (self.support + self.predicted) > 0
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the nodes that were given their class."""
+        return float(self.right.sum() / self.support.sum())
+
+    def mean(self, values: Array, average: str) -> float:
+        """Returns the mean over classes of `precision`, `recall` or `f1`.
+
+        Args:
+            average: "macro" = each class that occurs counts once; "weighted" = by its number of nodes; "micro" = the accuracy, which is the
+                value of all classes together.
+        """
+        if average == "micro":
+            return self.accuracy
+        if average == "weighted":
+            return float((values * self.support).sum() / self.support.sum())
+        return float(values[self.occurs].mean())
+
+    def score(self, metric: str) -> float:
+        """Returns a metric other than the area under the ROC curve."""
+        if metric == "accuracy":
+            return self.accuracy
+        if metric == "balanced_accuracy":
+            return float(self.recall[self.support > 0].mean())
+        values, _, average = metric.partition("_")
+        return self.mean(getattr(self, values), average)
+
+
+def class_totals(predicted: Array, labels: Array, num_classes: int) -> ClassTotals:
+    """Counts nodes per class.
+
+    Args:
+        predicted, labels: int[n], class that each node was given, and that it has.
+    """
+    found = {"support": labels, "predicted": predicted, "right": labels[predicted == labels]}
+    return ClassTotals(**{name: np.bincount(each, minlength=num_classes) for name, each in found.items()})
+
+
+def same_answer(labels: Array, num_classes: int) -> tuple[int, ClassTotals]:
+    """Returns the class that most nodes have, and the counts if each node were given it.
+
+    Args:
+        labels: int[n], at least one.
+    """
+    support = np.bincount(labels, minlength=num_classes)
+    largest = int(support.argmax())
+    chosen = np.arange(len(support)) == largest
+    return largest, ClassTotals(right=support * chosen, support=support, predicted=len(labels) * chosen)
+
+
+def roc_auc(logits: Array, labels: Array) -> float | None:
+    """Returns the area under the ROC curve: how often a row of a class is scored above a row of another one, ties half.
+
+    With two classes the score is the difference of the logits. With more it is the mean over classes of one against the rest, by the
+    class's probability; classes that no row has, or that all rows have, are left out.
+
+    Args:
+        logits: float[n, num_classes].
+        labels: int[n].
+
+    Returns:
+        A value in [0, 1]; None if only one class occurs.
+    """
+    values = logits.astype(np.float64)
+    if values.shape[1] == 2:
+        return _area(values[:, 1] - values[:, 0], labels == 1)
+    power = np.exp(values - values.max(axis=1, keepdims=True))
+    shares = power / power.sum(axis=1, keepdims=True)
+    areas = [_area(shares[:, c], labels == c) for c in range(values.shape[1])]
+    known = [area for area in areas if area is not None]
+    return float(np.mean(known)) if known else None
+
+
+def score(metric: str, logits: Array, labels: Array) -> float | None:
+    """Returns a train table's metric, None if it is not defined (see `roc_auc`).
+
+    A node is given the class of its largest logit; ties go to the lowest class.
+
+    Args:
+        logits: float[n, num_classes].
+        labels: int[n], at least one.
+    """
+    if metric == "roc_auc":
+        return roc_auc(logits, labels)
+    predicted = logits.argmax(axis=1)
+    if metric == "accuracy":
+        return float((predicted == labels).mean())
+    return class_totals(predicted, labels, logits.shape[1]).score(metric)
+
+
+def _ratio(counts: Array, of: Array) -> Array:
+    return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)
+
+
+def _area(scores: Array, positive: Array) -> float | None:
+    """The rank-sum statistic of Mann and Whitney over the number of pairs."""
+    num_positive = int(positive.sum())
+    num_pairs = num_positive * (len(scores) - num_positive)
+    if num_pairs == 0:
+        return None
+    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    middle_rank = last - (counts - 1) / 2  # equal scores share the mean of their ranks
+    rank_sum = float(middle_rank[group][positive].sum())
+    return (rank_sum - num_positive * (num_positive + 1) / 2) / num_pairs
