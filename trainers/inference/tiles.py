@@ -1,7 +1,8 @@
 """Tiles of exact inference side by side: one thread computes a whole tile, and results come in the order of the tiles.
 
 Threads that share each product and each sum wait for one another after every operation, and all of them for the Python code between two
-operations: a third of an evaluation in memory. A tile that one thread computes has the same bits on any number of threads.
+operations: a quarter of an evaluation in memory. A tile that one thread computes has the same bits on any number of threads; those of a
+product of BLAS that threads share may depend on their number.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ Tile = tuple[Any, ...]
 
 
 class TileThreads:
-    """Threads that each compute one tile at a time; a context.
+    """Threads that each compute one tile at a time; a context. They start with the first tiles.
 
     Args:
         number: number of threads.
     """
 
     def __init__(self, number: int):
-        self.number, self._threads = number, single_threads(number)
+        self.number, self._threads = number, None
 
     def __enter__(self) -> TileThreads:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
 
     def in_order(
         self, function: Callable[..., Result], tiles: Iterable[Tile], tile_bytes: int
@@ -45,6 +47,7 @@ class TileThreads:
             tiles: (low, high, ...) of each tile; the caller's thread takes them, one after the other.
             tile_bytes: bytes that a tile holds while it waits, or its result.
         """
+        self._threads = self._threads or single_threads(self.number)
         ahead = max(1, min(MOST_AHEAD, AHEAD_BYTES // max(1, tile_bytes)))
         waiting = deque[tuple[int, int, Future[Result]]]()
         for tile in tiles:

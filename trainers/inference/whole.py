@@ -28,11 +28,15 @@ from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
-from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst
+from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst, NarrowGcnLayer, NarrowSageLayer
 from graphmill.trainers.models.precision import BF16
 
 KINDS = (GatLayer, *NARROW, *NARROW.values())
 """Layers that read nothing of a block but its edges, their weights and its sources' rows."""
+SHAREABLE = (NarrowGcnLayer, NarrowSageLayer)
+"""Layers whose products are those of `map_evaluated` alone, if their residual is not mapped: they have the same bits on any threads."""
+OCCUPYING = 4
+"""Tiles for each thread up to which they may be too few to occupy all threads to the end."""
 NO_MASKS = EVALUATION.layer(0, np.empty(0, np.int32))
 Aggregate = Callable[[WholeBlock, Tensor, Any], Tensor]
 TileFunction = Callable[[int, int], Tensor]
@@ -57,6 +61,10 @@ class WholeLayers(GatheredLayers):
         self._unit = 0  # columns of rows to be made that belong together
         self._walked = 0  # bytes of the topology that were read since its pages were released
         self._threads: TileThreads
+        plain = self.model.readout is None and self.model.projection is None
+        self._shareable = plain and all(
+            isinstance(each, SHAREABLE) and each.finish.skip is None for each in self.layers
+        )
 
     def ranges(self) -> Iterator[ExactRange]:
         """Yields the logits of all nodes, range by range."""
@@ -67,8 +75,15 @@ class WholeLayers(GatheredLayers):
     def _computed(
         self, function: Callable[..., Any], tiles: Iterable[tuple[Any, ...]], rows: Any
     ) -> Iterator[tuple[int, int, Any]]:
-        """Yields (low, high, the function's result) of each tile, in their order; a tile, or its result, holds no more than its rows."""
-        return self._threads.in_order(function, tiles, tile_of(rows) * rows.width * rows.dtype.itemsize)
+        """Yields (low, high, the function's result) of each tile, in their order; a tile, or its result, holds no more than its rows.
+
+        Threads share one tile after the other if there are few, and no product that threads would round in other ways.
+        """
+        tile, row_bytes = tile_of(rows), rows.width * rows.dtype.itemsize
+        few = self.nodes.num_nodes <= OCCUPYING * self._threads.number * tile
+        if few and self._shareable:
+            return super()._computed(function, tiles, rows)
+        return self._threads.in_order(function, tiles, tile * row_bytes)
 
     def _layer(
         self, index: int, rows: Rows, carried: Rows | None, then: Callable[[int, int, Tensor], Any]
