@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Barrier
 
 import torch
 
@@ -30,31 +28,13 @@ SWITCH_SECONDS = 0.0002
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Gives torch's operations `threads` threads, and restores the former number at the end."""
-    _settle_vector_math()
+    settle_vector_math()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def single_threads(number: int) -> ThreadPoolExecutor:
-    """Starts threads that compute without gradients, each of torch's operations on the thread that calls it."""
-    _settle_vector_math()
-    before, started = torch.get_num_threads(), Barrier(number + 1)
-    threads = ThreadPoolExecutor(number, "tile", _compute_alone)
-    for _ in range(number):
-        threads.submit(started.wait)
-    started.wait()
-    torch.set_num_threads(before)  # what a thread was told last is also the number of threads that are yet to start
-    return threads
-
-
-def _compute_alone() -> None:
-    torch.get_num_threads()  # takes the process's number once, and not later in place of the next one
-    torch.set_num_threads(1)
-    torch.set_grad_enabled(False)
 
 
 @contextmanager
@@ -73,7 +53,7 @@ def prompt_turns() -> Iterator[None]:
 
 
 @cache
-def _settle_vector_math() -> None:
+def settle_vector_math() -> None:
     """Makes the first call of every function, in both types, on this thread alone, once per process."""
     for dtype in (torch.float32, torch.float64):
         half = torch.full((1,), 0.5, dtype=dtype)

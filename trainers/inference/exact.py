@@ -9,7 +9,7 @@ is narrow. Its memory is the workspace W:
     W / 4   for rows in work: each thread computes a tile of nodes at a time (`tile_of`), one of them at least
 
 and the sets of needed nodes, which alone have rows (trainers/inference/needed.py), and the mapped pages of the topology. Products are of
-whole tiles (trainers/inference/tiles.py), whatever the workspace, the threads and the wanted nodes are: the rounding of a product may
+whole tiles (trainers/devices/side_by_side.py), whatever the workspace, the threads and the wanted nodes are: the rounding of a product may
 depend on its number of rows. So the workspace is also held to half of the memory that is free when an inference begins.
 
 That is how models of our own layers are computed in the host's memory (trainers/inference/whole.py). Elsewhere, ranges of destinations

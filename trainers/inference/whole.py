@@ -18,12 +18,12 @@ from torch import Tensor
 from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.kernels.types import WholeBlock
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
+from graphmill.trainers.devices.side_by_side import TileThreads
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain, row_ranges
 from graphmill.trainers.inference.gathered import EVALUATION, TILE_BYTES, ExactRange, GatheredLayers, tile_of
 from graphmill.trainers.inference.needed import NeededRows
 from graphmill.trainers.inference.spilled import ColumnRows, column_blocks
-from graphmill.trainers.inference.tiles import TileThreads
 from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.trainers.devices.side_by_side import AHEAD_BYTES, TileThreads
 from graphmill.trainers.devices.torch_threads import torch_threads
-from graphmill.trainers.inference.tiles import AHEAD_BYTES, TileThreads
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.rows.source import TableSource
