@@ -28,7 +28,7 @@ SWITCH_SECONDS = 0.0002
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Gives torch's operations `threads` threads, and restores the former number at the end."""
-    _settle_vector_math()
+    settle_vector_math()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -53,7 +53,7 @@ def prompt_turns() -> Iterator[None]:
 
 
 @cache
-def _settle_vector_math() -> None:
+def settle_vector_math() -> None:
     """Makes the first call of every function, in both types, on this thread alone, once per process."""
     for dtype in (torch.float32, torch.float64):
         half = torch.full((1,), 0.5, dtype=dtype)

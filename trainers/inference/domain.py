@@ -86,7 +86,7 @@ class Domain(Protocol):
         result: Tensor | None = None
         for places, rows in pieces:
             result = empty_rows(count, rows.shape[1], rows.dtype) if result is None else result
-            result[torch.from_numpy(places)] = rows
+            result.numpy()[places] = rows.numpy()
         return torch.empty(0) if result is None else result
 
 

@@ -6,11 +6,11 @@ is narrow. Its memory is the workspace W:
 
     W / 2   for what a layer sums: rows of all sources, or as many of their columns as fit (`ColumnRows`, trainers/inference/spilled.py)
     W / 8   for each other set of rows that is alive (a layer's inputs and outputs, own terms, folded rows), in files if larger
-    W / 4   for rows in work: a tile of nodes is computed at a time (`tile_of`), one tile at least
+    W / 4   for rows in work: each thread computes a tile of nodes at a time (`tile_of`), one of them at least
 
 and the sets of needed nodes, which alone have rows (trainers/inference/needed.py), and the mapped pages of the topology. Products are of
-whole tiles, whatever the workspace, the threads and the wanted nodes are: the rounding of a product may depend on its number of rows. So
-the workspace is also held to half of the memory that is free when an inference begins.
+whole tiles (trainers/devices/side_by_side.py), whatever the workspace, the threads and the wanted nodes are: the rounding of a product may
+depend on its number of rows. So the workspace is also held to half of the memory that is free when an inference begins.
 
 That is how models of our own layers are computed in the host's memory (trainers/inference/whole.py). Elsewhere, ranges of destinations
 gather their sources (`GatheredLayers`): on a device with memory of its own, on several ranks, where neighbours are drawn by weight or by
@@ -89,7 +89,8 @@ class Inference:
         def pieces() -> Iterator[Piece]:
             for each in self.ranges(needed):
                 positions, rows = self.nodes.wanted(ascending, each.low, each.high)
-                yield Piece(order[positions], each.logits[torch.from_numpy(rows)])
+                # By NumPy, on this thread alone: those of torch's operations would wait for more on the cores that compute tiles.
+                yield Piece(order[positions], torch.from_numpy(each.logits.numpy()[rows]))
 
         progress.start("evaluate", self.num_passes * self.nodes.num_nodes, "rows")
         logits = self.nodes.collected(pieces(), len(wanted))

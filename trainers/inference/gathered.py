@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,28 +91,31 @@ class GatheredLayers:
         for level in range(max(1, first), last + 1):
             # A head that reads all outputs gets the first one unfolded.
             names, levels = _outputs(level)[: 1 + (model.jumps and level > 1)], (level, level)
-            found, self._done = self._restored(names, levels)
-            made, folded = (*found, None, None)[:2]
+            made, self._done = self._restored(names, levels)
             if level > first:
-                for low, high, out in self._layer(level - 1, rows, carried):
-                    made = self._written(made, level, low, out)
-                    if carried is not None:
-                        folded = self._written(folded, level, low, self._fold(carried, low, high, out))
-                    self._keep(names, levels, (made, folded), high)
-            self._keep(names, levels, (made, folded), self.nodes.num_nodes, alone=True)
-            assert made is not None
-            rows = self.nodes.shared(made)
+                for low, high, left in self._layer(level - 1, rows, carried, partial(self._store, made, carried)):
+                    self._make(made, levels, low, left)
+                    self._keep(names, levels, made, high)
+            self._keep(names, levels, made, self.nodes.num_nodes, alone=True)
+            assert made[0] is not None
+            rows = self.nodes.shared(made[0])
             if model.jumps:
-                carried = folded or made
+                carried = made[-1]
         self._done = 0
-        for low, high, out in self._layer(last, rows, carried):
-            if model.readout is None:
-                yield ExactRange(low=low, high=high, logits=out, inputs=rows)
-            else:
-                read = self._fold(carried, low, high, out)
-                with self.bounds.computing():
-                    logits = self.bounds.fetched(model.readout(self.bounds.sent(read)))
-                yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
+        for low, high, (logits, read) in self._layer(last, rows, carried, partial(self._logits, carried)):
+            yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
+
+    def _store(self, made: list[Any], carried: Rows | None, low: int, high: int, out: Tensor) -> Sequence[Tensor]:
+        """Puts a layer's output for nodes low to high, also folded into those of the layers below, into sets of rows, as `_put` does."""
+        return _put(made, low, [out] if carried is None else [out, self._fold(carried, low, high, out)])
+
+    def _logits(self, carried: Rows | None, low: int, high: int, out: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Returns the logits of nodes low to high from the last layer's output, and the input of the head if there is one."""
+        if self.model.readout is None:
+            return out, None
+        read = self._fold(carried, low, high, out)
+        with self.bounds.computing():
+            return self.bounds.fetched(self.model.readout(self.bounds.sent(read))), read
 
     def _is_kept(self, level: int) -> bool:
         """Returns whether all outputs of a layer are kept, that of number `level - 1`."""
@@ -121,19 +125,19 @@ class GatheredLayers:
     def _restored(
         self, names: Sequence[str], levels: Sequence[int], first_share: int | None = None
     ) -> tuple[list[Any], int]:
-        """Returns the sets of rows that are kept, and the node up to which all of them are; none and 0 without any."""
-        kept, found, done = self.bounds.kept, [], self.nodes.num_nodes
+        """Returns the sets of rows that are kept, None for others, and the node up to which all of them are; 0 without any."""
+        kept, found, done = self.bounds.kept, list[Any](), self.nodes.num_nodes
         for name, level in zip(names, levels, strict=False):
             made = None
             for first, node, rows in () if kept is None else kept.windows(name):
                 if made is None:
-                    share = self.share if found or first_share is None else first_share
+                    share = first_share if first_share and not found else self.share
                     made = self._made(level, rows.shape[1], rows.dtype, share)
-                    found.append(made)
                 _held(made).write(first, rows)
                 last = node
+            found.append(made)
             done = done if made is None else min(done, last)
-        return found, done if found else 0
+        return found, done if any(found) else 0
 
     def _keep(
         self, names: Sequence[str], levels: Sequence[int], made: Sequence[Any], node: int, alone: bool = False
@@ -156,11 +160,18 @@ class GatheredLayers:
         """Returns the number of rows of a set: those of its needed nodes, or of all nodes of the domain."""
         return self.nodes.num_nodes if self.needed is None or self.nodes.shares_rows else self.needed.num_nodes[level]
 
-    def _written(self, made: Any, level: int, low: int, rows: Tensor, share: int | None = None) -> Any:
-        """Puts rows at low, low + 1, ... of a set of rows; None makes it, of at most `share` bytes of memory (by default the equal one)."""
-        made = self._made(level, rows.shape[1], rows.dtype, share or self.share) if made is None else made
-        made.write(low, rows)
-        return made
+    def _make(
+        self, made: list[Any], levels: Sequence[int], low: int, left: Sequence[Tensor], first_share: int | None = None
+    ) -> None:
+        """Puts the rows that `_put` left into sets of rows, which are made first: each of at most its share of bytes in memory.
+
+        A set may be large, and glibc maps a large block anew each time unless the main thread asks for it.
+        """
+        for number, rows in enumerate(left):
+            if made[number] is None:
+                share = self.share if number or first_share is None else first_share
+                made[number] = self._made(levels[number], rows.shape[1], rows.dtype, share)
+            made[number].write(low, rows)
 
     def _made(self, level: int, width: int, dtype: torch.dtype, share: int, blocks: Any = None) -> Any:
         """Returns a set of rows to be written, of the nodes of a set: in a file if it exceeds its share and there is a folder."""
@@ -201,23 +212,35 @@ class GatheredLayers:
             levels, names: number of the set of nodes for which each result is computed, and its name where it is kept.
             first_share: bytes of memory that the first result may take, by default the equal share.
         """
-        bounds = self.bounds
+        bounds, passed = self.bounds, 0
         made, done = self._restored(names, levels, first_share)
-        for low, high in self.nodes.ranges(tile_of(rows), 0, 1, self.needed, level):
-            node_ids = self.nodes.node_ids(low, high)
-            if high > done and not self.nodes.skips(self.needed, level, low, high):
-                sent = bounds.sent(self._read(rows, low, high, self._wanted(level, node_ids)))
-                with bounds.computing():
-                    found = function(sent, node_ids)
-                made = made or [None] * len(found)
-                for number, (out, kept) in enumerate(zip(found, levels, strict=False)):
-                    share = None if number else first_share
-                    made[number] = self._written(made[number], kept, low, bounds.fetched(out), share)
-                self._keep(names, levels, made, high)
-            bounds.progress.advance(high - low)
+
+        def tiles() -> Iterator[tuple[int, int, Array, Tensor]]:
+            for low, high in self.nodes.ranges(tile_of(rows), 0, 1, self.needed, level):
+                if high > done and not self.nodes.skips(self.needed, level, low, high):
+                    node_ids = self.nodes.node_ids(low, high)
+                    yield low, high, node_ids, self._read(rows, low, high, self._wanted(level, node_ids))
+
+        def mapped(low: int, high: int, node_ids: Array, read: Tensor) -> Sequence[Tensor]:
+            sent = bounds.sent(read)
+            with bounds.computing():
+                return _put(made, low, [bounds.fetched(out) for out in function(sent, node_ids)])
+
+        for low, high, left in self._computed(mapped, tiles(), rows):
+            self._make(made, levels, low, left, first_share)
+            self._keep(names, levels, made, high)
+            bounds.progress.advance(high - passed)
+            passed = high
+        bounds.progress.advance(self.nodes.num_nodes - passed)
         self._keep(names, levels, made, self.nodes.num_nodes)
-        assert made
-        return made
+        return [each for each in made if each is not None]
+
+    def _computed(
+        self, function: Callable[..., Any], tiles: Iterable[tuple[Any, ...]], rows: Any
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Yields (low, high, the function's result) of each tile of rows."""
+        for tile in tiles:
+            yield tile[0], tile[1], function(*tile)
 
     def _split(self, index: int, rows: Rows, first_share: int | None = None) -> list[Any]:
         """Returns the rows of a layer's `split` that maps first: projected rows, and the own terms of its nodes if it has any."""
@@ -234,8 +257,10 @@ class GatheredLayers:
         assert self.model.readout is not None
         return self.model.readout.jump(None if carried is None else carried.read(low, high), out)
 
-    def _layer(self, index: int, rows: Rows, carried: Rows | None) -> Iterator[tuple[int, int, Tensor]]:
-        """Computes one layer for all nodes of the domain, range by range."""
+    def _layer(
+        self, index: int, rows: Rows, carried: Rows | None, then: Callable[[int, int, Tensor], Any]
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Computes one layer for all nodes of the domain, range by range; yields what a function makes of its output for each."""
         bounds, nodes, layer = self.bounds, self.nodes, self.layers[index]
         sampler, ends = bounds.whole(self.topology), bounds.ends(self.topology)
         projects = hasattr(layer, "project")
@@ -262,7 +287,7 @@ class GatheredLayers:
             terms = None if own is None else own.read(low, high)
             with bounds.computing():
                 out = bounds.fetched(self._forward(index, sent, read, terms))
-            yield low, high, out
+            yield low, high, then(low, high, out)
             bounds.progress.advance(high - low)
 
     def _wanted(self, level: int, node_ids: Array, ends: Array | None = None) -> Array | None:
@@ -320,15 +345,29 @@ def _outputs(level: int) -> tuple[str, str]:
     return f"rows {level}", f"folded {level}"
 
 
+def _put(made: Sequence[Any], low: int, rows: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Puts rows at low, low + 1, ... of a set each; returns them if one of the sets is not made yet, else none."""
+    if any(each is None for each in made[: len(rows)]):
+        return rows
+    for each, out in zip(made, rows, strict=False):
+        each.write(low, out)
+    return ()
+
+
 def _held(rows: Any) -> Any:
     """Returns the rows that are in memory or in a file."""
     return rows.held if isinstance(rows, NeededRows) else rows
 
 
 def tile_of(rows: Rows) -> int:
-    """Returns the number of nodes that are computed at a time from their rows, a power of two: it depends on the rows' width alone."""
+    """Returns the number of nodes that are computed at a time from their rows (`tile_rows`)."""
+    return tile_rows(rows.width * rows.dtype.itemsize)
+
+
+def tile_rows(row_bytes: int) -> int:
+    """Returns the number of rows of a tile, a power of two: it depends on the bytes of a row alone."""
     least, most = TILE_ROWS
-    fitting = max(1, TILE_BYTES // max(1, rows.width * rows.dtype.itemsize))
+    fitting = max(1, TILE_BYTES // max(1, row_bytes))
     return min(most, max(least, 1 << (fitting.bit_length() - 1)))
 
 

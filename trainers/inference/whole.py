@@ -6,7 +6,7 @@ columns (`ColumnRows`). A sum is of one column, so neither the blocks nor the wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,28 @@ from torch import Tensor
 from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.kernels.types import WholeBlock
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
+from graphmill.trainers.devices.side_by_side import TileThreads
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain, row_ranges
-from graphmill.trainers.inference.gathered import EVALUATION, GatheredLayers, tile_of
+from graphmill.trainers.inference.gathered import EVALUATION, TILE_BYTES, ExactRange, GatheredLayers, tile_of
 from graphmill.trainers.inference.needed import NeededRows
 from graphmill.trainers.inference.spilled import ColumnRows, column_blocks
 from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
-from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst
+from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst, NarrowGcnLayer, NarrowSageLayer
 from graphmill.trainers.models.precision import BF16
 
 KINDS = (GatLayer, *NARROW, *NARROW.values())
 """Layers that read nothing of a block but its edges, their weights and its sources' rows."""
+SHAREABLE = (NarrowGcnLayer, NarrowSageLayer)
+"""Layers whose products are those of `map_evaluated` alone, if their residual is not mapped: they have the same bits on any threads."""
+OCCUPYING = 4
+"""Tiles for each thread up to which they may be too few to occupy all threads to the end."""
 NO_MASKS = EVALUATION.layer(0, np.empty(0, np.int32))
-Aggregate = Callable[[WholeBlock, Tensor], Tensor]
-TileFunction = Callable[[int, int, int], Tensor]
+Aggregate = Callable[[WholeBlock, Tensor, Any], Tensor]
+TileFunction = Callable[[int, int], Tensor]
 _EDGE_BYTES = 48
 """Bytes of an edge of a block while its source is found among the needed ones, or its weight in a mean."""
 
@@ -47,7 +52,7 @@ def sums_in_memory(model: LayeredModel, nodes: Domain, bounds: Bounds) -> bool:
 
 
 class WholeLayers(GatheredLayers):
-    """Exact inference in tiles of destinations; arguments as of `GatheredLayers`."""
+    """Exact inference in tiles of destinations, which threads compute side by side; arguments as of `GatheredLayers`."""
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
@@ -55,89 +60,122 @@ class WholeLayers(GatheredLayers):
         self.summed_share, self.share = self.workspace // 2, self.workspace // 8
         self._unit = 0  # columns of rows to be made that belong together
         self._walked = 0  # bytes of the topology that were read since its pages were released
+        self._threads: TileThreads
+        plain = self.model.readout is None and self.model.projection is None
+        self._shareable = plain and all(
+            isinstance(each, SHAREABLE) and each.finish.skip is None for each in self.layers
+        )
 
-    def _layer(self, index: int, rows: Rows, carried: Rows | None) -> Iterator[tuple[int, int, Tensor]]:
-        """Computes one layer for all nodes, tile by tile."""
-        layer = self.layers[index]
+    def ranges(self) -> Iterator[ExactRange]:
+        """Yields the logits of all nodes, range by range."""
+        fitting = max(1, self.workspace // 4 // TILE_BYTES)
+        with TileThreads(min(self.bounds.threads, fitting)) as self._threads:
+            yield from super().ranges()
+
+    def _computed(
+        self, function: Callable[..., Any], tiles: Iterable[tuple[Any, ...]], rows: Any
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Yields (low, high, the function's result) of each tile, in their order; a tile, or its result, holds no more than its rows.
+
+        Threads share one tile after the other if there are few, and no product that threads would round in other ways.
+        """
+        tile, row_bytes = tile_of(rows), rows.width * rows.dtype.itemsize
+        few = self.nodes.num_nodes <= OCCUPYING * self._threads.number * tile
+        if few and self._shareable:
+            return super()._computed(function, tiles, rows)
+        return self._threads.in_order(function, tiles, tile * row_bytes)
+
+    def _layer(
+        self, index: int, rows: Rows, carried: Rows | None, then: Callable[[int, int, Tensor], Any]
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Computes one layer for all nodes, tile by tile; yields the function's result for its output of each."""
+        layer, level = self.layers[index], index + 1
         if isinstance(layer, GatLayer):
             self._unit = layer.depth
-            z, left, own = self._split(index, rows, self.summed_share)
+            source, left, own = self._split(index, rows, self.summed_share)
             self._unit = 0
-            tiles = self._attended(index, z, left, own)
+            block_of = partial(self._attention, level, layer.depth, source, left, own)
         elif isinstance(layer, MapsFirst):
-            z, *terms = self._split(index, rows, self.summed_share)
+            source, *terms = self._split(index, rows, self.summed_share)
             own = terms[0] if terms else None
-            tiles = self._summed(index, z, lambda block, values: layer.aggregate_projected(block, values, NO_MASKS))
+            block_of = partial(self._sum, level, layer.aggregate_projected, source)
         else:
             source = self._in_blocks(index, rows)
             own = source if layer.reads_own else None
-            tiles = self._summed(index, source, lambda block, values: layer.aggregate(block, values, NO_MASKS))
-        done = 0
-        for low, high, agg in tiles:
-            masks = EVALUATION.layer(index + 1, np.arange(low, high))
+            block_of = partial(self._sum, level, layer.aggregate, source)
+
+        def finished(low: int, high: int, agg: Tensor) -> Any:
+            masks = EVALUATION.layer(level, np.arange(low, high))
             terms = None if own is None else own.read(low, high)
             if isinstance(layer, GatLayer | MapsFirst):
                 out = layer.join(agg, terms, masks)  # pyright: ignore[reportArgumentType]
             else:
                 out = layer.update(agg, agg[:, :0] if terms is None else terms, masks)
-            yield low, high, out
+            return then(low, high, out)
+
+        done = 0
+        for low, high, found in self._by_columns(level, source, block_of, finished):
+            yield low, high, found
             self.bounds.progress.advance(high - done)
             done = high
         self.bounds.progress.advance(self.nodes.num_nodes - done)
 
-    def _summed(self, index: int, source: Any, aggregate: Aggregate) -> Iterator[tuple[int, int, Tensor]]:
-        """Yields the aggregate of each tile, from a source in blocks of columns."""
-        return self._by_columns(
-            index, source, lambda number: partial(self._tile_sum, aggregate, source, source.block(number))
+    def _sum(self, level: int, aggregate: Aggregate, source: Any, number: int) -> TileFunction:
+        """Loads a block of columns of the source; returns the function that sums it for a tile."""
+        values = source.block(number)
+        return lambda low, high: _joined(
+            [aggregate(block, values, NO_MASKS) for block in self._blocks(level, low, high, source)]
         )
 
-    def _tile_sum(self, aggregate: Aggregate, source: Any, values: Tensor, level: int, low: int, high: int) -> Tensor:
-        return _joined([aggregate(block, values) for block in self._blocks(level, low, high, source)])
-
-    def _attended(self, index: int, z: Any, left: Any, own: Rows) -> Iterator[tuple[int, int, Tensor]]:
-        """Yields the attended rows of each tile, from projected rows, their halves of the scores and the own terms of a `split`."""
-        layer = self.layers[index]
-
-        def block_of(number: int) -> TileFunction:
-            first, last = z.blocks[number]
-            heads = slice(first // layer.depth, -(-last // layer.depth))
-            values = z.block(number), left.columns(heads.start, heads.stop)
-            return partial(self._tile_attention, z, values, own, heads)
-
-        return self._by_columns(index, z, block_of)
-
-    def _tile_attention(
-        self, z: Any, values: tuple[Tensor, Tensor], own: Rows, heads: slice, level: int, low: int, high: int
-    ) -> Tensor:
-        right, parts, done = own.read(low, high)[:, heads].contiguous(), [], 0
-        for block in self._blocks(level, low, high, z, right.shape[1]):
-            parts.append(attended(block, *values, right[done : done + block.num_dst], None, block.weight)[0])
-            done += block.num_dst
-        return _joined(parts)
-
-    def _by_columns(
-        self, index: int, source: Any, block_of: Callable[[int], TileFunction]
-    ) -> Iterator[tuple[int, int, Tensor]]:
-        """Yields the sums of each tile that is computed, in one pass over the edges for each block of the source's columns.
+    def _attention(self, level: int, depth: int, z: Any, left: Any, own: Rows, number: int) -> TileFunction:
+        """Loads a block of columns of projected rows, with their halves of the scores; returns the function that attends to it.
 
         Args:
-            index: number of the layer.
-            source: the summed rows.
-            block_of: function that loads a block, and returns the function (level, low, high) -> float[high - low, its columns].
+            level: number of the layer's output.
+            depth: columns of a head.
+            z, left, own: the results of the layer's `split`.
+            number: the block.
         """
-        level = index + 1
+        first, last = z.blocks[number]
+        heads = slice(first // depth, -(-last // depth))
+        values = z.block(number), left.columns(heads.start, heads.stop)
+
+        def attention(low: int, high: int) -> Tensor:
+            right, parts, done = own.read(low, high)[:, heads].contiguous(), [], 0
+            for block in self._blocks(level, low, high, z, right.shape[1]):
+                parts.append(attended(block, *values, right[done : done + block.num_dst], None, block.weight)[0])
+                done += block.num_dst
+            return _joined(parts)
+
+        return attention
+
+    def _by_columns(
+        self, level: int, source: Any, block_of: Callable[[int], TileFunction], finished: Callable[..., Any]
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Yields the results for the sums of each tile that is computed, in one pass over the edges for each block of the source's columns.
+
+        Args:
+            level: number of the layer's output.
+            source: the summed rows.
+            block_of: function that loads a block, and returns the function (low, high) -> float[high - low, its columns].
+            finished: function (low, high, sums) -> result.
+        """
         if len(source.blocks) == 1:
-            compute = block_of(0)
-            for low, high in self._tiles(level, source, self._done):
-                yield low, high, compute(level, low, high)
-            return
-        sums = self._made(level, source.width, source.dtype, self.share, source.blocks)
-        for number, (first, _) in enumerate(source.blocks):
-            compute = block_of(number)
-            for low, high in self._tiles(level, source, self._done):
-                sums.write(low, compute(level, low, high), first)
-        for low, high in self._tiles(level, source, self._done):
-            yield low, high, sums.read(low, high)
+            summed = block_of(0)
+        else:
+            sums = self._made(level, source.width, source.dtype, self.share, source.blocks)
+            for number, (first, _) in enumerate(source.blocks):
+                part = block_of(number)
+                for _ in self._walk(level, source, partial(_write_sums, sums, part, first)):
+                    pass
+            summed = sums.read
+        yield from self._walk(level, source, lambda low, high: finished(low, high, summed(low, high)))
+
+    def _walk(self, level: int, source: Any, function: Callable[[int, int], Any]) -> Iterator[tuple[int, int, Any]]:
+        """Yields (low, high, the function's result) of each tile that is computed; releases the topology's mapped pages now and then."""
+        for low, high, found in self._computed(function, self._tiles(level, source, self._done), source):
+            yield low, high, found
+            self._release(int(self.topology.indptr[high] - self.topology.indptr[low]))
 
     def _tiles(self, level: int, rows: Rows, start: int = 0) -> Iterator[tuple[int, int]]:
         """Yields the tiles of rows that have a node of a set, from that of `start` on."""
@@ -151,8 +189,9 @@ class WholeLayers(GatheredLayers):
         """Yields the blocks of a tile, several only if its edges exceed their memory; nodes that are not needed have no edges."""
         ends, indices = self.topology.indptr[low : high + 1], self.topology.indices
         weights = self.topology.weights if self.model.edge_weight in DATA_WEIGHTS else None
+        budget = self.workspace // 4 // self._threads.number
         wanted = np.ones(high - low, bool) if self.needed is None else self.needed.flags(level, low, high)
-        for start, stop in row_ranges(ends, self.workspace // 4, 4 * heads + _EDGE_BYTES, 16):
+        for start, stop in row_ranges(ends, budget, 4 * heads + _EDGE_BYTES, 16):
             first, last = int(ends[start]), int(ends[stop])
             degrees, kept = np.diff(ends[start : stop + 1]).astype(np.int32), wanted[start:stop]
             found, given = np.asarray(indices[first:last]), None if weights is None else np.asarray(weights[first:last])
@@ -175,7 +214,6 @@ class WholeLayers(GatheredLayers):
                 block.indices = source.places(block.indices).astype(np.int32)
                 block.dst_pos = source.places(block.dst_ids).astype(np.int32)
             yield block
-            self._release(last - first)
 
     def _release(self, num_edges: int) -> None:
         """Releases the mapped pages of the topology from time to time."""
@@ -198,6 +236,11 @@ class WholeLayers(GatheredLayers):
     def _spilled(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, blocks: Any) -> ColumnRows:
         blocks = blocks or column_blocks(num_rows, width, dtype, self.summed_share, self._unit)
         return ColumnRows(num_rows, width, folder, dtype, blocks)
+
+
+def _write_sums(sums: Any, summed: TileFunction, first: int, low: int, high: int) -> None:
+    """Puts sums of a tile into columns first, first + 1, ... of a set of rows."""
+    sums.write(low, summed(low, high), first)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -38,7 +38,7 @@ from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_me
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.gathered import TILE_BYTES, TILE_ROWS
+from graphmill.trainers.inference.gathered import tile_rows
 from graphmill.trainers.inference.needed import find_needed, pays
 from graphmill.trainers.inference.windows import APART_BYTES
 from graphmill.trainers.models.build import build_model
@@ -296,8 +296,7 @@ def _tiles(flags: Callable[[int, int], Array], count: int, row_bytes: int) -> It
         flags: (low, high) -> bool[high - low], whether rows from low to high are wanted.
         count: N.
     """
-    least, most = TILE_ROWS
-    tile = min(most, max(least, 1 << (max(1, TILE_BYTES // max(1, row_bytes)).bit_length() - 1)))
+    tile = tile_rows(row_bytes)
     for low in range(0, count, tile):
         high = min(low + tile, count)
         places = np.flatnonzero(flags(low, high))

@@ -16,8 +16,8 @@ from graphmill.trainers.recipe.techniques import find_technique
 
 WINDOW_BYTES = 16 << 20
 """Windows of a file of features that is read in order: one is read while another is computed with."""
-TILE_BYTES = 24 << 20
-"""Rows of a tile with their aggregates and results, if a row has few columns."""
+TILE_BYTES = 8 << 20
+"""Rows of a tile, and as much for its aggregates and results, if a row has few columns: each thread has one, and one more is read."""
 EDGE_BYTES = 32
 """Bytes of an edge of a range of destinations: its ids in the graph and in the block, its place in the order of reading, its weight."""
 LOGIT_COPIES = 3
@@ -70,7 +70,7 @@ def _whole_bytes(case: Case, workspace: int) -> int:
         result = kept(out) * (number + 1 < train.layers)
         most = max(most, inputs + held + result * (2 if train.head == "linear" else 1))
         inputs = result
-    return most + _work_bytes(case, workspace)
+    return most + _work_bytes(case, workspace, max(1, min(case.threads, workspace // 4 // TILE_BYTES)))
 
 
 def layer_rows(train: TrainConfig, number: int, wide: int, out: int) -> tuple[int, int]:
@@ -90,12 +90,12 @@ def layer_rows(train: TrainConfig, number: int, wide: int, out: int) -> tuple[in
     return out, {"sage": out, "gcn": residual, "gin": out + residual}[kind]
 
 
-def _work_bytes(case: Case, workspace: int) -> int:
-    """Returns the bytes of rows that are read and mapped at one time, of a tile, and of the windows of the features' file."""
+def _work_bytes(case: Case, workspace: int, threads: int = 1) -> int:
+    """Returns the bytes of rows that are read and mapped at one time, of the threads' tiles, and of the windows of the features' file."""
     item, nodes, width = item_bytes(case.semantic.train), case.sizes.num_nodes, case.sizes.width
     read = min(workspace // 12, nodes * width * item)
     windows = WINDOW_BYTES if case.execution.features != "memory" else 0
-    return read + min(TILE_BYTES, 3 * nodes * width * item) + min(windows, case.sizes.feature_bytes)
+    return read + min(TILE_BYTES * (1 + 2 * threads), 3 * nodes * width * item) + min(windows, case.sizes.feature_bytes)
 
 
 def _gathered_bytes(case: Case, workspace: int) -> int:
