@@ -11,7 +11,9 @@
                   no layers
 
 Inference is exact and layer by layer (trainers/inference/exact.py); the table is written in row groups as the last layer's ranges come out,
-so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes.
+so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes. A
+prediction that is killed leaves the rows of its layers beside the table (trainers/inference/kept.py), and the same command goes on from
+them.
 """
 
 from __future__ import annotations
@@ -42,8 +44,10 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.evaluation import log_key
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
+from graphmill.trainers.inference.kept import KeptRows
 from graphmill.trainers.models.build import build_model, require_weights, send_model
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
@@ -155,15 +159,33 @@ def _predict(
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
+            bounds = replace(bounds, kept=open_log(kept_path(out), loaded, model.version, bounds, wanted))
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
             progress.start("predict", inference.num_passes * num_nodes, "rows")
             facts, needed = NodeFacts(table, graph), None if wanted is None else inference.needed(wanted)
             ranges = inference.ranges(needed)
             found = (frame for each in ranges for frame in predicted_frames(each, facts.names, every))
             write_frames(part, (facts.beside(low, frame, wanted) for low, frame in found), ROW_GROUP)
+        kept_path(out).unlink(missing_ok=True)
     finally:
         progress.done()
     return num_nodes if wanted is None else len(wanted)
+
+
+def kept_path(out: Path) -> Path:
+    """Returns the path of the rows that a killed prediction leaves beside its file."""
+    return out.with_name(f".{out.name}.rows")
+
+
+def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Array | None = None) -> KeptRows:
+    """Returns the rows that a killed prediction by the same model has kept, of the same nodes; none if there are no such rows.
+
+    Args:
+        model, version: the model on its device, and its version.
+        wanted: ids[n], the nodes; None for all.
+    """
+    name = f"{version} {bounds.workspace_bytes}".encode() + (b"" if wanted is None else wanted.tobytes())
+    return KeptRows(path, log_key(model, bounds.device, name))
 
 
 def named_nodes(path: Path, nodes: Path) -> Array:

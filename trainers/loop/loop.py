@@ -310,7 +310,8 @@ class Loop:
             part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
             for part, tensors in parts.items()
         }
-        write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, file.threads))
+        facts = file.threads, file.evaluation
+        write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, *facts))
         self.copies.send()
         ended = time.monotonic()
         self._next_save = ended + SAVING_SHARE * (ended - started)
