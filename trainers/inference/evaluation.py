@@ -21,7 +21,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.kept import KeptRows
+from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.pace import ExactPace
 from graphmill.trainers.inference.sampled import infer_sampled
@@ -67,7 +67,7 @@ def evaluation(
             dtype=train.dtype,
             drawing=drawing,
             # Of a sampled one the file has the batches of each split.
-            kept=KeptRows(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None,
+            kept=RowLog(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None,
         )
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":

@@ -46,7 +46,7 @@ class _Window(NamedTuple):
     place: int
 
 
-class KeptRows:
+class RowLog:
     """The log of one inference.
 
     Args:
@@ -166,7 +166,7 @@ class KeptBatches:
     width: int
     dtype: torch.dtype
 
-    def __init__(self, kept: KeptRows | None, name: str, sizes: Sequence[int]):
+    def __init__(self, kept: RowLog | None, name: str, sizes: Sequence[int]):
         self.kept, self.name, self._sizes = kept, name, sizes
         self.done = 0 if kept is None else kept.end_of(name)
         self._first = self._count = 0 if kept is None else kept.rows_of(name)

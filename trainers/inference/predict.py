@@ -47,7 +47,7 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.evaluation import log_key
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
-from graphmill.trainers.inference.kept import KeptRows
+from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.models.build import build_model, require_weights, send_model
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
@@ -177,7 +177,7 @@ def kept_path(out: Path) -> Path:
     return out.with_name(f".{out.name}.rows")
 
 
-def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Array | None = None) -> KeptRows:
+def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Array | None = None) -> RowLog:
     """Returns the rows that a killed prediction by the same model has kept, of the same nodes; none if there are no such rows.
 
     Args:
@@ -185,7 +185,7 @@ def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Arr
         wanted: ids[n], the nodes; None for all.
     """
     name = f"{version} {bounds.workspace_bytes}".encode() + (b"" if wanted is None else wanted.tobytes())
-    return KeptRows(path, log_key(model, bounds.device, name))
+    return RowLog(path, log_key(model, bounds.device, name))
 
 
 def named_nodes(path: Path, nodes: Path) -> Array:

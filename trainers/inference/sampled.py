@@ -32,7 +32,7 @@ from graphmill.trainers.rows.source import RowIds
 Item, Result = TypeVar("Item"), TypeVar("Result")
 
 
-class Drawn(NamedTuple):
+class DrawnInputs(NamedTuple):
     """A batch that was drawn here.
 
     Attributes:
@@ -95,7 +95,7 @@ def infer_sampled(
 def _computed(
     inference: Inference,
     turns: Sequence[PlannedBatch | None],
-    batches: Iterator[MiniBatch | Drawn | None],
+    batches: Iterator[MiniBatch | DrawnInputs | None],
     pace: Pace,
     kept: KeptBatches,
 ) -> Iterator[Piece]:
@@ -123,7 +123,7 @@ def _computed(
 
 def _drawn(
     inference: Inference, node_ids: Array, plan: EpochPlan, turns: Sequence[PlannedBatch | None]
-) -> Iterator[Drawn | None]:
+) -> Iterator[DrawnInputs | None]:
     """Yields the batches that this process computes, and takes part in the exchanges of the others, of which it yields None."""
     model, topology, features, bounds = inference.model, inference.topology, inference.features, inference.bounds
     assert bounds.drawing is not None
@@ -136,11 +136,11 @@ def _drawn(
         attach_weights(blocks, topology, model.edge_weight)
         return blocks
 
-    def gathered(blocks: tuple[Block, ...]) -> Drawn | None:
+    def gathered(blocks: tuple[Block, ...]) -> DrawnInputs | None:
         ids = blocks[0].src_ids if blocks else node_ids[:0]
         x = torch.empty((len(ids), features.width), dtype=dtype_of(model), device=device.torch_device)
         features.gather(RowIds(ids), x, device.traffic)
-        return Drawn(send_blocks(blocks, device, device.traffic), x) if blocks else None
+        return DrawnInputs(send_blocks(blocks, device, device.traffic), x) if blocks else None
 
     yield from map(gathered, _one_ahead(draw, turns))
 

@@ -103,15 +103,15 @@ def as_often_as_possible(patch: Callable[[Any, str, Any], None] = setattr) -> No
 def main(name: str, folder: str, rounds: int) -> None:
     """Computes until the process has kept so many times."""
     as_often_as_possible()
-    done, save = list[int](), kept.KeptRows.save_if_due
+    done, save = list[int](), kept.RowLog.save_if_due
 
-    def save_and_die(self: kept.KeptRows) -> None:
+    def save_and_die(self: kept.RowLog) -> None:
         save(self)
         done.append(1)
         if len(done) == rounds:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    kept.KeptRows.save_if_due = save_and_die
+    kept.RowLog.save_if_due = save_and_die
     (WAYS | PREDICTIONS)[name](Path(folder), False)
 
 

@@ -14,7 +14,7 @@ import torch
 from graphmill.assets.graph.read import Graph
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.kept import KeptRows
+from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.rows.source import MappedSource
@@ -36,7 +36,7 @@ class Killed(Exception):
     """Ends an inference."""
 
 
-class Dying(KeptRows):
+class Dying(RowLog):
     """Rows that are kept in every round until the inference ends behind so many."""
 
     def __init__(self, path: Path, rounds: int):
@@ -69,7 +69,7 @@ def test_an_inference_that_is_killed_again_and_again_ends_with_the_same_bits(
     model = build_model(TrainConfig(**{"hidden": 8, **options}), graph.features.width, graph.num_classes, seed=0)
     ids, draws, log = None if some is None else np.arange(some), np.random.default_rng(0), tmp_path / "log"
 
-    def infer(kept: KeptRows | None) -> torch.Tensor:
+    def infer(kept: RowLog | None) -> torch.Tensor:
         bounds = Bounds(workspace_bytes=workspace, threads=1, folder=tmp_path, kept=kept)
         return Inference(model, graph.topology, MappedSource(graph.features), bounds).exact(ids)
 
@@ -93,7 +93,7 @@ def test_rows_of_another_model_are_not_taken(graph: Graph, tmp_path: Path) -> No
     logits = []
     for model, key in zip(models, (KEY, b"l" * 16), strict=True):
         bounds = Bounds(workspace_bytes=1 << 20, threads=1, folder=tmp_path)
-        kept = Bounds(workspace_bytes=1 << 20, threads=1, folder=tmp_path, kept=KeptRows(tmp_path / "log", key))
+        kept = Bounds(workspace_bytes=1 << 20, threads=1, folder=tmp_path, kept=RowLog(tmp_path / "log", key))
         logits += [
             Inference(model, graph.topology, MappedSource(graph.features), each).exact() for each in (kept, bounds)
         ]
@@ -110,14 +110,14 @@ def kill(name: str, folder: Path, rounds: int) -> None:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the sets whose windows are taken from a log."""
-    found, restored = [], KeptRows.windows
+    found, restored = [], RowLog.windows
 
-    def windows(self: KeptRows, name: str) -> Any:
+    def windows(self: RowLog, name: str) -> Any:
         for each in restored(self, name):
             found.append(name)
             yield each
 
-    monkeypatch.setattr(KeptRows, "windows", windows)
+    monkeypatch.setattr(RowLog, "windows", windows)
     return found
 
 
