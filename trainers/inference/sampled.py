@@ -29,7 +29,8 @@ from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.models.precision import widened
 from graphmill.trainers.rows.source import RowIds
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class DrawnInputs(NamedTuple):
