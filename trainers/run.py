@@ -166,7 +166,7 @@ def _finish(model: Artifact, checkpoint: Path, ranks: Ranks, keep: bool) -> None
     if model.reused:  # otherwise the other ranks learnt it when the training began
         ranks.tell({"train": ""})
     # A kill before these lines costs nothing but the files.
-    scores_path(checkpoint).unlink(missing_ok=True)
+    scores_path(checkpoint, ranks.rank, ranks.world).unlink(missing_ok=True)
     if not keep:
         remove_checkpoint(checkpoint)
 
@@ -195,6 +195,8 @@ def _follow(
         version = stage.ranks.tell(None)["train"]
         if version:
             stage.follow(version, inputs, reads, config, execution)
+            checkpoint = checkpoint_path(execution.checkpoints, version)
+            scores_path(checkpoint, stage.ranks.rank, stage.ranks.world).unlink(missing_ok=True)
 
 
 def _said(model: Artifact, old: _Earlier | None, seed: int, graph: Artifact) -> Iterator[str]:

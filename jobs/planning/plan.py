@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from graphmill.jobs.planning.graph import built_graph, is_drawn, scaled_sizes, s
 from graphmill.jobs.planning.variants import Room, Variant, alone, variants
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
 from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
@@ -56,6 +57,7 @@ class Planned:
         stages: name of a step that it needs and the store lacks -> seconds of its build; those of unknown speed are 0.
         epochs: number of its epochs, of all seeds.
         seeds: number of its seeds, which share what is prepared.
+        evaluation: the way of its evaluations with the reason, in words, if the file leaves it open; "" if not.
     """
 
     variant: Variant
@@ -65,6 +67,7 @@ class Planned:
     stages: Mapping[str, float] = field(default_factory=dict)
     epochs: int = 0
     seeds: int = 1
+    evaluation: str = ""
 
     @property
     def preparing(self) -> float:
@@ -193,7 +196,7 @@ class _Planner:
         self.known, self.built = KnownSizes(self.store), False
         self._graphs: dict[str, GraphAtHand] = {}
         self._speeds: dict[Path, Speeds | None] = {}
-        self._scored: dict[str, tuple[bool, Scored, Scored]] = {}
+        self._scored: dict[str, tuple[bool, Scored, Scored, str]] = {}
         self._rates: dict[str, float] = {}
         self._exchange: tuple[float, float] | None = None
         self._keeps = True
@@ -250,7 +253,7 @@ class _Planner:
         step = next(each for each in training_steps(variant.pipeline, data) if each.name == variant.name)
         needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
         semantic: ModelConfig = step.configs[0]
-        found = self._forecast(step, semantic, table.execution)
+        found, evaluation = self._forecast(step, semantic, table.execution)
         fits = found is not None and (found.memory_bytes or 0) + WAITING_BYTES <= memory_bytes()
         return Planned(
             variant=variant,
@@ -260,15 +263,17 @@ class _Planner:
             stages={each.name: each.seconds or 0.0 for each in needs if each.missing},
             epochs=semantic.train.epochs * len(step.configs),
             seeds=len(step.configs),
+            evaluation=evaluation,
         )
 
-    def _forecast(self, step: Step, semantic: ModelConfig, execution: Any) -> Forecast | None:
+    def _forecast(self, step: Step, semantic: ModelConfig, execution: Any) -> tuple[Forecast | None, str]:
+        """Returns the forecast of a training, None without a formula, and the way of its evaluations in words."""
         if not has_formula(semantic):
-            return None
+            return None, ""
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
         at_hand, scaled = self._at_hand(semantic, sizes, direct)
         case = case_on(semantic, execution, scaled, at_hand, direct, roles=reads)
-        exact, valid, final = self._evaluations(semantic, at_hand, scaled)
+        exact, valid, final, said = self._evaluations(semantic, at_hand, scaled, sizes)
         times = sizes.num_nodes / max(1, scaled.num_nodes)
         case = replace(
             case,
@@ -281,14 +286,14 @@ class _Planner:
         )
         case = replace(case, speeds=self._measured(case, at_hand, sizes, direct.get("features")))
         if scaled is sizes:
-            return forecast(case)
+            return forecast(case), said
         whole = _whole_case(case, sizes)
         if case.drawn is None:
-            return forecast(whole)
+            return forecast(whole), said
         # Batches of the smaller graph, more of them, and the memory of the whole one.
         times = sizes.num_train / max(1, scaled.num_train)
         found = forecast(replace(case, drawn=replace(case.drawn, count=round(times * case.drawn.count))))
-        return None if found is None else replace(found, memory=expected_memory(whole))
+        return None if found is None else replace(found, memory=expected_memory(whole)), said
 
     def _direct(self, step: Step) -> dict[str, Artifact]:
         """Returns role -> artifact that a training reads itself, for those that exist."""
@@ -314,18 +319,25 @@ class _Planner:
             return "one of its generator"
         return "an R-MAT graph with as many edges per node, whose bytes may be off by 3 times,"
 
-    def _evaluations(self, semantic: ModelConfig, at_hand: GraphAtHand, sizes: Sizes) -> tuple[bool, Scored, Scored]:
-        """Returns whether evaluations will be exact, and the counts of one between epochs and of that at the end."""
+    def _evaluations(
+        self, semantic: ModelConfig, at_hand: GraphAtHand, sizes: Sizes, whole: Sizes
+    ) -> tuple[bool, Scored, Scored, str]:
+        """Returns whether evaluations will be exact, the counts of one between epochs and of that at the end, and why.
+
+        Args:
+            sizes, whole: sizes of the graph at hand, and of the one that is trained on.
+        """
         from graphmill.trainers.inference.choice import choose_evaluation
         from graphmill.trainers.training.speeds import count_scored
 
         train = semantic.train
-        key = repr((semantic.sampling, train.eval, train.layers, train.score_train, sizes.row_bytes))
+        model = [getattr(train, each.name) for each in fields(Architecture)]
+        key = repr((semantic.sampling, model, train.eval, train.eval_every, train.score_train, sizes.row_bytes))
         if key not in self._scored:
-            chosen = choose_evaluation(semantic, at_hand.graph, at_hand.drawing)
+            chosen = choose_evaluation(semantic, at_hand.graph, at_hand.drawing, whole)
             exact = train.eval != "sampled" if chosen is None else chosen.way == "exact"
             found = count_scored(semantic, at_hand.graph, at_hand.drawing, sizes.row_bytes, exact=exact)
-            self._scored[key] = exact, *found
+            self._scored[key] = exact, *found, "" if chosen is None else chosen.sentence
         return self._scored[key]
 
     def _measured(self, case: Case, at_hand: GraphAtHand, sizes: Sizes, features: Artifact | None) -> Speeds | None:

@@ -18,7 +18,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
-from graphmill.trainers.inference.kept import KeptLayers
+from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.models.precision import computing, widened
 from graphmill.trainers.record.ledger import Line
 
@@ -48,7 +48,7 @@ class Bounds:
     device: Device = field(default_factory=LogicalDevice)
     dtype: str = "float32"
     drawing: Drawing | None = None
-    kept: KeptLayers | None = None
+    kept: RowLog | None = None
 
     @property
     def fitting_bytes(self) -> int:

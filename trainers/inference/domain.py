@@ -81,6 +81,10 @@ class Domain(Protocol):
         """Returns the batches that this process computes; None is a turn of other processes, in which rows are exchanged."""
         return planned
 
+    def least(self, number: int) -> int:
+        """Returns the least of the processes' numbers, up to which all of them go on from what they kept; all of them call it."""
+        return number
+
     def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
         """Returns float[count, num_classes], the pieces of all processes, on every process."""
         result: Tensor | None = None
@@ -112,6 +116,10 @@ class BatchTurns(AllNodes):
     def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
         """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
         return turns_of_rank(self.lane, planned)
+
+    def least(self, number: int) -> int:
+        """Returns the least number of all ranks; collective."""
+        return -self.lane.most(-number)
 
     def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
         """Returns the pieces of all ranks, each at its place; collective."""

@@ -21,7 +21,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.kept import KeptLayers
+from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.pace import ExactPace
 from graphmill.trainers.inference.sampled import infer_sampled
@@ -57,7 +57,7 @@ def evaluation(
     def infer(
         model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource, kept: Path | None
     ) -> Tensor:
-        name, keeps = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).data), train.eval == "exact" and not domain
+        name = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).data)
         bounds = Bounds(
             workspace_bytes=parse_size(train.eval_workspace),
             threads=train.num_threads,
@@ -66,7 +66,8 @@ def evaluation(
             device=device,
             dtype=train.dtype,
             drawing=drawing,
-            kept=KeptLayers(kept, _key(model, name, device)) if kept and keeps else None,
+            # Of a sampled one the file has the batches of each split.
+            kept=RowLog(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None,
         )
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":
@@ -84,8 +85,8 @@ def evaluation(
     return infer
 
 
-def _key(model: Model, name: bytes, device: Device) -> bytes:
-    """Returns a digest of the weights and of the name of the nodes."""
+def log_key(model: Model, device: Device, name: bytes) -> bytes:
+    """Returns u8[16], the key of the rows that an inference keeps: a digest of the weights, and of a name of what is computed."""
     found = xxhash.xxh3_128(name)
     for tensor in model.state_dict().values():
         weights = device.fetch(tensor.detach(), WEIGHTS, device.traffic)

@@ -27,7 +27,8 @@ whole blocks exposes no layers: it gets the whole neighbourhood of a batch at on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ from graphmill.kernels.types import Array, BatchKey, Stream, Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import AllNodes, Domain, Piece
 from graphmill.trainers.inference.gathered import EVALUATION, ExactRange, GatheredLayers
+from graphmill.trainers.inference.kept import KeptBatches
 from graphmill.trainers.inference.needed import NeededNodes, find_needed, pays
 from graphmill.trainers.inference.whole import WholeLayers, sums_in_memory
 from graphmill.trainers.models.layer import LayeredModel
@@ -142,16 +144,29 @@ class Inference:
             yield from self._layers(self.model, needed).ranges()
             return
         assert isinstance(self.model, OwnModule)
-        sampler = self.bounds.whole(self.topology, self.model.depth)
-        for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1, needed):
-            if self.nodes.skips(needed, 0, low, high):
-                self.bounds.progress.advance(high - low)
-                continue
-            blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
-            x = torch.empty((blocks[0].num_src, self.features.width), dtype=dtype_of(self.model))
-            self.features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-            yield ExactRange(low=low, high=high, logits=self.model(blocks, x, EVALUATION))
+        ranges = self.nodes.ranges(_WHOLE_BATCH, 0, 1, needed)
+        ranges = [each for each in ranges if not self.nodes.skips(needed, 0, *each)]
+        sizes = [high - low for low, high in ranges]
+        self.bounds.progress.advance(self.nodes.num_nodes - sum(sizes))
+        kept = KeptBatches(self.bounds.kept, "logits", sizes)
+        done = self.nodes.least(kept.done)
+        computed = chain(kept.restored(done), self._whole_batches(self.model, ranges[done:], kept))
+        for (low, high), logits in zip(ranges, computed, strict=True):
+            yield ExactRange(low=low, high=high, logits=logits)
             self.bounds.progress.advance(high - low)
+
+    def _whole_batches(
+        self, model: OwnModule, ranges: Sequence[tuple[int, int]], kept: KeptBatches
+    ) -> Iterator[Tensor]:
+        """Yields float[high - low, num_classes], the logits of each range by a module that gets the whole neighbourhood at once."""
+        sampler = self.bounds.whole(self.topology, model.depth)
+        for low, high in ranges:
+            blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
+            x = torch.empty((blocks[0].num_src, self.features.width), dtype=dtype_of(model))
+            self.features.gather(RowIds(blocks[0].src_ids), x, Ledger())
+            logits = model(blocks, x, EVALUATION)
+            kept.add(logits)
+            yield logits
 
     def _layers(self, model: LayeredModel, needed: NeededNodes | None) -> GatheredLayers:
         kind = WholeLayers if sums_in_memory(model, self.nodes, self.bounds) else GatheredLayers

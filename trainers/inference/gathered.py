@@ -118,9 +118,11 @@ class GatheredLayers:
             return self.bounds.fetched(self.model.readout(self.bounds.sent(read))), read
 
     def _is_kept(self, level: int) -> bool:
-        """Returns whether all outputs of a layer are kept, that of number `level - 1`."""
+        """Returns whether all outputs of a layer are kept, that of number `level - 1`, by all processes."""
         kept, names = self.bounds.kept, _outputs(level)[: 1 + (self.model.jumps and level > 1)]
-        return kept is not None and all(kept.rows_of(name) == self._num_rows(level) for name in names)
+        return kept is not None and bool(
+            self.nodes.least(all(kept.rows_of(name) == self._num_rows(level) for name in names))
+        )
 
     def _restored(
         self, names: Sequence[str], levels: Sequence[int], first_share: int | None = None
@@ -152,7 +154,8 @@ class GatheredLayers:
             if rows is not None:
                 computed = self._num_rows(level)
                 if node < self.nodes.num_nodes:
-                    computed = node if self.needed is None else int(self.needed.places(level, np.array([node]))[0])
+                    every = self.needed is None or self.nodes.shares_rows
+                    computed = node if every else int(self.needed.places(level, np.array([node]))[0])  # pyright: ignore
                 kept.live[name] = _held(rows), computed, node
         kept.save_if_due()
 
@@ -217,7 +220,7 @@ class GatheredLayers:
 
         def tiles() -> Iterator[tuple[int, int, Array, Tensor]]:
             for low, high in self.nodes.ranges(tile_of(rows), 0, 1, self.needed, level):
-                if high > done and not self.nodes.skips(self.needed, level, low, high):
+                if (high > done or not any(made)) and not self.nodes.skips(self.needed, level, low, high):
                     node_ids = self.nodes.node_ids(low, high)
                     yield low, high, node_ids, self._read(rows, low, high, self._wanted(level, node_ids))
 
@@ -276,8 +279,10 @@ class GatheredLayers:
             source, own = nodes.shared(mapped), rows if layer.reads_own else None
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
-        for low, high in nodes.ranges(self.workspace // 2, *costs, self.needed, index + 1):
-            if high <= self._done or nodes.skips(self.needed, index + 1, low, high):
+        ranges = list(nodes.ranges(self.workspace // 2, *costs, self.needed, index + 1))
+        kept_ranges = self._kept_ranges(ranges)
+        for number, (low, high) in enumerate(ranges):
+            if number < kept_ranges or nodes.skips(self.needed, index + 1, low, high):
                 bounds.progress.advance(high - low)
                 continue
             seeds = nodes.node_ids(low, high)
@@ -289,6 +294,13 @@ class GatheredLayers:
                 out = bounds.fetched(self._forward(index, sent, read, terms))
             yield low, high, then(low, high, out)
             bounds.progress.advance(high - low)
+
+    def _kept_ranges(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """Returns how many ranges all processes have kept: those that exchange rows in each range go on with the same one."""
+        if self.bounds.kept is None:
+            return 0
+        own = next((number for number, (_, high) in enumerate(ranges) if high > self._done), len(ranges))
+        return self.nodes.least(min(own, len(ranges) - 1))  # one range at least makes the rows
 
     def _wanted(self, level: int, node_ids: Array, ends: Array | None = None) -> Array | None:
         """Returns bool[n], whether each node of a range is in a set; None if at least half are, for then all are computed.

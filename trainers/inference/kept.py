@@ -1,9 +1,11 @@
-"""Rows of an exact inference that are kept in a file, from which one that was killed goes on.
+"""Rows of an inference that are kept in a file, from which one that was killed goes on.
 
-The file is a log: a key of what is computed, then windows of rows of the layers, each with a digest. A round appends what was computed
-since the one before, of every set of rows that is still read, and ends with a mark. What stands behind the last mark, or behind a window
-that is damaged, counts as not computed. Rounds are so rare that they take a small share of the time, and an inference of a few seconds
-has none.
+The file is a log: a key of what is computed, then windows of rows, each with a digest. A round appends what was computed since the one
+before, of every set of rows that is still read, and ends with a mark. What stands behind the last mark, or behind a window that is damaged,
+counts as not computed. Rounds are so rare that they take a small share of the time, and an inference of a few seconds has none.
+
+Sets are the rows of layers of an exact inference, or the logits of the batches of a sampled one (`KeptBatches`). Each process of an
+inference that several share has a log of its own; they agree on where they go on.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -33,7 +36,7 @@ _KEY_BYTES = 16
 
 
 class _Window(NamedTuple):
-    """A window in the file: its rows, their shape and type, the node behind its last row, and its place."""
+    """A window in the file: its rows, their shape and type, the node or batch behind its last row, and its place."""
 
     first: int
     count: int
@@ -43,16 +46,16 @@ class _Window(NamedTuple):
     place: int
 
 
-class KeptLayers:
+class RowLog:
     """The log of one inference.
 
     Args:
         path: the file; one of another key is replaced in the first round.
-        key: u8[16], a digest of what is computed: weights and nodes.
+        key: u8[16], a digest of what is computed.
 
     Attributes:
-        live: name -> rows, the number of them that are computed, and the node behind the last: the sets that the next round brings up to
-            date. Names have at most 16 letters.
+        live: name -> rows, the number of them that are computed, and the node or batch behind the last: the sets that the next round
+            brings up to date. Names have at most 16 letters.
     """
 
     def __init__(self, path: Path, key: bytes):
@@ -68,6 +71,16 @@ class KeptLayers:
         """Returns the number of rows of a set that the file has."""
         found = self._windows.get(name)
         return found[-1].first + found[-1].count if found else 0
+
+    def end_of(self, name: str) -> int:
+        """Returns the node or batch behind the last row of a set; 0 if the file has none."""
+        found = self._windows.get(name)
+        return found[-1].node if found else 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the disk has refused a round, so that no other follows."""
+        return self._next == inf
 
     def windows(self, name: str) -> Iterator[tuple[int, int, Tensor]]:
         """Yields (first row, node behind the last one, float[n, width]) of a set's windows, in order."""
@@ -86,7 +99,7 @@ class KeptLayers:
             ended = time.monotonic()
             self._next = ended + SAVING_SHARE * (ended - started)
         except OSError:
-            self._next = float("inf")
+            self._next = inf
             self.path.unlink(missing_ok=True)
 
     def _append(self, file: BinaryIO) -> None:
@@ -135,6 +148,58 @@ class KeptLayers:
             for each, window in found:
                 self._windows.setdefault(each, []).append(window)
             found, self._end = [], file.tell()
+
+
+class KeptBatches:
+    """The logits of successive batches of a sampled inference.
+
+    Args:
+        kept: the log; None keeps nothing.
+        name: name of the set.
+        sizes: number of rows of each batch.
+
+    Attributes:
+        done: number of batches, from the first, whose logits the log has.
+        width, dtype: columns and type of the logits that the log does not have yet.
+    """
+
+    width: int
+    dtype: torch.dtype
+
+    def __init__(self, kept: RowLog | None, name: str, sizes: Sequence[int]):
+        self.kept, self.name, self._sizes = kept, name, sizes
+        self.done = 0 if kept is None else kept.end_of(name)
+        self._first = self._count = 0 if kept is None else kept.rows_of(name)
+        self._fresh, self._next = list[Tensor](), 0
+
+    def restored(self, count: int) -> Iterator[Tensor]:
+        """Yields float[n, num_classes], the logits of each of the first `count` batches; `add` follows with those of the next one."""
+        self._next, found = count, torch.empty(0)
+        windows = iter(()) if self.kept is None else self.kept.windows(self.name)
+        for size in self._sizes[:count]:
+            while len(found) < size:
+                _, _, rows = next(windows)
+                found = torch.cat([found, rows]) if len(found) else rows
+            yield found[:size]
+            found = found[size:]
+
+    def add(self, logits: Tensor) -> None:
+        """Takes the logits of the next batch, and keeps all so far if it is time."""
+        self._next += 1
+        if self.kept is None or self.kept.ended or self._next <= self.done:
+            return
+        self._fresh.append(logits)
+        self.width, self.dtype = logits.shape[1], logits.dtype
+        self._count += len(logits)
+        self.kept.live[self.name] = self, self._count, self._next
+        self.kept.save_if_due()
+        if self.kept.ended or self.kept.rows_of(self.name) == self._count:
+            self._first, self._fresh = self._count, []
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns float[high - low, width], rows that the log does not have yet."""
+        self._fresh = [torch.cat(self._fresh)]
+        return self._fresh[0][low - self._first : high - self._first]
 
 
 def _digest(fields: tuple[Any, ...], content: np.ndarray[Any, Any]) -> int:

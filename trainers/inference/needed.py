@@ -150,22 +150,19 @@ def find_needed(sampler: Sampler, ends: Array, wanted: Array, layers: int, memor
     return NeededNodes(sets=tuple(sets), num_nodes=tuple(counts), num_edges=tuple(edge_counts[1:]))
 
 
-def exact_cost(sampler: Sampler, ends: Array, wanted: Array, layers: int, memory_bytes: int, limit: int) -> int:
-    """Returns the edges and rows that exact inference of some nodes computes, over all layers.
+def exact_levels(
+    sampler: Sampler, ends: Array, wanted: Array, layers: int, memory_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Yields the nodes and their in-edges that each layer computes for exact inference of some nodes, from the last layer down.
 
-    Args:
-        sampler, ends, wanted, layers, memory_bytes: as of `find_needed`.
-        limit: the walk ends with the first layer that exceeds it, and the result is the cost up to there.
+    The graph is walked as far as the result is read. Arguments are those of `find_needed`.
     """
     num_nodes = len(ends) - 1
     if not pays(len(wanted), num_nodes):
-        return layers * (int(ends[-1]) + num_nodes)
-    cost = 0
+        yield from [(num_nodes, int(ends[-1]))] * layers
+        return
     for _, count, edges in islice(_levels(sampler, ends, wanted, layers, memory_bytes), layers):
-        cost += count + edges
-        if cost > limit:
-            break
-    return cost
+        yield count, edges
 
 
 def pays(num_wanted: int, num_nodes: int) -> bool:

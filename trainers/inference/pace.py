@@ -35,10 +35,14 @@ class Pace:
         ledger: the transfers of the evaluation, among others.
         shared: number of rows that are held for all batches; 0 for none.
         hinted: holds the hints that this run has had; each is told once.
+        in_step: whether processes exchange the rows of each batch.
     """
 
-    def __init__(self, progress: Progress, total: int, ledger: Ledger, shared: int, hinted: set[str]):
+    def __init__(
+        self, progress: Progress, total: int, ledger: Ledger, shared: int, hinted: set[str], in_step: bool = False
+    ):
         self.progress, self.total, self.ledger, self.shared, self.hinted = progress, total, ledger, shared, hinted
+        self.in_step = in_step
         self.started, self.waited, self.rows, self.batches = time.monotonic(), 0.0, 0, 0
         self._read, self._told = self._read_bytes(), False
 
@@ -82,6 +86,8 @@ class Pace:
         """Returns a sentence with the key that would help."""
         if share < MOSTLY:
             return "the model takes most of this time: a smaller hidden or fewer fanouts makes it shorter"
+        if self.in_step:
+            return 'most of this time waits for rows of other ranks: eval = "exact" exchanges each row once per layer'
         if read:
             return (
                 'most of this time waits for rows of the disk: eval = "exact" reads each row once per layer, in order, '

@@ -13,7 +13,9 @@
                   no layers
 
 Inference is exact and layer by layer (trainers/inference/exact.py); the table is written in row groups as the last layer's ranges come out,
-so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes.
+so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes. A
+prediction that is killed leaves the rows of its layers beside the table (trainers/inference/kept.py), and the same command goes on from
+them.
 """
 
 from __future__ import annotations
@@ -37,11 +39,14 @@ from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, NodeFacts, asked_nodes, labelled_types
 from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.evaluation import log_key
 from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.models.build import build_model, require_weights, send_model
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
@@ -152,17 +157,35 @@ def _predict(
         progress.tell(f"nodes without labels are left out; --type {others[0]} asks for theirs")
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
+            ids, facts = asked.ids(), NodeFacts(table, graph, asked)
             loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
+            bounds = replace(bounds, kept=open_log(kept_path(out), loaded, model.version, bounds, ids))
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
             progress.start("predict", inference.num_passes * num_nodes, "rows")
-            ids, facts = asked.ids(), NodeFacts(table, graph, asked)
             needed = None if ids is None else inference.needed(ids)
             del ids
             found = (frame for each in inference.ranges(needed) for frame in answers.frames(each))
             write_frames(part, (facts.beside(low, frame) for low, frame in found), ROW_GROUP)
+        kept_path(out).unlink(missing_ok=True)
     finally:
         progress.done()
     return asked.count
+
+
+def kept_path(out: Path) -> Path:
+    """Returns the path of the rows that a killed prediction leaves beside its file."""
+    return out.with_name(f".{out.name}.rows")
+
+
+def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Array | None = None) -> RowLog:
+    """Returns the rows that a killed prediction by the same model has kept, of the same nodes; none if there are no such rows.
+
+    Args:
+        model, version: the model on its device, and its version.
+        wanted: ids[n], the nodes; None for all.
+    """
+    name = f"{version} {bounds.workspace_bytes}".encode() + (b"" if wanted is None else wanted.tobytes())
+    return RowLog(path, log_key(model, bounds.device, name))
 
 
 def _require_ranks(table: TrainTable, nodes: Path | None) -> None:

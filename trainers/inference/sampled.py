@@ -1,24 +1,48 @@
-"""Computes a trained model's logits of nodes from sampled neighbours, on the evaluation stream: the same ones at every call."""
+"""Computes a trained model's logits of nodes from sampled neighbours, on the evaluation stream: the same ones at every call.
+
+Batches are drawn ahead of the model: by the threads of a source, which also gather their rows, or, where processes exchange rows in step,
+by one thread that is one batch ahead. If the bounds keep logits, an inference that was killed goes on behind the last batch of which all
+processes have them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import torch
+import xxhash
 from torch import Tensor
 
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
-from graphmill.kernels.types import Array, Stream
-from graphmill.trainers.batches.batch import attach_weights, send_blocks
+from graphmill.kernels.types import Array, Block, Stream
+from graphmill.trainers.batches.batch import MiniBatch, attach_weights, send_blocks
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import EVALUATION
+from graphmill.trainers.inference.kept import KeptBatches
 from graphmill.trainers.inference.pace import Pace
 from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.models.precision import widened
 from graphmill.trainers.rows.source import RowIds
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class DrawnInputs(NamedTuple):
+    """A batch that was drawn here.
+
+    Attributes:
+        blocks: its blocks, on the device.
+        x: float[n, F], its input rows, likewise.
+    """
+
+    blocks: Sequence[Block]
+    x: Tensor
 
 
 def infer_sampled(
@@ -34,63 +58,102 @@ def infer_sampled(
         inference: the model, and the nodes that this process computes.
         node_ids: ids[n] global.
         plan: batches of the places 0..n-1, on the evaluation stream.
-        source: the source of the batches of these nodes, with their rows on the device; None draws one batch after the other here.
+        source: the source of the batches of these nodes, with their rows on the device; None draws and gathers them here, in turn with
+            other processes.
         hinted: the hints that a run has had (trainers/inference/pace.py).
 
     Returns:
         float[n, num_classes], in the order of `node_ids`.
     """
     assert plan.stream == Stream.EVAL
-    progress, turns = inference.bounds.progress, inference.nodes.turns(list(plan.batches(0)))
-    total = sum(item is not None for item in turns)
-    progress.start("evaluate", total, "batches")
+    bounds, turns = inference.bounds, inference.nodes.turns(list(plan.batches(0)))
+    own = [item for item in turns if item is not None]
+    name = f"logits {xxhash.xxh32_hexdigest(node_ids.tobytes())}"
+    kept = KeptBatches(bounds.kept, name, [len(item.seeds) for item in own])
+    start = 0
+    if bounds.kept is not None:
+        start = inference.nodes.least(kept.done if kept.done < len(own) else len(turns))
+    bounds.progress.start("evaluate", len(own), "batches")
+    bounds.progress.advance(min(start, len(own)))
     if source is None:
-        logits = inference.nodes.collected(_drawn(inference, node_ids, plan, turns), len(node_ids))
+        batches, shared, traffic = _drawn(inference, node_ids, plan, turns[start:]), 0, bounds.device.traffic
     else:
-        traffic = source.batching.ledger
-        pace = Pace(progress, total, traffic, source.shared, set() if hinted is None else hinted)
-        logits = inference.nodes.collected(_supplied(inference, plan, source, pace), len(node_ids))
-        pace.end()
-    progress.done()
+        batches, shared, traffic = source.batches(0, start), source.shared, source.batching.ledger
+    hints, left = set[str]() if hinted is None else hinted, max(0, len(own) - start)
+    pace = Pace(bounds.progress, left, traffic, shared, hints, in_step=source is None)
+
+    def pieces() -> Iterator[Piece]:
+        for item, logits in zip(own, kept.restored(min(start, len(own))), strict=False):
+            yield Piece(item.seeds, logits)
+        yield from _computed(inference, turns[start:], batches, pace, kept)
+
+    logits = inference.nodes.collected(pieces(), len(node_ids))
+    pace.end()
+    bounds.progress.done()
     return logits
 
 
-def _supplied(inference: Inference, plan: EpochPlan, source: PreparedSource, pace: Pace) -> Iterator[Piece]:
-    """Yields the logits of each batch of a source, whose order is that of the plan."""
-    bounds, batches = inference.bounds, pace.waits(source.batches(0))
-    for item in plan.batches(0):
+def _computed(
+    inference: Inference,
+    turns: Sequence[PlannedBatch | None],
+    batches: Iterator[MiniBatch | DrawnInputs | None],
+    pace: Pace,
+    kept: KeptBatches,
+) -> Iterator[Piece]:
+    """Yields the logits of each batch of this process; the order of `batches` is that of the turns."""
+    bounds, waited = inference.bounds, pace.waits(batches)
+    for item in turns:
         # Errors of the threads that prepare batches come with the next batch.
         with torch.no_grad(), bounds.device.evaluating():
-            batch = next(batches)
+            batch = next(waited)
+            if item is None or batch is None:
+                continue
             with bounds.computing():
                 out = widened(inference.model(batch.blocks, batch.x, EVALUATION))
             rows = len(batch.x)
         # Its bytes are released when the source is asked for the next one, so no reference may outlive this line.
         del batch
-        yield Piece(item.seeds, bounds.device.fetch(out, OUTPUT_ROWS, bounds.device.traffic))
+        logits = bounds.device.fetch(out, OUTPUT_ROWS, bounds.device.traffic)
+        kept.add(logits)
+        yield Piece(item.seeds, logits)
         bounds.progress.advance(1)
         pace.done(rows)
-    left = sum(1 for _ in batches)  # asking once more ends its threads
-    assert not left, f"the source has {left} batches more than the plan"
+    left = sum(1 for _ in waited)  # asking once more ends its threads
+    assert not left, f"there are {left} batches more than the plan has"
 
 
 def _drawn(
     inference: Inference, node_ids: Array, plan: EpochPlan, turns: Sequence[PlannedBatch | None]
-) -> Iterator[Piece]:
-    """Yields the logits of the batches that this process computes, and takes part in the exchanges of the others."""
+) -> Iterator[DrawnInputs | None]:
+    """Yields the batches that this process computes, and takes part in the exchanges of the others, of which it yields None."""
     model, topology, features, bounds = inference.model, inference.topology, inference.features, inference.bounds
     assert bounds.drawing is not None
     sampler, device = bounds.drawing.sampler(topology, seed=plan.seed, threads=bounds.threads), bounds.device
-    for item in turns:
+
+    def draw(item: PlannedBatch | None) -> tuple[Block, ...]:
         if item is None:
-            features.gather(RowIds(node_ids[:0]), torch.empty((0, features.width)), device.traffic)
-            continue
+            return ()
         blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
         attach_weights(blocks, topology, model.edge_weight)
-        with torch.no_grad(), device.evaluating(), bounds.computing():
-            shape = (blocks[0].num_src, features.width)
-            x = torch.empty(shape, dtype=dtype_of(model), device=device.torch_device)
-            features.gather(RowIds(blocks[0].src_ids), x, device.traffic)
-            out = widened(model(send_blocks(blocks, device, device.traffic), x, EVALUATION))
-        yield Piece(item.seeds, device.fetch(out, OUTPUT_ROWS, device.traffic))
-        bounds.progress.advance(1)
+        return blocks
+
+    def gathered(blocks: tuple[Block, ...]) -> DrawnInputs | None:
+        ids = blocks[0].src_ids if blocks else node_ids[:0]
+        x = torch.empty((len(ids), features.width), dtype=dtype_of(model), device=device.torch_device)
+        features.gather(RowIds(ids), x, device.traffic)
+        return DrawnInputs(send_blocks(blocks, device, device.traffic), x) if blocks else None
+
+    yield from map(gathered, _one_ahead(draw, turns))
+
+
+def _one_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yields a function's result of each item; a thread computes the next one meanwhile."""
+    with ThreadPoolExecutor(1, "draw") as thread:
+        waiting = None
+        for item in items:
+            following = thread.submit(function, item)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = following
+        if waiting is not None:
+            yield waiting.result()

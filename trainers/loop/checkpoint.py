@@ -74,6 +74,7 @@ class Checkpoint:
         ledger: the ledger's rows so far.
         parts: part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
         threads: numbers of threads that the run has had, oldest first.
+        evaluation: way of its evaluations, if the recipe leaves that open; "" if not.
     """
 
     version: str
@@ -81,6 +82,7 @@ class Checkpoint:
     ledger: dict[str, Any]
     parts: Mapping[str, Mapping[str, Tensor]]
     threads: Sequence[int] = ()
+    evaluation: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class CheckpointFile:
     """The file of a run's checkpoint, and the facts about the run that each checkpoint has.
 
     Attributes:
-        threads: numbers of threads that the run has had, oldest first.
+        threads, evaluation: as of `Checkpoint`.
         kept, stored: positions of the checkpoints of earlier runs of the recipe in this home and in the object store, each of which stays
             until this run has come as far; None without one.
     """
@@ -96,6 +98,7 @@ class CheckpointFile:
     path: Path
     version: str
     threads: Sequence[int] = ()
+    evaluation: str = ""
     kept: Waiting | None = None
     stored: Waiting | None = None
 
@@ -123,7 +126,8 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         InputError: the disk refuses it; the previous checkpoint stays.
     """
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
-    text = json.dumps(head | {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads)})
+    head |= {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads)}
+    text = json.dumps(head | ({"evaluation": checkpoint.evaluation} if checkpoint.evaluation else {}))
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
     facts = {"graphmill": text, "head": head_digest(text), "digest": "0" * DIGEST_DIGITS}
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
@@ -184,7 +188,7 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
         raise InputError(f"checkpoint {path} has format {head['format']}; this version reads format {FORMAT}", remedy)
     if head["version"] != version:
         raise InputError(f"checkpoint {path} is of model {head['version'][:12]}, not {version[:12]}", remedy)
-    return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()))
+    return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()), head.get("evaluation", ""))
 
 
 def _remedy(path: Path) -> str:

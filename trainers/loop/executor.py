@@ -184,7 +184,7 @@ class Run:
 
         plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
         features: the source of rows, and the device.
-        infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches, file from which an exact
+        infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches, file from which an
             evaluation that was killed goes on, or None) -> float[n, num_classes] on the host, by the train table's evaluation; all ranks
             call it with the same nodes.
         model: the model, trained in place.

@@ -309,7 +309,8 @@ class Loop:
             part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
             for part, tensors in parts.items()
         }
-        write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, file.threads))
+        facts = file.threads, file.evaluation
+        write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, *facts))
         if self._as_far_as(file.stored):
             self.copies.send()
         ended = time.monotonic()

@@ -88,7 +88,8 @@ class TrainConfig(Architecture):
     # process may use, shared by the processes and trainers of one machine; the number is recorded with the run, and not hashed.
     threads: int | Literal["auto"] = field(default="auto", metadata=within(1, 4096))
     # Evaluation: exact = all neighbours, layer by layer, of the nodes that the scored ones reach; sampled = the training fanouts, on the
-    # evaluation stream; auto = exact where it computes at most 4 million edges and rows, or as many as an epoch, else sampled.
+    # evaluation stream; auto = exact where it computes at most 4 million edges and rows, else the one that takes less by the counts, the
+    # memory of the machine and the rates of a reference machine.
     eval: Literal["auto", "exact", "sampled"] = "auto"
     # Epochs from one evaluation to the next; the last epoch is always evaluated, and with 0 no other.
     eval_every: int = field(default=1, metadata=within(0, 10**9))

@@ -104,8 +104,8 @@ MODEL_PAGE = Page(
     labels={
         "loss": "loss of the last epoch",
         "evaluation": "evaluation, chosen by cost",
-        "exact_evaluation_cost": "edges and rows of an exact evaluation",
-        "epoch_cost": "edges and rows of an epoch",
+        "exact_evaluation_seconds": "exact evaluations on a reference machine (s)",
+        "sampled_evaluation_seconds": "sampled evaluations on a reference machine (s)",
         "disk_bytes": "read from disk (MiB)",
         "mapped_bytes": "asked of mapped files (MiB)",
         "h2d_bytes": "moved from host to device (MiB)",

@@ -75,7 +75,7 @@ head_schema = Fields(
             },
         ),
     },
-    {"threads": listed(whole(least=1))},
+    {"threads": listed(whole(least=1)), "evaluation": one_of("exact", "sampled")},
 )
 """The text in the header."""
 
@@ -109,9 +109,9 @@ def checkpoint_path(folder: Path, version: str) -> Path:
     return folder / f"{version}.safetensors"
 
 
-def scores_path(checkpoint: Path) -> Path:
-    """Returns the path of the rows that an interrupted computation of the final scores leaves beside a checkpoint."""
-    return checkpoint.with_name(f"{checkpoint.name}.scores")
+def scores_path(checkpoint: Path, rank: int, world: int) -> Path:
+    """Returns the path of the rows that an interrupted computation of the final scores leaves beside a checkpoint, of one rank."""
+    return checkpoint.with_name(f"{checkpoint.name}.scores" + (f"-{rank}-of-{world}" if world > 1 else ""))
 
 
 def head_digest(text: str) -> str:
@@ -189,6 +189,17 @@ def checkpoint_threads(path: Path) -> list[int]:
         return list(_read_head(path).get("threads", ()))
     except UNREADABLE:
         return []
+
+
+def checkpoint_evaluation(path: Path) -> str:
+    """Returns the way of the evaluations of the run of a checkpoint, from the file's header.
+
+    It is empty if the recipe names the way, if there is no checkpoint, or one without such a header.
+    """
+    try:
+        return str(_read_head(path).get("evaluation", ""))
+    except UNREADABLE:
+        return ""
 
 
 def waiting_run(path: Path, version: str, *, ended: bool = True) -> Waiting | None:

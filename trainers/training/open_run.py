@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
 
+from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.sampling.drawing import open_drawing
@@ -15,7 +17,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import Batching
 from graphmill.trainers.devices.protocol import Device
-from graphmill.trainers.inference.choice import EvaluationChoice, choose_evaluation
+from graphmill.trainers.inference.choice import EvaluationChoice, Way, choose_evaluation
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import PARAMETERS, build_model, require_weights, send_model
 from graphmill.trainers.models.layer import LayeredModel
@@ -35,12 +37,14 @@ def open_run(
     semantic: ModelConfig,
     execution: TrainExecution,
     ranks: Ranks = ALONE,
+    began: str = "",
 ) -> tuple[Run, EvaluationChoice | None]:
     """Returns a run with all its parts, and the way of its evaluation if the recipe leaves that open; all ranks call it.
 
     Args:
         inputs, reads: role -> artifact: those that decide the weights, and those that only change how the training runs.
         semantic, execution: the recipe, with the number of threads in place of "auto", and how it is carried out.
+        began: way of the evaluation that the checkpoint names which the training goes on from, at the first rank; "" for none.
 
     Raises:
         InputError: the graph has no training nodes, an artifact does not fit, or the model cannot be trained on them.
@@ -54,7 +58,7 @@ def open_run(
         drawing=open_drawing(semantic.sampling, inputs),
         ranks=ranks,
     )
-    chosen = choose_evaluation(semantic, run.graph, run.drawing)
+    chosen = _choose_evaluation(run, began)
     if semantic.train.eval == "auto":  # without sampling evaluation is exact
         way = "exact" if chosen is None else chosen.way
         run.semantic = replace(semantic, train=replace(semantic.train, eval=way))
@@ -64,6 +68,18 @@ def open_run(
     _require_scores(run)
     run.batching = _open_batching(run)
     return run, chosen
+
+
+def _choose_evaluation(run: Run, began: str) -> EvaluationChoice | None:
+    """Returns the way of the evaluation if the recipe leaves that open; all ranks get that of the first one."""
+    sizes = sizes_of({**run.inputs, **run.reads})
+    assert sizes is not None
+    chosen = choose_evaluation(run.semantic, run.graph, run.drawing, sizes)
+    if chosen is None:
+        return None
+    if began and run.ranks.first:
+        chosen = replace(chosen, way=cast("Way", began), began=began != chosen.way)
+    return replace(chosen, way=run.ranks.tell(chosen.way))
 
 
 def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig, world: int) -> Graph:

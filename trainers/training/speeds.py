@@ -37,6 +37,7 @@ from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.choice import scored_splits
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import tile_rows
 from graphmill.trainers.inference.needed import find_needed, pays
@@ -52,7 +53,6 @@ from graphmill.trainers.recipe.costs.forecast import edge_elements, row_elements
 from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.rows.source import TableSource
-from graphmill.trainers.training.training import scored_splits
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""

@@ -22,8 +22,8 @@ the classes that are confused most.
 Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak memory. What a training will take is added up before it
 starts; `memory_need` of `run.json` has the sum, what of it is sure, and the terms beside the measured peak (not on a GPU). Exact evaluation
 stays within `eval_workspace` and may spill layers to disk. A checkpoint is written after an epoch, one for several short ones, and more
-often with `checkpoint_steps`; `--resume` ends with the same bits as a run that was never interrupted: it keeps the checkpoint's number of
-threads, unless there are fewer cores than that.
+often with `checkpoint_steps`; `--resume` ends with the same bits as a run that was never interrupted: it keeps the checkpoint's way of
+evaluation and its number of threads, unless there are fewer cores than that.
 """
 
 from __future__ import annotations

@@ -15,28 +15,31 @@ import torch
 from safetensors.torch import save
 
 from graphmill.assets.building.stage import Check, Progress, Summary
-from graphmill.assets.graph.read import Graph
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.names.version import canonical
 from graphmill.assets.storage.system.machine import processor_name
+from graphmill.trainers.inference.choice import scored_splits
 from graphmill.trainers.inference.evaluation import WEIGHTS
 from graphmill.trainers.loop.checkpoint import CheckpointFile, apart, checkpoint_bytes, parse_checkpoint
 from graphmill.trainers.loop.loop import Loop
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.ranks.group import ALONE, Ranks
-from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, scores_path, waiting_here, waiting_stored
+from graphmill.trainers.record.checkpoint_head import (
+    checkpoint_evaluation,
+    checkpoint_path,
+    scores_path,
+    waiting_here,
+    waiting_stored,
+)
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from graphmill.trainers.record.class_scores import FILE, ClassScores, count_classes
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
 from graphmill.trainers.record.scores import score
 from graphmill.trainers.training.open_run import open_run
-
-FEW_NODES = 1 << 17
-"""Training nodes that are scored in any case: it takes a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +79,15 @@ class Training:
         ranks: Ranks = ALONE,
         threads: Sequence[int] = (),
     ):
-        self.run, self.chosen = open_run(inputs, reads, semantic, execution, ranks)
-        self.execution, self.progress, self.features = execution, progress, self.run.features
-        if self.chosen is not None and self.chosen.way == "sampled" and ranks.first:
-            progress.tell(self.chosen.sentence)
         path = checkpoint_path(execution.checkpoints, version)
+        began = checkpoint_evaluation(path) if execution.resume and ranks.first else ""
+        self.run, self.chosen = open_run(inputs, reads, semantic, execution, ranks, began)
+        self.execution, self.progress, self.features = execution, progress, self.run.features
+        if self.chosen is not None and ranks.first:
+            progress.tell(self.chosen.sentence)
         anew, ended = not execution.resume and ranks.first, not execution.again
         kept, stored = (read(path, version, ended=ended) if anew else None for read in (waiting_here, waiting_stored))
-        file = CheckpointFile(path, version, threads, kept, stored)
+        file = CheckpointFile(path, version, threads, self.chosen.way if self.chosen else "", kept, stored)
         self.loop = Loop(
             self.run,
             find_technique(semantic.train.trainer).load().open_executor(self.run),
@@ -105,7 +109,7 @@ class Training:
 
     def finish(self) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
         """Returns logits and labels of the scored splits by the final model, and makes the ledger that of all ranks; all ranks call it."""
-        kept = scores_path(self.loop.checkpoints.path)
+        kept = scores_path(self.loop.checkpoints.path, self.run.ranks.rank, self.run.ranks.world)
         logits = self._logits(scored_splits(self.run.semantic.train, self.run.graph), kept)
         if self.run.ranks.world > 1:
             whole = self.loop.whole_ledger()
@@ -214,7 +218,7 @@ class Training:
         logits = self._infer(np.concatenate(list(ids.values())), kept) if exact else None
         found, first = {}, 0
         for split, node_ids in ids.items():
-            part = self._infer(node_ids, None) if logits is None else logits[first : first + len(node_ids)]
+            part = self._infer(node_ids, kept) if logits is None else logits[first : first + len(node_ids)]
             found[split] = part, self.run.graph.labels[node_ids]
             first += len(node_ids)
         return found
@@ -227,13 +231,3 @@ class Training:
                 return logits
         folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
         return self.run.infer(self.run.model, node_ids, folder, self.progress, source, kept)
-
-
-def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:
-    """Returns the splits on which the trained model is scored: validation, test, and training if its nodes are few or asked for.
-
-    Training nodes are most of the labelled ones as a rule, and their score decides nothing, but for a graph without validation nodes.
-    """
-    others = len(graph.valid_ids) + len(graph.test_ids)
-    few = len(graph.train_ids) <= max(others, FEW_NODES) or not len(graph.valid_ids)
-    return ("train", "valid", "test") if few or train.score_train else ("valid", "test")

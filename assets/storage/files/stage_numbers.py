@@ -208,8 +208,8 @@ NUMBERS: Mapping[str, PublishedNumbers] = {
     ),
     "model": PublishedNumbers(
         always="best_epoch epochs_run",
-        counts="best_epoch epochs_run parameters exact_evaluation_cost epoch_cost",
-        values="train_* valid_* test_* loss",
+        counts="best_epoch epochs_run parameters",
+        values="train_* valid_* test_* loss exact_evaluation_seconds sampled_evaluation_seconds",
         words="evaluation",
         others={"repeatable": boolean},
     ),

@@ -38,7 +38,9 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
         InputError: the source does not exist, it cannot be read, or a step of the pipeline cannot fit this machine.
     """
     if _is_pipeline(source):
+        from graphmill.assets.storage.names.home import home_folder
         from graphmill.jobs.commands.pipelines.checked import report_pipeline
+        from graphmill.jobs.planning.evaluations import evaluation_lines
         from graphmill.trainers.recipe.together import unused_lines
 
         pipeline = Asked(source, tuple(settings)).load()
@@ -46,7 +48,8 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
         if report is not None:
             survey = report.survey
             unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
-            print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]))
+            lines = [*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]
+            print("\n".join([*lines, *evaluation_lines(pipeline, home_folder(home))]))
         _require_none(report, errors)
         return
     _require_no_settings(source, settings)

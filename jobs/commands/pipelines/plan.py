@@ -18,6 +18,7 @@ from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.system.filesystem import replace_atomically
 from graphmill.jobs.commands.options import Asked, complete_pipelines, json_option, set_option
+from graphmill.jobs.planning.evaluations import named_sentences
 from graphmill.jobs.planning.plan import TIE, Planned, TechniquePlan
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
@@ -139,6 +140,7 @@ def plan_lines(found: TechniquePlan) -> Iterator[str]:
         if row.forecast is not None and row.forecast.links:
             links = ", ".join(_link(row.forecast, link) for link in row.forecast.links)
             yield f"{row.variant.name}: {links} an epoch{'' if row.forecast.exact else ', about'}"
+    yield from named_sentences((row.variant.name, row.evaluation) for row in found.rows if row.evaluation)
     for row in found.rows:
         if row.forecast is None:
             yield f"{row.variant.name}: not compared, {row.variant.refused or row.why or 'there is no formula for it'}"
@@ -256,6 +258,7 @@ def plan_values(found: TechniquePlan) -> dict[str, Any]:
             "seeds": row.seeds,
             "paid_back_epochs": found.paid_back(row) if row.forecast else None,
             "memory": dict(row.forecast.memory) if row.forecast else None,
+            "evaluation": row.evaluation or None,
             **(row.forecast.values() if row.forecast else {}),
         }
         for row in found.rows

@@ -449,3 +449,18 @@ def test_bytes_that_were_predicted_and_did_not_move_are_listed(tmp_path: Path, m
     (found,) = prediction_errors(Store(tmp_path / "home"))
     assert found.links["disk"] is None and found.links["h2d"] is not None
     assert "disk predicted, and none moved" in "\n".join(error_lines([found]))
+
+
+def test_the_way_of_evaluations_is_said_with_its_reason(tmp_path: Path) -> None:
+    """By `plan`, and once the graph is built by `inspect`; nothing is said of a table that names the way."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        recipe(TRAIN, TRAIN | {"name": "named", "eval": "sampled"}, graph=sbm(), sampling={"fanouts": [4, 3]})
+    )
+    words = 'eval = "auto" evaluates by all neighbours: at most 4,000,000 edges and rows'
+    lines = run(tmp_path / "home", "plan", path).stdout.splitlines()
+    (line,) = (line for line in lines if "evaluates by" in line)
+    assert line.endswith(words) and line.startswith("sage, ") and "named" not in line
+    assert words not in run(tmp_path / "home", "inspect", path).stdout
+    assert run(tmp_path / "home", "build", path).exit_code == 0
+    assert f"sage: {words}" in run(tmp_path / "home", "inspect", path).stdout

@@ -1,5 +1,6 @@
-"""An exact inference that was killed goes on from the rows that it kept, with the same bits; damaged rows are computed again."""
+"""An inference that was killed goes on from the rows that it kept, with the same bits; damaged rows are computed again."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +14,13 @@ import torch
 from graphmill.assets.graph.read import Graph
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.kept import KeptLayers
+from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.rows.source import MappedSource
+from tests.e2e.commands import graphmill as run_graphmill
 from tests.trainers.graphs import random_graph
-from tests.trainers.runs import content, train_small
+from tests.trainers.inference.killed import PREDICTED, PREDICTIONS, WAYS, as_often_as_possible
 
 KEY = b"k" * 16
 MODELS: list[dict[str, Any]] = [
@@ -28,31 +30,13 @@ MODELS: list[dict[str, Any]] = [
     {"model": "gat", "layers": 2, "heads": 2, "head": "linear", "jk": "max"},
     {"model": "sage", "layers": 2, "aggregator": "max"},
 ]
-KILLED = """
-import os, signal
-from pathlib import Path
-from graphmill.trainers.inference import gathered, kept
-from tests.trainers.runs import train_small
-
-gathered.TILE_ROWS, kept.FIRST_SECONDS, kept.SAVING_SHARE = (64, 64), 0, 0
-rounds, save = [], kept.KeptLayers.save_if_due
-
-def save_and_die(self):
-    save(self)
-    rounds.append(1)
-    if len(rounds) == {rounds}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-kept.KeptLayers.save_if_due = save_and_die
-train_small(Path({home!r}), eval="exact")
-"""
 
 
 class Killed(Exception):
     """Ends an inference."""
 
 
-class Dying(KeptLayers):
+class Dying(RowLog):
     """Rows that are kept in every round until the inference ends behind so many."""
 
     def __init__(self, path: Path, rounds: int):
@@ -73,9 +57,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 64))
-    monkeypatch.setattr("graphmill.trainers.inference.kept.FIRST_SECONDS", 0)
-    monkeypatch.setattr("graphmill.trainers.inference.kept.SAVING_SHARE", 0)
+    as_often_as_possible(monkeypatch.setattr)
 
 
 @pytest.mark.parametrize("some", [None, 40])
@@ -87,7 +69,7 @@ def test_an_inference_that_is_killed_again_and_again_ends_with_the_same_bits(
     model = build_model(TrainConfig(**{"hidden": 8, **options}), graph.features.width, graph.num_classes, seed=0)
     ids, draws, log = None if some is None else np.arange(some), np.random.default_rng(0), tmp_path / "log"
 
-    def infer(kept: KeptLayers | None) -> torch.Tensor:
+    def infer(kept: RowLog | None) -> torch.Tensor:
         bounds = Bounds(workspace_bytes=workspace, threads=1, folder=tmp_path, kept=kept)
         return Inference(model, graph.topology, MappedSource(graph.features), bounds).exact(ids)
 
@@ -111,32 +93,66 @@ def test_rows_of_another_model_are_not_taken(graph: Graph, tmp_path: Path) -> No
     logits = []
     for model, key in zip(models, (KEY, b"l" * 16), strict=True):
         bounds = Bounds(workspace_bytes=1 << 20, threads=1, folder=tmp_path)
-        kept = Bounds(workspace_bytes=1 << 20, threads=1, folder=tmp_path, kept=KeptLayers(tmp_path / "log", key))
+        kept = Bounds(workspace_bytes=1 << 20, threads=1, folder=tmp_path, kept=RowLog(tmp_path / "log", key))
         logits += [
             Inference(model, graph.topology, MappedSource(graph.features), each).exact() for each in (kept, bounds)
         ]
     assert torch.equal(logits[0], logits[1]) and torch.equal(logits[2], logits[3])
 
 
-@pytest.mark.parametrize("rounds", [5, 11])
-def test_a_training_that_is_killed_in_its_final_scores_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
-) -> None:
-    expected = content(train_small(tmp_path / "whole", eval="exact"))
-    child = subprocess.run(
-        [sys.executable, "-c", KILLED.format(rounds=rounds, home=str(tmp_path / "killed"))],
-        capture_output=True,
-        check=False,
-    )
+def kill(name: str, folder: Path, rounds: int) -> None:
+    """Computes in a process that is killed behind so many rounds."""
+    command = [sys.executable, "-m", "tests.trainers.inference.killed", name, str(folder), str(rounds)]
+    child = subprocess.run(command, capture_output=True, check=False)
     assert child.returncode == -signal.SIGKILL, child.stderr
-    (left,) = (tmp_path / "killed" / "checkpoints").glob("*.scores")
-    taken, restored = [], KeptLayers.windows
 
-    def windows(self: KeptLayers, name: str) -> Any:
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the sets whose windows are taken from a log."""
+    found, restored = [], RowLog.windows
+
+    def windows(self: RowLog, name: str) -> Any:
         for each in restored(self, name):
-            taken.append(name)
+            found.append(name)
             yield each
 
-    monkeypatch.setattr(KeptLayers, "windows", windows)
-    assert content(train_small(tmp_path / "killed", resume=True, eval="exact")) == expected
-    assert taken and not left.exists()
+    monkeypatch.setattr(RowLog, "windows", windows)
+    return found
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("rounds", [6])
+def test_a_training_that_is_killed_in_its_final_scores_goes_on(
+    tmp_path: Path, taken: list[str], name: str, rounds: int
+) -> None:
+    expected = WAYS[name](tmp_path / "whole", False)
+    assert not taken
+    kill(name, tmp_path / "killed", rounds)
+    left = tmp_path / "killed" / "checkpoints"
+    assert len(list(left.glob("*.scores*"))) == 1 + name.startswith("ranks")
+    assert WAYS[name](tmp_path / "killed", True) == expected
+    assert taken and not list(left.glob("*.scores*"))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a pipeline file and the home of its trained models."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "killed.toml").write_text(PREDICTED)
+    told = run_graphmill("run", str(folder / "killed.toml"), home=folder / "home")
+    assert told.returncode == 0, told.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_a_prediction_that_is_killed_goes_on(models: Path, tmp_path: Path, taken: list[str], name: str) -> None:
+    folders = [tmp_path / "whole", tmp_path / "killed"]
+    for folder in folders:
+        shutil.copytree(models, folder)
+    expected = PREDICTIONS[name](folders[0], False)
+    assert not taken
+    kill(name, folders[1], 5)
+    assert PREDICTIONS[name](folders[1], True) == expected and taken
+    if name == "predict":
+        assert not list(tmp_path.glob("*/.out.parquet.*"))

@@ -98,7 +98,9 @@ def test_lines_come_in_a_pipe_and_beside_a_bar(tmp_path: Path) -> None:
         assert all("valid" in line and line.endswith(" s") for line in lines)
         # Nothing of it is content.
         assert (model.version, model.files) == (plain.version, plain.files)
-    assert len(also) == 6 and also[0].startswith("sage: seed 5, epoch 1/3: loss ")
+    epochs = [line for line in also if "epoch" in line and "loss" in line]
+    assert len(epochs) == 6 and epochs[0].startswith("sage: seed 5, epoch 1/3: loss ")
+    assert [line for line in also if line not in epochs] == 2 * [also[0]] and also[0].startswith("sage: eval =")
 
 
 def test_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:

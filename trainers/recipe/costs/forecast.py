@@ -164,7 +164,7 @@ def row_elements(train: TrainConfig, width: int, num_classes: int, rows: Sequenc
 def edge_elements(train: TrainConfig, width: int, num_classes: int, edges: Sequence[float]) -> float:
     """Returns the columns that an exact evaluation sums of all edges; arguments as of `row_elements`, with edges of each layer."""
     widths = layer_widths(train, width, num_classes)
-    return sum(_summed(train, *each) * count for each, count in zip(widths, edges, strict=True))
+    return sum(summed_columns(train, *each) * count for each, count in zip(widths, edges, strict=True))
 
 
 def exact_seconds(case: Case, scored: Scored) -> float:
@@ -230,7 +230,7 @@ def spilled_bytes(case: Case, scored: Scored, workspace: int) -> float:
     widths = layer_widths(train, case.sizes.width, case.num_classes)
     for number, (wide, out) in enumerate(widths):
         sources, results = scored.rows[number : number + 2]
-        columns = _summed(train, wide, out)
+        columns = summed_columns(train, wide, out)
         maps, copied = columns < wide, number == 0 and not case.fits
         summed = item_bytes(train) * columns * (maps or copied) * sources
         # Of rows that are summed in blocks of columns the sums are in a file, too.
@@ -242,7 +242,7 @@ def spilled_bytes(case: Case, scored: Scored, workspace: int) -> float:
     return found
 
 
-def _summed(train: TrainConfig, wide: int, out: int) -> int:
+def summed_columns(train: TrainConfig, wide: int, out: int) -> int:
     """Returns the columns of the rows that a layer sums: it maps rows first if that narrows them."""
     if train.model == "gat":
         return out

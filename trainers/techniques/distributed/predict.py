@@ -1,7 +1,8 @@
 """Predictions by ranks, each with the rows of its own parts: like trainers/inference/predict.py, but no process reads all rows.
 
 Each rank computes its nodes (inference.py) and writes the predictions of each of its parts to a file of its own, in the order of the nodes.
-The launcher then merges the files in the order of all nodes, a range at a time, so nothing is held whole here either.
+The launcher then merges the files in the order of all nodes, a range at a time, so nothing is held whole here either. The rows of layers
+that each rank keeps (trainers/inference/kept.py) lie beside these files until the prediction has ended, so one that was killed goes on.
 
 A rank is `python -m graphmill.trainers.techniques.distributed.predict`, with its order on standard input. The rounding of sums
 depends on the parts and not on the ranks.
@@ -14,6 +15,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +38,7 @@ from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, NodeFacts, asked_nodes
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.predict import find_recipe, load_model, whole_file
+from graphmill.trainers.inference.predict import find_recipe, load_model, open_log, whole_file
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.ranks.group import PeerError, Ranks, joined
@@ -95,8 +97,14 @@ def predict_by_ranks(
         facts = NodeFacts(nodes, graph, asked)
         with whole_file(out) as part:
             write_frames(part, _merged(folder, facts, part_of), ROW_GROUP)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        # What ranks keep stays: the same command goes on from it.
+        for piece in folder.glob("*.parquet"):
+            piece.unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
     return asked.count
 
 
@@ -144,8 +152,10 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     )  # fmt: skip
     assert isinstance(source, ShardedSource)
     nodes = part_nodes(graph.topology, source)(bounds)
-    answers = Answers(graph.class_names, Columns(**order["columns"]))
-    ranges = Inference(send_model(model, device), graph.topology, source, bounds, nodes).ranges()
+    answers, model = Answers(graph.class_names, Columns(**order["columns"])), send_model(model, device)
+    path = Path(order["folder"]) / f"{ranks.rank}-of-{ranks.world}.rows"
+    bounds = replace(bounds, kept=open_log(path, model, order["model"], bounds))
+    ranges = Inference(model, graph.topology, source, bounds, nodes).ranges()
     # Empty ranges only take part in the exchange of the others.
     own = (each for each in ranges if each.high > each.low)
     for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):

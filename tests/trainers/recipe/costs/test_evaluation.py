@@ -15,6 +15,7 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.choice import scored_splits
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
@@ -33,7 +34,6 @@ from graphmill.trainers.rows.source import MappedSource
 from graphmill.trainers.techniques.batch_costs import Pieces
 from graphmill.trainers.training import speeds
 from graphmill.trainers.training.speeds import _tiles, count_scored
-from graphmill.trainers.training.training import scored_splits
 from tests.trainers.graphs import random_graph
 
 SIZES = Sizes(
