@@ -147,7 +147,7 @@ class OneDatabase(dg.ConfigurableIOManager):
 
     path: str
 
-    def _opened(self) -> duckdb.DuckDBPyConnection | None:
+    def _opened(self) -> Any:
         with suppress(duckdb.IOException):
             return duckdb.connect(self.path)
 
