@@ -73,6 +73,8 @@ def run(folder: Path, program: str, *words: str, **more: str) -> str:
 def test_what_dg_writes_is_sound_and_trains(project: Path) -> None:
     listed = {each["key"] for each in json.loads(run(project, "dg", "list", "components", "--json"))["items"]}
     assert {"graphmill.PipelineComponent", "graphmill.PipelineFolderComponent"} <= listed
+    described = run(project, "dg", "utils", "inspect-component", "graphmill.PipelineComponent")
+    assert "Path of the TOML file" in described and "Folder of the artifacts" in described
     for component, name in (("PipelineComponent", "communities"), ("PipelineFolderComponent", "all")):
         run(project, "dg", "scaffold", "defs", f"graphmill.{component}", name)
         assert (project / f"src/shop/defs/{name}/{name}.toml").is_file()
