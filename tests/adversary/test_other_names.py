@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.sources.markers import NONE, OF_CLASSES, OF_IDS, THING, marked_texts
+from graphmill.assets.sources.markers import NONE, OF_CLASSES, OF_IDS, THING, marked_texts, unlike_others
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.sources.splits import OF_NODES, PART_WORDS
 from graphmill.jobs.commands.pipelines.inspect_pipeline import with_problems
 from graphmill.kernels.errors import InputError
+from tests.assets.sources.own_data import Drawn, write_ogb_text
 
 NODES, EDGES = 40, 160
 FEW = settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -239,3 +240,88 @@ def test_files_of_any_name_are_read_or_refused_with_a_remedy_that_is_true(name: 
             assert "\\" in name and "rename the file" in str(found), (name, found)
         else:
             assert not ("\\" in name and set(name) & set("[*?"))
+
+
+def table(folder: Path, **columns: Any) -> Path:
+    path = folder / f"t{len(list(folder.iterdir()))}.csv"
+    pl.DataFrame(columns).write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("first", ["number", "time", "weight", "tree"])
+def test_a_row_that_begins_with_its_number_or_a_time_is_told(tmp_path: Path, first: str) -> None:
+    src, dst = np.random.default_rng(3).integers(0, NODES, (2, EDGES))
+    rows = np.arange(EDGES)
+    columns = {
+        "number": (rows, src, dst),
+        "time": (1_600_000_000 + rows // 2, src, dst),
+        "weight": (src, dst, rows % 5),
+    }
+    a, b, c = columns.get(first, (rows, src, np.full(EDGES, 1)))
+    (tmp_path / "e.txt").write_text("".join(f"{x} {y} {z}\n" for x, y, z in zip(a, b, c, strict=True)))
+    said = notes("edges", edges=tmp_path / "e.txt")
+    assert ("'dst' and 'c2' share ids" in said) == (first in ("number", "time")), said
+    if first == "number":
+        assert "share ids" not in notes("edges", edges=tmp_path / "e.txt", source_column="dst", target_column="c2")
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (["a"], "there is nothing to tell apart"),
+        (["a", "b", "a;b"], "look like several labels: 'a;b'"),
+        (["a|c", "c|a"], "look like several labels"),
+        (["Biology, Chemistry", "Physics"], ""),
+        (["a", "b"], ""),
+    ],
+)
+def test_classes_of_which_a_model_learns_nothing_or_half(tmp_path: Path, classes: list[str], said: str) -> None:
+    src, dst = np.random.default_rng(4).integers(0, NODES, (2, EDGES))
+    nodes = table(tmp_path, id=range(NODES), y=[classes[i % len(classes)] for i in range(NODES)], f=[0.5] * NODES)
+    keys = {"edges": table(tmp_path, src=src, dst=dst), "nodes": nodes, "label_column": "y", "labels": "names"}
+    found = notes("edges", **keys, features="f")
+    assert said in found if said else found == "", found
+
+
+@pytest.mark.parametrize(("relation", "told"), [("nan", True), ("Cites", True), ("-1", True), ("likes", False)])
+def test_relations_that_mean_none_or_are_written_in_two_ways(tmp_path: Path, relation: str, told: bool) -> None:
+    src, dst = np.random.default_rng(5).integers(0, NODES, (2, EDGES))
+    kinds = ["cites", "writes", relation, "cites"] * (EDGES // 4)
+    said = notes("edges", edges=table(tmp_path, src=src, dst=dst, t=kinds), type_column="t")
+    assert ("relation" in said) == told, said
+
+
+def test_one_id_of_another_form_than_all_others_is_told() -> None:
+    ids = [f"u{i}" for i in range(40)]
+    for odd in ("guest", "#REF!", "root"):
+        assert unlike_others([*ids, odd]) == [40]
+    assert (
+        unlike_others(ids)
+        == unlike_others([*ids, "v3"])
+        == unlike_others([f"{i} a" for i in range(20)] + ["b"] * 5)
+        == []
+    )
+
+
+def test_loops_alone_are_refused_by_inspect_too(tmp_path: Path) -> None:
+    loops = table(tmp_path, src=range(NODES), dst=range(NODES))
+    assert "all edges are self-loops" in str(mistakes("edges", edges=loops))
+    assert mistakes("edges", edges=loops, self_loops="keep") == []
+
+
+def test_texts_of_other_programs_in_an_archive_are_left_alone(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **arrays(masks=False))
+    with zipfile.ZipFile(tmp_path / "g.npz", "a") as archive:
+        archive.writestr("README.txt", "hello")
+        archive.writestr("__MACOSX/._x.npy", b"\0\5\26\7")
+    assert "files README.txt, __MACOSX/._x.npy" in notes("npz", path=tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize("name", ["node-feat.csv", "Node_Feat.csv.gz", "node-feat.npy"])
+def test_features_of_a_folder_under_another_name_are_not_left_out(tmp_path: Path, name: str) -> None:
+    keys = write_ogb_text(tmp_path, Drawn())
+    path = keys["path"] / "raw" / "node-feat.csv.gz"
+    path.rename(path.with_name(name))
+    assert "did you mean node-feat.csv.gz?" in str(mistakes("ogb", **keys))
+    path.with_name(name).unlink()
+    assert mistakes("ogb", **keys) == []
