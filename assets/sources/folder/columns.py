@@ -134,7 +134,8 @@ def _counts(column: str, kind: str) -> list[str]:
 def _profile(name: str, sql_type: str, rows: int, found: Sequence[Any]) -> ColumnProfile:
     present, distinct, low, high, example, *read = found
     kinds: tuple[Kind, ...] = ("whole", "number", "truth", "time")
-    of_text: Kind = next((kind for kind, fits in zip(kinds, read, strict=True) if fits), "text")
+    read_as: list[Kind] = [kind for kind, fits in zip(kinds, read, strict=True) if fits]
+    of_text: Kind = read_as[0] if read_as else "text"
     shown = "" if example is None else one_line(str(example))
     return ColumnProfile(
         name=name,

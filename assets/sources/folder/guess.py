@@ -31,6 +31,8 @@ MEMORY = 1 << 30
 """Working memory of DuckDB while the tables are looked at, in bytes."""
 NUMBERED = 0.98
 """Share of different values from which a column of whole numbers has a number per row, which a model can learn nothing from."""
+FEW = 40
+"""Most different texts that get a column each."""
 FEWEST_ROWS = 5
 """Rows that a value of another column has on average, from which it may tell the class by itself."""
 
@@ -158,7 +160,14 @@ class Guess:
             found |= {name: "name"}
         if table not in self.node_types:
             return {each.name: found.get(each.name, "of an edge") for each in table.columns}
-        return {each.name: found.get(each.name) or _as_feature(each) for each in table.columns}
+        return {each.name: found.get(each.name) or _left_out(each) or "feature" for each in table.columns}
+
+    def encoders(self, table: FoundTable) -> Mapping[str, str]:
+        """Returns feature column -> its encoder, of a node type; a title that names the nodes is one of them."""
+        roles = self.roles(table)
+        titles = {each.name for each in table.columns if each.kind == "text" and each.example.count(" ") > 1}
+        features = {name for name, role in roles.items() if role == "feature" or (role == "name" and name in titles)}
+        return {each.name: encoder_of(each) for each in table.columns if each.name in features}
 
     def class_counts(self) -> list[tuple[str, int]]:
         """Returns the values of the column of classes and their rows, the most frequent ones first."""
@@ -201,14 +210,26 @@ def guessed(folder: Path) -> Iterator[Guess]:
         yield Guess(folder, *find_tables(folder, duck))
 
 
-def _as_feature(column: ColumnProfile) -> str:
-    """Returns "feature", or why a column is none: what it holds."""
-    if not column.numeric:
-        return column.kind
-    if column.gaps:
-        return f"{column.gaps:,} gaps"
-    numbered = column.kind == "whole" and column.distinct > NUMBERED * column.rows and "*" not in column.name
-    return "a number per row" if numbered else "feature"
+def encoder_of(column: ColumnProfile) -> str:
+    """Returns the encoder that fits what a column holds; "" for a column that a model can learn nothing from (`_left_out`)."""
+    if column.kind == "text":
+        return "onehot" if column.distinct <= FEW else "text"
+    if column.kind == "truth":
+        return "number" if column.numeric and not column.gaps else "onehot"
+    found = {"whole": "standard", "number": "standard", "time": "time", "list": "number" if column.numeric else "list"}
+    return found.get(column.kind, "list" if column.type == "VARCHAR[]" else "")
+
+
+def _left_out(column: ColumnProfile) -> str:
+    """Returns why a column is no feature; "" if it is one."""
+    different = column.distinct > NUMBERED * column.rows and "*" not in column.name
+    if not encoder_of(column) or column.type.startswith(("TIME_", "TIME ", "INTERVAL")) or column.type == "TIME":
+        return column.type.lower()
+    if column.gaps == column.rows:
+        return "empty"
+    if column.kind == "whole" and different:
+        return "a number per row"
+    return "a word per row" if column.kind == "text" and different and " " not in column.example else ""
 
 
 def _tells(table: FoundTable, column: str, label: str) -> bool:

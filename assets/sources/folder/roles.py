@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from graphmill.assets.sources.edges.node_tables import SPLITS
 from graphmill.assets.sources.folder.columns import ColumnProfile
 from graphmill.assets.sources.folder.tables import FoundTable
-from graphmill.assets.sources.markers import UNLABELLED
-from graphmill.assets.sources.readers.duck import literal, quoted
+from graphmill.assets.sources.markers import OF_CLASSES, marked_texts
 
 KEY_WORDS = frozenset(("id", "ids", "key", "code", "uuid", "guid", "index", "no", "number", "nr", "pk", "fk"))
 """Words of the names of columns that hold ids."""
@@ -195,10 +194,9 @@ def _label_rank(column: ColumnProfile) -> int | None:
 
 def no_label_words(table: FoundTable, column: str) -> list[str]:
     """Returns those values of a column of classes that mean no label, such as "unknown", as they are written."""
-    values = f"({table.files.union(f'CAST({table.files.field(column)} AS VARCHAR)')})"
-    meant = ", ".join(literal(word) for word in sorted(UNLABELLED) if word)
-    sql = f"SELECT v FROM {values} WHERE lower({quoted('v')}) IN ({meant}) ORDER BY v"
-    return [str(row[0]) for row in table.files.duck.rows(sql)]
+    sql = f"{table.files.union(f'CAST({table.files.field(column)} AS VARCHAR)')} WHERE v IS NOT NULL ORDER BY v"
+    names = [str(row[0]) for row in table.files.duck.rows(sql, str(table.files.paths[0]))]
+    return [names[place] for place in marked_texts(names, OF_CLASSES, 3)]
 
 
 def split_column(table: FoundTable) -> str | None:

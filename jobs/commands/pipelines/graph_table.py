@@ -53,12 +53,19 @@ def _node_lines(guess: Guess, table: FoundTable) -> Iterator[str]:
     if "label" in named:
         yield from _label_lines(table, table.column(named["label"]))
     yield from (f"{role}_column = {toml_value(named[role])}" for role in ("split", "name") if role in named)
-    features = [column for column, role in roles.items() if role == "feature"]
-    if features:
-        yield f"features = [{', '.join(map(toml_value, features))}]"
-    told = {*named.values(), *features, *(each.column for each in guess.links[table.name])}
+    encoders = guess.encoders(table)
+    if encoders:
+        yield f"features = [{', '.join(map(toml_value, encoders))}]"
+        rules = [f"{toml_value(name)} = {_rule(table.column(name), encoder)}" for name, encoder in encoders.items()]
+        yield f"encode = {{ {', '.join(rules)} }}"
+    told = {*named.values(), *encoders, *(each.column for each in guess.links[table.name])}
     if left := [f"{column} ({role})" for column, role in roles.items() if column not in told]:
         yield f"# no features: {one_line(', '.join(left))}"
+
+
+def _rule(column: ColumnProfile, encoder: str) -> str:
+    """Returns the rule of a column, with a flag for gaps if it has some."""
+    return f'{{ encoder = "{encoder}", missing = "flag" }}' if column.gaps else f'"{encoder}"'
 
 
 def _label_lines(table: FoundTable, column: ColumnProfile) -> Iterator[str]:
