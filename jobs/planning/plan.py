@@ -128,7 +128,7 @@ class TechniquePlan:
 
     @property
     def chosen(self) -> Planned | None:
-        """Of the trainings that fit and wait least, within `TIE`, the one with least memory.
+        """Of the trainings that fit and wait least, within `TIE`, the one that prepares least, and of these the one with least memory.
 
         One without whole mini-batches is chosen only if no other fits.
         """
@@ -136,7 +136,7 @@ class TechniquePlan:
         compared = [row for row in fit if row.exact] or fit
         least = min((row.total_seconds for row in compared), default=0.0)
         ties = [row for row in compared if row.total_seconds <= (1 + TIE) * least]
-        return min(ties, key=lambda row: row.memory_bytes, default=None)
+        return min(ties, key=lambda row: (row.own_preparing, row.memory_bytes), default=None)
 
     def paid_back(self, row: Planned) -> float | None:
         """Returns the number of epochs, of all seeds, after which a training's preparation is paid back against the best one without it.

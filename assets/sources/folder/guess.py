@@ -14,7 +14,7 @@ from pathlib import Path
 
 from graphmill.assets.sources.folder.columns import ColumnProfile
 from graphmill.assets.sources.folder.roles import (
-    Reference,
+    TableReference,
     id_column,
     is_reference,
     label_column,
@@ -49,8 +49,8 @@ class GuessedRelation:
     table: FoundTable
     source: FoundTable
     source_column: str
-    to: Reference
-    first: Reference | None = None
+    to: TableReference
+    first: TableReference | None = None
 
     @property
     def target(self) -> FoundTable:
@@ -58,7 +58,7 @@ class GuessedRelation:
         return self.to.to
 
     @property
-    def references(self) -> list[Reference]:
+    def references(self) -> list[TableReference]:
         """The references of its ends."""
         return [each for each in (self.first, self.to) if each is not None]
 
@@ -73,7 +73,7 @@ class GuessedRelation:
         ]
 
     def said(self) -> str:
-        """Returns what joins the tables, and how many edges and nodes without any there are."""
+        """Returns the references that join the tables, and how many edges and nodes without any there are."""
         edges = self.table.rows
         lone = [(self.target.rows - self.to.inside, self.target)]
         lone += [] if self.first is None else [(self.source.rows - self.first.inside, self.source)]
@@ -146,7 +146,7 @@ class Guess:
         return self.label is not None and self.label[0] is table
 
     def roles(self, table: FoundTable) -> Mapping[str, str]:
-        """Returns column -> what it is taken for: "id", "label", "split", "name", "feature", what it names, or why it is no feature.
+        """Returns column -> what it is taken for: "id", "label", "split", "name", "feature", what it names, or why nothing reads it.
 
         Columns of edges are "of an edge" if they are none of these, and nothing reads them.
         """
@@ -187,7 +187,7 @@ class Guess:
         return sum(count for name, count in self.class_counts() if name.lower() not in unknown)
 
     def leaks(self) -> list[str]:
-        """Returns a sentence for each column that tells the class of every row by itself, and is no id."""
+        """Returns a sentence for each column that tells the class of every row by itself, ids left out."""
         if self.label is None:
             return []
         table, label = self.label

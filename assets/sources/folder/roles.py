@@ -38,7 +38,7 @@ CONTAINED = 0.98
 
 
 @dataclass(frozen=True)
-class Reference:
+class TableReference:
     """A column that names rows of another table.
 
     Attributes:
@@ -104,7 +104,7 @@ def _unique(table: FoundTable, name: str) -> bool:
     return bool(table.files.duck.rows(sql, str(table.files.paths[0]))[0][0])
 
 
-def references(table: FoundTable, entities: dict[str, tuple[FoundTable, str]], own: str | None) -> list[Reference]:
+def references(table: FoundTable, entities: dict[str, tuple[FoundTable, str]], own: str | None) -> list[TableReference]:
     """Returns the columns of a table that name rows of tables, each with the one that it names best, in the order of the columns.
 
     Args:
@@ -155,12 +155,12 @@ def _reference_rank(column: ColumnProfile, other: FoundTable, key: str) -> int |
     return 3 if key_like else None
 
 
-def _looked_up(table: FoundTable, column: ColumnProfile, other: FoundTable, key: str) -> Reference:
+def _looked_up(table: FoundTable, column: ColumnProfile, other: FoundTable, key: str) -> TableReference:
     values = table.files.union(table.files.field(column.name))
     ids = other.files.union(other.files.field(key), distinct=False)
     sql = f"SELECT count(*), count(*) FILTER (v IN ({ids})) FROM ({values}) WHERE v IS NOT NULL"
     total, inside = table.files.duck.rows(sql, str(table.files.paths[0]))[0]
-    return Reference(table, column.name, other, key, int(total), int(inside))
+    return TableReference(table, column.name, other, key, int(total), int(inside))
 
 
 def label_column(tables: Iterable[FoundTable], taken: dict[str, set[str]]) -> tuple[FoundTable, str] | None:

@@ -51,7 +51,7 @@ class FoundTable:
 def find_tables(folder: Path, duck: Duck) -> tuple[list[FoundTable], list[str]]:
     """Returns the tables of a folder in the order of their names, and lines about files that look like tables and cannot be read.
 
-    Files and folders whose name begins with `.` or `_` are left out, and so is what is no table by name and first bytes.
+    Files and folders whose name begins with `.` or `_` are left out, and so are files that neither name nor first bytes call tables.
     """
     found: list[FoundTable] = []
     problems: list[str] = []
@@ -95,7 +95,7 @@ def _named(folder: Path) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Returns the files below a folder that look like tables; none of a folder that is no table, such as one with links to folders."""
+    """Returns the files below a folder that look like tables; none of one with links to folders."""
     try:
         return [path for path in part_files(folder) if looks_like_table(path)]
     except InputError:

@@ -70,7 +70,7 @@ def folder_values(folder: Path) -> dict[str, Any]:
 def _lines(guess: Guess) -> Iterator[str]:
     for table in guess.tables:
         encoders = guess.encoders(table) if table in guess.node_types else {}
-        roles = guess.roles(table) | {name: f"feature by {encoder}" for name, encoder in encoders.items()}
+        roles = {**guess.roles(table), **{name: f"feature by {encoder}" for name, encoder in encoders.items()}}
         yield f"{table.name}: {table.rows:,} rows, {table.path.name}"
         rows = [_row(each, roles[each.name]) for each in table.columns]
         right = (False, False, True, True, False, False, False, False)

@@ -80,7 +80,7 @@ lr = 0.003
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Template:
     """What of a new pipeline depends on the data: the lines of `[graph]` and of the model, and sizes."""
 
     graph: str
@@ -132,10 +132,10 @@ def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]
     return f"planned: trainer {found.chosen.variant.technique.name}; graphmill plan {path.stem} says why"
 
 
-def _fitted(source: str, folder: Path) -> Fitted:
+def _fitted(source: str, folder: Path) -> Template:
     """Returns what fits a source; paths are relative to the folder of the pipeline file."""
     if source in source_names():
-        return Fitted(_table_of_kind(source))
+        return Template(_table_of_kind(source))
     data = Path(source).absolute()
     require_local(source)
     if not matches(data):
@@ -146,21 +146,21 @@ def _fitted(source: str, folder: Path) -> Fitted:
             return _fitted_to(guess, folder)
     kind, keys = recognise(data)
     if kind == "table":
-        return Fitted(_unnamed_table(data, folder) + UNDIRECTED)
+        return Template(_unnamed_table(data, folder) + UNDIRECTED)
     paths = {key: os.path.relpath(value, folder) if isinstance(value, Path) else value for key, value in keys.items()}
-    return Fitted(
+    return Template(
         "\n".join([f'source = "{kind}"', *(f"{key} = {toml_value(v)}" for key, v in paths.items()), UNDIRECTED])
     )
 
 
-def _fitted_to(guess: Guess, folder: Path) -> Fitted:
+def _fitted_to(guess: Guess, folder: Path) -> Template:
     """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs."""
     graph, model = f"{graph_table(guess, folder)}\n", TYPED_MODEL if guess.typed else MODEL
     training = int(TRAIN_RATIO * guess.num_labelled)
-    if training >= FEW * Fitted.batch_size:
-        return Fitted(graph, model)
+    if training >= FEW * Template.batch_size:
+        return Template(graph, model)
     batch_size = max(SMALLEST_BATCH, 1 << max(0, training // FEW).bit_length() - 1)
-    return Fitted(graph, model, min(Fitted.batch_size, batch_size), hidden=64, epochs=60)
+    return Template(graph, model, min(Template.batch_size, batch_size), hidden=64, epochs=60)
 
 
 def _table_of_kind(kind: str) -> str:

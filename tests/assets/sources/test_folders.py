@@ -64,7 +64,7 @@ def test_a_profile_counts_what_the_tables_hold(folder: Path, capsys: pytest.Capt
     users = pl.read_parquet("users.parquet")
     found = folder_values(folder)
     columns = {each["name"]: each for each in found["tables"]["users"]["columns"]}
-    assert columns["age"]["gaps"] == users["age"].null_count() and columns["age"]["taken_for"].endswith("gaps")
+    assert columns["age"]["gaps"] == users["age"].null_count() and columns["age"]["taken_for"] == "feature"
     assert columns["country"]["distinct"] == 3 and columns["country"]["low"] == "DE"
     assert float(columns["income"]["high"]) == users["income"].max()
     assert found["classes"] == dict(users["segment"].value_counts().iter_rows())
@@ -84,7 +84,11 @@ def test_columns_that_tell_the_class_and_numbers_of_rows_are_named(folder: Path)
     with guessed(folder) as guess:
         assert [each.split(" has ")[0] for each in guess.leaks()] == ["each value of code"]
         roles = guess.roles(next(each for each in guess.tables if each.name == table))
-        assert roles["serial"] == "a number per row" and roles["charge"] == "feature" and roles["element"] == "text"
+        assert (
+            roles["serial"] == "a number per row"
+            and roles["charge"] == "feature"
+            and guess.encoders(guess.tables[0])["element"] == "onehot"
+        )
 
 
 def test_rows_that_name_nothing_leave_a_relation_out_and_say_so(folder: Path) -> None:
