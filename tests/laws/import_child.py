@@ -29,10 +29,11 @@ class Published(Exception):
 def main(folder: Path, num_kills: int) -> None:
     keys = json.loads((folder / "keys.json").read_text())
     keys = {name: folder / value if name in ("edges", "nodes") else value for name, value in keys.items()}
+    reference = in_fork(lambda: digest(folder / "reference", keys))
+    examine(folder / "reference")  # what it remembers leaves later forks fewer lines
     num_lines = int(in_fork(lambda: at_line(0, die, lambda: build(folder / "counted", "edges", **keys))) or 0)
     draw, outcome = random.Random(0), {"absent": 0, "between": 0, "whole": 0}
     problems = []
-    reference = in_fork(lambda: digest(folder / "reference", keys))
     between = int(in_fork(lambda: at_line(0, die, lambda: build_until_published(folder / "first", keys))) or 0)
     # Drawn lines, and some behind the first publication.
     counts = {*draw.sample(range(1, num_lines), num_kills), *(between + step for step in (20, 200, 400))}
@@ -41,17 +42,23 @@ def main(folder: Path, num_kills: int) -> None:
         answer = in_fork(lambda home=home, count=count: at_line(count, die, lambda: build(home, "edges", **keys)))
         if answer is not None:
             problems.append(f"line {count} was never reached")
-        left = [each.stage for each in Store(home).artifacts()]
+        left, damaged = examine(home)
         outcome[("absent", "between", "whole")[len(left)]] += 1
         if len(left) == 1 and left != ["features"]:
             problems.append(f"line {count}: {left} is whole, which is published last")
-        Store(home).sweep()
-        if Store(home).damaged() or staging(home) or os.listdir(os.environ["TMPDIR"]):
-            problems.append(f"line {count}: {Store(home).damaged()} {staging(home)} {os.listdir(os.environ['TMPDIR'])}")
+        if damaged or staging(home) or os.listdir(os.environ["TMPDIR"]):
+            problems.append(f"line {count}: {damaged} {staging(home)} {os.listdir(os.environ['TMPDIR'])}")
         if in_fork(lambda home=home: digest(home, keys)) != reference or staging(home):
             problems.append(f"line {count}: built again, it differs, or left {staging(home)}")
         shutil.rmtree(home)
     print(json.dumps({"lines": num_lines, "problems": problems} | outcome))
+
+
+def examine(home):
+    """Returns the stages of a home's artifacts, and what is damaged after a sweep."""
+    left = [each.stage for each in Store(home).artifacts()]
+    Store(home).sweep()
+    return left, Store(home).damaged()
 
 
 def build_until_published(home, keys):
