@@ -67,7 +67,9 @@ def model_of(project: Path, rows: int) -> str:
 
 
 @pytest.mark.first
-@pytest.mark.parametrize("runs", [2, MANY])
+@pytest.mark.parametrize(
+    "runs", [pytest.param(2, marks=pytest.mark.slow("two runs, each with other tables, a process for each step")), MANY]
+)
 def test_each_model_is_of_the_tables_of_its_run(project: Path, runs: int) -> None:
     write_slow_tables(project, 1)
     (project / "history").mkdir()

@@ -28,12 +28,16 @@ def classes(rng: np.random.Generator, count: int, kinds: int = CLASSES) -> Array
 def partners(rng: np.random.Generator, of: Array, among: Array, count: int) -> tuple[Array, Array]:
     """Returns `count` pairs (place in `of`, place in `among`), most of them of one class."""
     left = rng.integers(0, len(of), count)
-    alike = rng.random(count) < HOMOPHILY
-    right = rng.integers(0, len(among), count)
-    for each in np.unique(of):
-        wanted = np.flatnonzero(alike & (of[left] == each))
-        right[wanted] = rng.choice(np.flatnonzero(among == each), len(wanted))
-    return left, right
+    return left, partners_of(rng, of[left], among)
+
+
+def partners_of(rng: np.random.Generator, kinds: Array, among: Array) -> Array:
+    """Returns a place in `among` for each of some classes, most of them of that class."""
+    alike, places = rng.random(len(kinds)) < HOMOPHILY, rng.integers(0, len(among), len(kinds))
+    for each in np.unique(kinds):
+        wanted = np.flatnonzero(alike & (kinds == each))
+        places[wanted] = rng.choice(np.flatnonzero(among == each), len(wanted))
+    return places
 
 
 def hint(rng: np.random.Generator, kinds: Array, noise: float = 1.5) -> Array:
@@ -284,26 +288,24 @@ def sensors(folder: Path, rng: np.random.Generator) -> tuple[str, str]:
 
 def dump(folder: Path, rng: np.random.Generator) -> tuple[str, str]:
     """A database as Parquet, a folder for each table: customers who churn, orders, their lines, products and categories."""
-    customers, products = classes(rng, 500, 2), classes(rng, 200, 2)
-    buyer, product = partners(rng, customers, products, 5000)
-    order_of = np.arange(5000) // 2
-    buyer_of_order = buyer[::2]
-    product = np.where(np.arange(5000) % 2, partners(rng, customers, products, 5000)[1], product)
+    customers, products = classes(rng, 1200, 2), classes(rng, 200, 2)
+    buyer, order_of = rng.integers(0, 1200, 6000), np.repeat(np.arange(6000), 2)
+    product = partners_of(rng, customers[buyer[order_of]], products)
     tables = {
         "customers": {
-            "customer_id": np.arange(500) + 1,
-            "city": rng.choice(["Oslo", "Rome", "Graz"], 500),
+            "customer_id": np.arange(1200) + 1,
+            "city": rng.choice(["Oslo", "Rome", "Graz"], 1200),
             "balance": hint(rng, customers),
-            "since": times(rng, 500).dt.date(),
+            "since": times(rng, 1200).dt.date(),
             "churned": customers.astype(bool),
         },
         "orders": {
-            "order_id": np.arange(2500) + 1,
-            "customer_id": buyer_of_order + 1,
-            "ordered_at": times(rng, 2500),
-            "total": rng.exponential(50, 2500),
+            "order_id": np.arange(6000) + 1,
+            "customer_id": buyer + 1,
+            "ordered_at": times(rng, 6000),
+            "total": rng.exponential(50, 6000),
         },
-        "order_lines": {"order_id": order_of + 1, "product_id": product + 1, "quantity": rng.integers(1, 5, 5000)},
+        "order_lines": {"order_id": order_of + 1, "product_id": product + 1, "quantity": rng.integers(1, 5, 12_000)},
         "products": {
             "product_id": np.arange(200) + 1,
             "category_id": products * 5 + rng.integers(0, 5, 200) + 1,
