@@ -28,15 +28,21 @@ if TYPE_CHECKING:
 
 
 class EdgeBatch(NamedTuple):
-    """Edges of one relation: integers[n] ids within the node types, weights f32[n] or None, and rows i64[n] of the relation.
+    """Edges of one relation: integers[n] ids within the node types, weights f32[n] or None, rows i64[n] of the relation, types u8[n].
 
-    Without rows they are the next ones in order.
+    Without rows they are the next ones in order. Types are places among the relation's values, None without values.
     """
 
     src: Array
     dst: Array
     weight: Array | None = None
     rows: Array | None = None
+    type: Array | None = None
+
+
+def value_name(value: str) -> str:
+    """Returns the value of a column of relations as names of edge types have it: they are joined by /."""
+    return value.replace("/", ".")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +53,21 @@ class Relation:
         kind: node type, relation, node type.
         batches: function that yields the edges.
         place: function row -> place of that edge in words, for errors.
+        values: what a column tells apart, each an edge type of its own; none if all edges have one type.
     """
 
     kind: tuple[str, str, str]
     num_edges: int
     batches: Callable[[], Iterator[EdgeBatch]]
     place: Callable[[int], str]
+    values: Sequence[str] = ()
+
+    @property
+    def edge_types(self) -> list[str]:
+        """Names of its edge types."""
+        source, name, target = self.kind
+        middle = [f"{name}.{value_name(value)}" for value in self.values] or [name]
+        return ["/".join((source, each, target)) for each in middle]
 
 
 @dataclass(kw_only=True)
@@ -88,8 +103,9 @@ class TypedGraph:
     @property
     def edge_types(self) -> list[str]:
         """Names of the edge types; empty if the graph has one type of nodes and one of edges."""
-        typed = len(self.node_types) > 1 or len(self.relations) > 1
-        return ["/".join(relation.kind) for relation in self.relations] if typed else []
+        names = [name for relation in self.relations for name in relation.edge_types]
+        typed = len(self.node_types) > 1 or len(names) > 1 or any(relation.values for relation in self.relations)
+        return names if typed else []
 
 
 def first_ids(node_types: dict[str, int]) -> dict[str, int]:
@@ -132,8 +148,10 @@ class TypedSource:
             self.folder, self.num_nodes, config.columns(names), undirected=config.undirected, watched=watched
         )
         progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
-        for number, relation in enumerate(graph.relations):
+        number = 0
+        for relation in graph.relations:
             _spool_relation(graph, relation, number, spool, progress)
+            number += len(relation.edge_types)
         progress.done()
         if spool.num_edges == 0:
             raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
@@ -156,9 +174,10 @@ class TypedSource:
 
 
 def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: EdgeSpool, progress: Progress) -> None:
+    """Appends the edges of a relation, whose edge types are numbered from `number` on."""
     first, counts, starts, done = spool.num_edges, graph.node_types, first_ids(graph.node_types), 0
     source, _, target = relation.kind
-    for src, dst, weight, rows in relation.batches():
+    for src, dst, weight, rows, kinds in relation.batches():
         rows = np.arange(done, done + len(src)) if rows is None else rows
         for values, kind, role in ((src, source, "source"), (dst, target, "destination")):
             bad = np.flatnonzero((values < 0) | (values >= counts[kind]))
@@ -176,7 +195,7 @@ def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: E
             np.asarray(dst, np.int64) + starts[target],
             tie=first + rows,
             weight=weight,
-            type=number,
+            type=number if kinds is None else number + kinds,
         )
         done += len(src)
         progress.advance(len(src))
@@ -216,7 +235,7 @@ def _contents(graph: TypedGraph, files: Mapping[str, Path]) -> list[str]:
     for name, count in graph.node_types.items():
         lines.append(f"nodes of type '{name}': {count:,}")
     for relation in graph.relations:
-        lines.append(f"edges {'/'.join(relation.kind)}: {relation.num_edges:,}")
+        lines.append(f"edges {', '.join(relation.edge_types)}: {relation.num_edges:,}")
     for block in graph.blocks:
         lines.append(f"features: {block.num_rows:,} x {block.width} {block.dtype}")
     known = int(np.count_nonzero(graph.labels >= 0))

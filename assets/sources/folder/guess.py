@@ -21,6 +21,7 @@ from graphmill.assets.sources.folder.roles import (
     name_column,
     no_label_words,
     references,
+    relation_column,
     split_column,
 )
 from graphmill.assets.sources.folder.tables import FoundTable, find_tables, plain_name
@@ -43,6 +44,7 @@ class GuessedRelation:
 
     Attributes:
         first: the reference to the source; None if the table is that of the source.
+        type_column: the column that says which relation an edge has; None without one.
     """
 
     name: str
@@ -51,6 +53,7 @@ class GuessedRelation:
     source_column: str
     to: TableReference
     first: TableReference | None = None
+    type_column: str | None = None
 
     @property
     def target(self) -> FoundTable:
@@ -115,7 +118,8 @@ class Guess:
     @property
     def typed(self) -> bool:
         """Whether there are several node types or relations."""
-        return len(self.node_types) > 1 or len(self.relations) > 1
+        several = len(self.relations) > 1 or any(each.type_column is not None for each in self.relations)
+        return len(self.node_types) > 1 or several
 
     @cached_property
     def node_types(self) -> list[FoundTable]:
@@ -132,10 +136,10 @@ class Guess:
                         plain_name(f"{table.name}_{each.column}"), table, table, self.ids[table.name], each
                     )
             elif len(found) > 1:
-                first = found[0]
+                first, kinds = found[0], relation_column(table, {each.column for each in found})
                 for each in found[1:]:
                     name = table.name if len(found) == 2 else plain_name(f"{table.name}_{each.column}")
-                    yield GuessedRelation(name, table, first.to, first.column, each, first)
+                    yield GuessedRelation(name, table, first.to, first.column, each, first, kinds)
 
     def _is_node_type(self, table: FoundTable) -> bool:
         """Tells whether a table has things, and not events between two things that nothing else names."""
@@ -159,6 +163,9 @@ class Guess:
         if (name := name_column(table, {*found})) is not None:
             found |= {name: "name"}
         if table not in self.node_types:
+            found |= {
+                each.type_column: "relation" for each in self.relations if each.table is table and each.type_column
+            }
             return {each.name: found.get(each.name, "of an edge") for each in table.columns}
         return {each.name: found.get(each.name) or _left_out(each) or "feature" for each in table.columns}
 

@@ -29,6 +29,12 @@ LABEL_WORDS = (
 )  # fmt: skip
 """Words of the names of columns that hold classes, more certain ones first."""
 NAME_WORDS = ("name", "title")
+RELATION_WORDS = frozenset(
+    ("relation", "relations", "rel", "predicate", "type", "kind", "event", "action", "interaction", "verb", "property")
+)
+"""Words of the names of columns that say which relation an edge has."""
+MOST_RELATIONS = 50
+"""Most different values of a column that is taken for one of relations."""
 MOST_CLASSES = 256
 """Most different values of a column that is taken for classes."""
 FEWEST_PER_CLASS = 5
@@ -197,6 +203,15 @@ def no_label_words(table: FoundTable, column: str) -> list[str]:
     sql = f"{table.files.union(f'CAST({table.files.field(column)} AS VARCHAR)')} WHERE v IS NOT NULL ORDER BY v"
     names = [str(row[0]) for row in table.files.duck.rows(sql, str(table.files.paths[0]))]
     return [names[place] for place in marked_texts(names, OF_CLASSES, 3)]
+
+
+def relation_column(table: FoundTable, taken: set[str]) -> str | None:
+    """Returns the column of a table of edges that says which relation each of them has; None without one."""
+    for column in table.columns:
+        few = 2 <= column.distinct <= min(MOST_RELATIONS, column.rows // FEWEST_PER_CLASS) and not column.gaps
+        if few and column.kind == "text" and column.name not in taken and {*words(column.name)} & RELATION_WORDS:
+            return column.name
+    return None
 
 
 def split_column(table: FoundTable) -> str | None:

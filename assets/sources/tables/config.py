@@ -128,12 +128,10 @@ class RelationTable(TableKeys):
     # Column of the weights; if only other relations have one, the weights are 1.
     weight_column: str | None = None
 
-    names = ("src", "dst")
+    # Column of relations, for a table of several: each value is one, called NAME.VALUE.
+    type_column: str | None = field(default=None, metadata={"hashed": "unless default"})
 
-    @property
-    def type_column(self) -> str | None:
-        """None: the edges of a table have one type."""
-        return None
+    names = ("src", "dst")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +184,8 @@ class TypedTableKeys(SpooledConfig):
     @property
     def typed(self) -> bool:
         """Whether edges have relations: unless there is one node type and one relation."""
-        return len(self.nodes) > 1 or len(self.edges) > 1
+        several = len(self.edges) > 1 or any(each.type_column is not None for each in self.edges.values())
+        return len(self.nodes) > 1 or several
 
     @property
     def never(self) -> frozenset[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
-from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges
+from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges, type_names
 from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by, named_columns, unread_of
 from graphmill.assets.sources.readers.duck import Duck
@@ -16,7 +16,7 @@ from graphmill.assets.sources.readers.file_digests import table_digests
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.tables.config import RelationTable
 from graphmill.assets.sources.tables.node_type import NodeType
-from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, value_name
 from graphmill.kernels.errors import InputError
 
 
@@ -39,7 +39,29 @@ class RelationFiles:
         named = named_columns(self.keys, OF_EDGES)
         weight = named.pop("weight_column", None)
         numbers = [] if weight is None else [partial(self.table.number, "weight_column", weight, "FLOAT")]
-        return (*(partial(self.table.require, role, name) for role, name in named.items()), *numbers)
+        return (
+            *(partial(self.table.require, role, name) for role, name in named.items()),
+            *numbers,
+            lambda: self.values,
+        )
+
+    @cached_property
+    def values(self) -> list[str]:
+        """The values of the column of relations, in the order of their edge types; none without such a column.
+
+        Raises:
+            InputError: there are more than 256, or two that have one name as edge types.
+        """
+        column = self.keys.type_column
+        values = [] if column is None else type_names(self.table, column)
+        named = {value_name(value): value for value in values}
+        if len(named) < len(values):
+            other = next(value for value in values if named[value_name(value)] != value)
+            same = f"{other!r} and {named[value_name(other)]!r}"
+            raise InputError(
+                f"{self.table.paths[0]}: relations {same} of column '{column}' have one name", "rename one"
+            )
+        return values
 
     def require_kinds(self, source: NodeType, target: NodeType) -> None:
         """Refuses ids of another type than the node type's.
@@ -71,14 +93,15 @@ class RelationFiles:
             num_edges=sum(files),
             batches=lambda: self._batches(source, target, weighted=weighted),
             place=lambda row: self.table.place(*locate(files, row)),
+            values=self.values,
         )
 
     def _batches(self, source: NodeType, target: NodeType, *, weighted: bool) -> Iterator[EdgeBatch]:
         ends = (_end(source), _end(target))
         staged = self._stage(source, target) if any(end.numbering.staged for end in ends) else None
-        for batch in checked_edges(self.table, self.keys, (), ends, staged):
+        for batch in checked_edges(self.table, self.keys, self.values, ends, staged):
             weight = np.ones(len(batch.rows), np.float32) if weighted and batch.weight is None else batch.weight
-            yield EdgeBatch(batch.src, batch.dst, weight, batch.rows)
+            yield EdgeBatch(batch.src, batch.dst, weight, batch.rows, batch.type)
         if staged is not None:
             self.duck.rows("DROP TABLE staged")
 
@@ -90,7 +113,7 @@ class RelationFiles:
         self.duck.rows("DROP TABLE IF EXISTS staged")
         strict = (source.keys.id_type == "auto", target.keys.id_type == "auto")
         sections = (source.id_section, target.id_section)
-        return stage_edges(self.table, self.keys, (), (source.kind, target.kind), strict, sections)
+        return stage_edges(self.table, self.keys, self.values, (source.kind, target.kind), strict, sections)
 
     def unweighted(self) -> RelationFiles:
         """Returns the relation without weights."""

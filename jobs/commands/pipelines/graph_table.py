@@ -26,7 +26,7 @@ def graph_table(guess: Guess, beside: Path) -> str:
 def _lines(guess: Guess, beside: Path) -> Iterator[str]:
     yield 'source = "tables"'
     yield "undirected = true            # adds the reverse of every edge"
-    if any(each.source is not each.target for each in guess.relations):
+    if guess.typed:
         yield 'reverse_types = "own"        # relations and their reverses have weights of their own'
     for table in guess.node_types:
         yield from ("", f"[graph.nodes.{table.name}]", f"path = {_path(table, beside)}")
@@ -88,6 +88,11 @@ def _relation_lines(each: GuessedRelation, beside: Path) -> Iterator[str]:
         f"source_column = {toml_value(each.source_column)}",
         f"target_column = {toml_value(each.to.column)}",
     ]
+    if each.type_column is not None:
+        kinds = each.table.column(each.type_column).distinct
+        lines.append(
+            f"type_column = {toml_value(each.type_column)}  # each of {kinds:,} values is a relation of its own"
+        )
     yield f"# {one_line(each.said())}"
     yield from (f"# left out, since {each}: write the table without these rows" for each in problems)
     yield from (f"# {line}" if problems else line for line in lines)

@@ -24,8 +24,8 @@ name = "sage"
 model = "sage"               # or gcn, gat, gin; rgcn for graphs with relations"""
 TYPED_MODEL = """\
 name = "rgcn"
-model = "rgcn"               # or rgat; sage, gat and others read all relations alike
-input = "typed"              # a map for each node type, from its own columns"""
+model = "rgcn"               # or rgat; sage, gat and others read all relations alike"""
+TYPED_INPUT = '\ninput = "typed"              # a map for each node type, from its own columns'
 
 FEW, SMALLEST_BATCH = 16, 32
 """Batches of an epoch below which a training takes smaller ones, and the smallest."""
@@ -156,6 +156,7 @@ def _fitted(source: str, folder: Path) -> Template:
 def _fitted_to(guess: Guess, folder: Path) -> Template:
     """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs."""
     graph, model = f"{graph_table(guess, folder)}\n", TYPED_MODEL if guess.typed else MODEL
+    model += TYPED_INPUT * (len(guess.node_types) > 1)
     training = int(TRAIN_RATIO * guess.num_labelled)
     if training >= FEW * Template.batch_size:
         return Template(graph, model)

@@ -56,6 +56,8 @@ def test_tables_of_public_sets_are_understood(name: str, folder: Path) -> None:
         edges = sum(each.table.rows for each in guess.relations)
     write_pipeline("mine", ".")
     survey = load_pipeline("mine", TrainTable, files=True).graph.survey()
+    if name == "knowledge":
+        assert 'type_column = "relation"' in (folder / "pipelines/mine.toml").read_text()
     assert survey.num_nodes == sum(rows.values()) and edges <= survey.num_edges <= 2 * edges
 
 

@@ -203,3 +203,32 @@ def test_node_types_may_have_features_of_several_widths(tmp_path: Path) -> None:
     rows = np.array([[2, 0], [1, 0], [4, 0], [3, 0], [0, 0], [3, 4], [5, 6], [1, 2], [7, 8]], np.float32)
     np.testing.assert_array_equal(built.features.array("rows"), rows)
     assert built.features.summary["numbers"]["type_columns"] == [1, 2, 0]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_values_of_a_column_are_relations(tmp_path: Path, form: str) -> None:
+    how = ["web", "shop/1", "web", "shop/1", "app"]
+    write(tmp_path, form, {"buys": frames()["buys"].with_columns(how=pl.Series(how))})
+    config = shop(tmp_path, form, edge_ids=True)
+    buys = replace(config.edges["buys"], type_column="how")
+    built = build_config(tmp_path / "home", replace(config, edges={"lives": config.edges["lives"], "buys": buys}))
+    relations = ["user/lives/city", *(f"user/buys.{name}/item" for name in ("app", "shop.1", "web"))]
+    assert built.numbers["edge_types"] == relations
+    # Edge ids are rows of buys behind the 2 of lives; users: ann 0, bob 1, cat 2, dan 3, eve 4.
+    expected = [(0, 5, 1.0, 3, 2), (0, 8, 2.0, 2, 3), (1, 6, 3.0, 3, 4), (2, 5, 5.0, 1, 6), (4, 7, 4.0, 2, 5)]
+    assert edges_of(built) == sorted([*expected, (3, 11, 1.0, 0, 0), (4, 9, 1.0, 0, 1)])
+
+
+def test_mistakes_of_a_column_of_relations_are_told(tmp_path: Path) -> None:
+    for how, said in (
+        (["a/b", "a.b", "c", "c", "c"], "relations 'a.b' and 'a/b' of column 'how' have one name"),
+        (["a", None, "c", "c", "c"], "column 'how' is empty"),
+    ):
+        write(tmp_path, changed={"buys": frames()["buys"].with_columns(how=pl.Series(how))})
+        config = shop(tmp_path)
+        edges = {**config.edges, "buys": replace(config.edges["buys"], type_column="how")}
+        with pytest.raises(InputError, match=said):
+            build_config(tmp_path / "home", replace(config, edges=edges))
+    missing = {**config.edges, "buys": replace(config.edges["buys"], type_column="when")}
+    with pytest.raises(InputError, match="has no column 'when'"):
+        build_config(tmp_path / "home", replace(config, edges=missing))
