@@ -27,6 +27,7 @@ from graphmill.assets.pipeline.file import pipeline_files
 from graphmill.jobs import cli
 from graphmill.jobs.command import graphmill as group
 from graphmill.trainers.__main__ import main as trainers_main
+from tests.assets.sources.folders import FOLDERS
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
 
 pytestmark = pytest.mark.first
@@ -37,6 +38,8 @@ COMMANDS = [
     if path.relative_to(ROOT).as_posix() not in WALKED + GENERATED
     for command in commands(path)
 ]
+OF_PROJECT = "shop/defs/communities/communities.toml"
+"""The pipeline file of the project on the page of Dagster."""
 SHIPPED = set(pipeline_files()) - set(pipeline_files(shipped=False))
 ENVIRONMENT = {"DAGSTER_HOME", "GRAPHMILL_HOME", "GRAPHMILL_PIPELINES", "GRAPHMILL_TEST_DATA"}
 NOT_RUN = {
@@ -76,6 +79,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
         )
         (folder / "mine.toml").write_text(readme_blocks("toml")[0])
         graphmill("run", "mine.toml")
+        (folder / "my-tables").mkdir()
+        FOLDERS["roads"](folder / "my-tables", random)
         versions = {
             stage: next(each.name[:12] for each in (folder / "home/store" / stage).iterdir())
             for stage in ("graph", "features", "model")
@@ -91,6 +96,7 @@ def user_words(graph: str, features: str, model: str) -> dict[str, str]:
         "B": f"model/{model}",
         "COMMAND": "run",
         "FILE.parquet": "out.parquet",
+        "FOLDER": "my-tables",
         "MODEL": model,
         "N": "3",
         "NAME": "sage",
@@ -315,7 +321,7 @@ RULES: dict[str, Callable[[Command, SimpleNamespace], None]] = {
 
 def replaced(words: tuple[str, ...], example: SimpleNamespace) -> list[str]:
     """Returns a command's words as a user of the example would write them."""
-    found = ["mine.toml" if word in SHIPPED else example.words.get(word, word) for word in words]
+    found = ["mine.toml" if word in SHIPPED or word == OF_PROJECT else example.words.get(word, word) for word in words]
     unknown = [word for word in found if any(re.fullmatch("[A-Z]+", piece) for piece in re.split("[/=.]", word))]
     assert not unknown, f"{unknown}: say in user_words what a user gives"
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -20,6 +21,8 @@ from graphmill.kernels.errors import InputError, one_line
 
 PART = re.compile(r"(.*?)[-_. ]?(?:part[-_. ]?)?\d+(?:[-_. ]of[-_. ]\d+)?")
 """Name of a part of a table, such as orders-0001 and orders.part-3: what stands before its number."""
+HEADERS_MEMORY = 1 << 28
+"""Working memory of DuckDB while headers are read, in bytes."""
 OTHER_LETTERS = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -103,9 +106,17 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def holds_tables(folder: Path) -> bool:
-    """Tells whether a folder holds several tables, and is not one table of part files."""
-    parts_of_one = any(path.is_dir() and "=" in path.name for path in folder.iterdir())
-    return not parts_of_one and len([*_named(folder)]) > 1
+    """Tells whether a folder holds tables of different columns, and is not one table of part files."""
+    parts_of_one = (folder / "_SUCCESS").exists() or any("=" in path.name for path in folder.iterdir() if path.is_dir())
+    named = [] if parts_of_one else [*_named(folder)]
+    if len(named) < 2:
+        return False
+    columns: list[tuple[str, ...]] = []
+    with Duck(None, HEADERS_MEMORY, 1) as duck:
+        for name, paths in named:
+            with suppress(InputError):
+                columns.append(tuple(TableFiles(duck, paths, f"nodes.{name}", TextForm(names=("id",))).columns))
+    return len({*columns}) > 1
 
 
 def _are_parts(folder: Path, inside: list[Path]) -> bool:

@@ -82,7 +82,7 @@ def predicted_by_ranks(folder: Path, resume: bool) -> list[Any]:
     (folder / "parts").mkdir(exist_ok=True)
     order = {
         "home": store.home, "table": "two", "seed": None, "model": model.version, "workspace": "4KiB", "threads": 1,
-        "probabilities": True, "folder": str(folder / "parts"),
+        "columns": {"probabilities": True}, "folder": str(folder / "parts"),
     }  # fmt: skip
     run_threads(2, lambda ranks: predict._predict(order, pipeline, ranks))
     return [polars.read_parquet(path).rows() for path in sorted((folder / "parts").glob("*.parquet"))]

@@ -16,9 +16,9 @@ from graphmill.assets.storage.system.machine import processor_name
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.inference.answers import Answers, AskedNodes, Columns, NodeFacts
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.predict import NodeFacts
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.ranks.group import ALONE
@@ -312,16 +312,17 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
             open_data(run)
             source = run.features.source
             places = PartNodes(graph.topology, source.owned, source.exchange.lane, graph.topology.indptr)
-            bounds, names = Bounds(workspace_bytes=1 << 14, threads=1), polars.Series(list("abcd"))
+            bounds, answers = Bounds(workspace_bytes=1 << 14, threads=1), Answers("abcd", Columns())
             for each in Inference(model, graph.topology, source, bounds, places).ranges():
-                for _, frame in predict.predicted_frames(each, names):
+                for _, frame in answers.frames(each):
                     old = predict._piece(folder, places.part_of(each.low))
                     frames = [polars.read_parquet(old)] if old.exists() else []
                     polars.concat([*frames, frame]).write_parquet(old)
 
         run_threads(2, work)
         monkeypatch.setattr(predict, "MERGED_NODES", 37)
-        merged = polars.concat(predict._merged(folder, NodeFacts(tmp_path / "nodes.parquet", graph), part_of))
+        facts = NodeFacts(tmp_path / "nodes.parquet", graph, AskedNodes(num_nodes=len(nodes), ranges=[(0, len(nodes))]))
+        merged = polars.concat(predict._merged(folder, facts, part_of))
         assert merged["node_id"].to_list() == nodes["original_id"].to_list()
         probability, place = expected.softmax(dim=1).max(dim=1)
         assert merged["class"].to_list() == ["abcd"[each] for each in place.tolist()]
