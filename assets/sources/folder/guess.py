@@ -77,12 +77,13 @@ class GuessedRelation:
 
     def said(self) -> str:
         """Returns the references that join the tables, and how many edges and nodes without any there are."""
-        edges = self.table.rows
-        lone = [(self.target.rows - self.to.inside, self.target)]
-        lone += [] if self.first is None else [(self.source.rows - self.first.inside, self.source)]
-        without = ", ".join(f"{count:,} {each.name} without one" for count, each in lone if count)
+        none = [] if self.first is None else [(self.source.rows - self.first.inside, self.source.name, "leads from")]
+        none.append((self.target.rows - self.to.inside, self.target.name, "leads to"))
+        without = "".join(f"; none {where} {count:,} {name}" for count, name, where in none if count)
         joined = "; ".join(each.said for each in self.references)
-        return f"{joined}; {edges / max(1, self.source.rows):.1f} for each of {self.source.name}{f', {without}' * bool(without)}"
+        return (
+            f"{joined}; {self.table.rows / max(1, self.source.rows):.1f} edges for each of {self.source.name}{without}"
+        )
 
 
 class Guess:

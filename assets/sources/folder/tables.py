@@ -58,22 +58,30 @@ def find_tables(folder: Path, duck: Duck) -> tuple[list[FoundTable], list[str]]:
     """
     found: list[FoundTable] = []
     problems: list[str] = []
-    for name, paths in _named(folder):
-        for path in paths:
-            try:
-                files = TableFiles(duck, [path], f"nodes.{name}", TextForm(names=("id",)))
-                if files.differences() and len(paths) == 1 and not path.exists():
-                    paths += files.paths  # numbered, and yet tables of their own
-                    continue
-                found.append(FoundTable(_free(name if path == paths[0] else path.stem, found), path, files, ()))
-            except InputError as error:
-                problems.append(one_line(error.problem))
+    for name, path in _named(folder):
+        try:
+            for each, own, files in _opened(name, path, duck):
+                found.append(FoundTable(_free(each, found), own, files, ()))
+        except InputError as error:
+            problems.append(one_line(error.problem))
     profiled = [replace(each, columns=tuple(profile_columns(each.files))) for each in found]
     return [each for each in profiled if each.columns], problems
 
 
-def _named(folder: Path) -> Iterator[tuple[str, list[Path]]]:
-    """Yields (name, a path or pattern) of the tables of a folder, those of folders below it behind those that lie in it."""
+def _opened(name: str, path: Path, duck: Duck) -> list[tuple[str, Path, TableFiles]]:
+    """Returns (name, path, open files) of a table; numbered files of different columns are tables of their own.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    files = TableFiles(duck, [path], f"nodes.{name}", TextForm(names=("id",)))
+    if path.exists() or not files.differences():
+        return [(name, path, files)]
+    return [table for each in files.paths for table in _opened(each.stem, each, duck)]
+
+
+def _named(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yields (name, path or pattern) of the tables of a folder, those of folders below it behind those that lie in it."""
     below = [path for path in in_order(folder.iterdir()) if not path.name.startswith(("_", "."))]
     parts: dict[tuple[str, str], list[Path]] = {}
     for path in below:
@@ -86,13 +94,13 @@ def _named(folder: Path) -> Iterator[tuple[str, list[Path]]]:
         begin = os.path.commonprefix(stems).rstrip("0123456789")  # noqa: RUF071 letters, not parts of a path
         pattern = folder / f"{begin}*{ending}"
         if len(paths) > 1 and {*folder.glob(pattern.name)} == {*paths}:
-            yield name or begin, [pattern]
+            yield name or begin, pattern
         else:
-            yield from ((_stem(path)[0], [path]) for path in paths)
+            yield from ((_stem(path)[0], path) for path in paths)
     for path in below:
         if path.is_dir() and (inside := _parts(path)):
             if _are_parts(path, inside):
-                yield path.name.removesuffix(".parquet").removesuffix(".csv"), [path]
+                yield path.name.removesuffix(".parquet").removesuffix(".csv"), path
             else:
                 yield from _named(path)
 
@@ -113,9 +121,9 @@ def holds_tables(folder: Path) -> bool:
         return False
     columns: list[tuple[str, ...]] = []
     with Duck(None, HEADERS_MEMORY, 1) as duck:
-        for name, paths in named:
+        for name, path in named:
             with suppress(InputError):
-                columns.append(tuple(TableFiles(duck, paths, f"nodes.{name}", TextForm(names=("id",))).columns))
+                columns += [tuple(files.columns) for _, _, files in _opened(name, path, duck)]
     return len({*columns}) > 1
 
 

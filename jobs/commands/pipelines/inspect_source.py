@@ -61,21 +61,24 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
         return
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
-        from graphmill.assets.sources.edges.survey import survey_files
-
-        print("\n".join(survey_files([Path(source).absolute()])))
-        print(
-            "no columns are named like the ends of edges. If these are edges, name the ends: source_column and target_column"
-        )
-        print(
-            "in [graph]. A table of nodes is named there, too: nodes = PATH, id_column, features, label_column (docs/own-data.md)"
-        )
+        _print_unnamed(Path(source).absolute())
         return
     from graphmill.assets.pipeline.toml_text import toml_value
 
     print("\n".join(survey_of(source).lines()))
     print("\nto build it, write into a pipeline file (docs/own-data.md):\n\n[graph]")
     print("\n".join(f"{key} = {toml_value(value)}" for key, value in {"source": kind, **keys}.items()))
+
+
+def _print_unnamed(path: Path) -> None:
+    """Prints the contents of a table whose columns have other names than usual ones, and the keys that name them."""
+    from graphmill.assets.sources.edges.survey import survey_files
+
+    print("\n".join(survey_files([path])))
+    print(
+        "no columns are named like the ends of edges. If these are edges, name the ends: source_column and target_column\n"
+        "in [graph]. A table of nodes is named there, too: nodes = PATH, id_column, features, label_column (docs/own-data.md)"
+    )
 
 
 def survey_of(source: str) -> Survey:

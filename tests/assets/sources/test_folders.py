@@ -73,7 +73,7 @@ def test_a_profile_counts_what_the_tables_hold(folder: Path, capsys: pytest.Capt
     assert found["relations"]["clicks"]["edges"] == 6000 and "users" in found["relations"]["clicks"]["source"]
     print_folder(folder)
     said = capsys.readouterr().out
-    assert "clicks: 6,000 rows, clicks-*.parquet" in said and "10.0 for each of users" in said
+    assert "clicks: 6,000 rows, clicks-*.parquet" in said and "10.0 edges for each of users" in said
     assert tomllib.loads(said.partition("does):\n\n")[2])["graph"]["nodes"]["users"]["labels"] == "names"
 
 
