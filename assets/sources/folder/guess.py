@@ -224,7 +224,7 @@ def encoder_of(column: ColumnProfile) -> str:
         return "onehot" if column.distinct <= FEW else "text"
     if column.kind == "truth":
         return "number" if column.numeric and not column.gaps else "onehot"
-    found = {"whole": "standard", "number": "standard", "time": "time", "list": "number" if column.numeric else "list"}
+    found = {"whole": "standard", "number": "standard", "time": "time", "list": "auto" if column.numeric else ""}
     return found.get(column.kind, "list" if column.type == "VARCHAR[]" else "")
 
 

@@ -19,6 +19,7 @@ from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.folders import FOLDERS
+from tests.assets.sources.own_data import build_config
 
 RELATIONS = {
     "purchases": {("users", "items")},
@@ -165,3 +166,45 @@ def key(name: str, style: int) -> str:
 
 def draw(rng: np.random.Generator, ids: pl.Series, count: int) -> pl.Series:
     return ids.gather(rng.integers(0, len(ids), count))
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_columns_of_every_type_and_name_are_encoded_or_left_out(form: str, folder: Path) -> None:
+    """What is written validates and builds: no type and no name of a column makes a file that is refused."""
+    count, rng = 60, np.random.default_rng(3)
+    columns = {
+        "id": pl.Series([f"n{number}" for number in range(count)]),
+        "label": pl.Series(rng.integers(0, 2, count)),
+        "nothing": pl.Series([None] * count, dtype=pl.Float64),
+        "one": pl.Series([7] * count),
+        "money": pl.Series(rng.random(count).round(2)).cast(pl.Decimal(10, 2)),
+        "day": pl.Series(rng.integers(0, 20_000, count)).cast(pl.Int32).cast(pl.Date),
+        "clock": pl.Series(rng.integers(0, 86_400, count) * 10**9).cast(pl.Time),
+        "took": pl.Series(rng.integers(0, 10**9, count)).cast(pl.Duration("us")),
+        "truth": pl.Series([None, *(rng.random(count - 1) < 0.5).tolist()]),
+        "tags": pl.Series([["a", "b"][: 1 + number % 2] for number in range(count)]),
+        "vector": pl.Series(rng.random((count, 3)).tolist()),
+        "ragged": pl.Series([[1.0] * (1 + number % 3) for number in range(count)]),
+        "nested": pl.Series([{"a": number} for number in range(count)]),
+        "raw": pl.Series([bytes([number]) for number in range(count)]),
+        "small": pl.Series(rng.random(count)).cast(pl.Float32),
+        "kind": pl.Series(rng.choice(["x", "y"], count)).cast(pl.Categorical),
+        'odd "name" = [1] # é\n': pl.Series(rng.random(count)),
+        "a star *": pl.Series(rng.random(count)),
+        **{f"f{number}": pl.Series(rng.random(count)) for number in range(9)},
+    }
+    things = pl.DataFrame(columns)
+    if form == "csv":
+        things.drop("tags", "vector", "ragged", "nested", "raw", "took", "a star *").write_csv(folder / "things.csv")
+    else:
+        things.write_parquet(folder / "things.parquet")
+    ids = columns["id"].to_list()
+    pl.DataFrame({"src": rng.choice(ids, 200), "dst": rng.choice(ids, 200)}).write_parquet(folder / "links.parquet")
+    write_pipeline("mine", ".")
+    graph = load_pipeline("mine", TrainTable, files=True).graph
+    encoded = graph.nodes["things"].encode  # pyright: ignore
+    lists = {"tags", "vector"} if form == "parquet" else set()
+    assert {"money", "day", "truth", "small", "f*"} | lists <= encoded.keys()
+    assert not {"nested", "took", "nothing"} & encoded.keys()
+    built = build_config(folder / "home", graph)
+    assert built.features.array("rows").shape[0] == count and np.isfinite(built.features.array("rows")).all()
