@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from graphmill.kernels.layers.attention import EdgeMask, attend_backward
 from graphmill.kernels.layers.attention import attend as attend_arrays
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.ops import as_array, own_places, own_rows
+from graphmill.trainers.models.products import add_times, summed_over_rows, times
 
 
 class _Attend(torch.autograd.Function):
@@ -111,7 +111,7 @@ class _AttendProjected(torch.autograd.Function):
     ) -> Tensor:
         z, heads = z.contiguous(), len(left)
         vectors = torch.cat([by_head(left), by_head(right)])
-        scores = functional.linear(z, vectors)
+        scores = times(z, vectors)
         of_left, of_right = scores[:, :heads].contiguous(), own_rows(scores[:, heads:], block).contiguous()
         ctx.block, ctx.factors = block, (mask, weight)
         out, alpha = attended(block, z, of_left, of_right, mask, weight)
@@ -124,9 +124,9 @@ class _AttendProjected(torch.autograd.Function):
         z, heads = kept[0], kept[1].shape[1]
         below, left, right = attended_backward(ctx.block, kept, grads[0], *ctx.factors)
         of_scores = _side_by_side(left, right, ctx.block)
-        of_vectors = of_scores.T @ z
+        of_vectors = summed_over_rows(of_scores, z)
         left, right = _own_columns(of_vectors[:heads]), _own_columns(of_vectors[heads:])
-        return below.addmm_(of_scores, vectors), left, right, None, None, None
+        return add_times(below, of_scores, vectors.T), left, right, None, None, None
 
 
 def attend_projected(

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from graphmill.assets.features.read import NodeTypes
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.node_rows import LearntRows
+from graphmill.trainers.models.products import Map
 
 Jump = Literal["none", "sum", "max", "cat"]
 FOLDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -62,7 +63,7 @@ class Projection(nn.Module):
     ):
         super().__init__()
         self.width = out_width
-        self.linear, self.dropout, self.activation = nn.Linear(in_width, out_width), dropout, activation
+        self.linear, self.dropout, self.activation = Map(in_width, out_width), dropout, activation
 
     def forward(self, x: Tensor, rng: LayerRandom) -> Tensor:
         """Returns float[n, out_width] from x: float[n, in_width]."""
@@ -83,7 +84,7 @@ class LinearHead(nn.Module):
         self.jk: Jump = jk
         columns = width * num_layers if jk == "cat" else width
         self.norm = nn.LayerNorm(columns) if norm else None
-        self.linear = nn.Linear(columns, num_classes)
+        self.linear = Map(columns, num_classes)
 
     @property
     def jumps(self) -> bool:
@@ -130,7 +131,7 @@ class TypedProjection(nn.Module):
         super().__init__()
         self.types, self.width, self.dropout, self.activation = types, out_width, dropout, activation
         self.maps = nn.ModuleDict(
-            {str(each): nn.Linear(columns, out_width) for each, columns in enumerate(types.columns) if columns}
+            {str(each): Map(columns, out_width) for each, columns in enumerate(types.columns) if columns}
         )
         # Matrices of one row, since initial values follow from the shape of a matrix.
         shared = () if of_nodes else types.featureless

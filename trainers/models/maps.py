@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graphmill.trainers.models.products import add_times, mapped, summed_over_rows, times, times_in
+
 
 class _MapPieces(torch.autograd.Function):
     """Maps pieces of rows, each by a matrix of its own: one product per piece, into one result."""
@@ -28,7 +30,9 @@ class _MapPieces(torch.autograd.Function):
         (grad,), (rows, *matrices) = grads, ctx.saved_tensors
         below = _mapped(grad, ctx.counts, matrices, ctx.dtype) if ctx.needs_input_grad[0] else None
         pieces = zip(matrices, grad.split(ctx.counts), rows.split(ctx.counts), strict=True)
-        found = [(above.to(ctx.dtype).T @ row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces]
+        found = [
+            summed_over_rows(above.to(ctx.dtype), row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces
+        ]
         return below, None, *found
 
 
@@ -38,17 +42,17 @@ class _MapBoth(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, a_map: Tensor, bias: Tensor, c: Tensor, c_map: Tensor) -> Tensor:
         ctx.save_for_backward(a, a_map, c, c_map)
-        return torch.addmm(bias, a, a_map.T).addmm_(c, c_map.T)
+        return add_times(times(a, a_map, bias), c, c_map)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (a, a_map, c, c_map), needed = grads, ctx.saved_tensors, ctx.needs_input_grad
         return (
-            grad @ a_map if needed[0] else None,
-            grad.T @ a if needed[1] else None,
+            times(grad, a_map.T) if needed[0] else None,
+            summed_over_rows(grad, a) if needed[1] else None,
             grad.sum(0) if needed[2] else None,
-            grad @ c_map if needed[3] else None,
-            grad.T @ c if needed[4] else None,
+            times(grad, c_map.T) if needed[3] else None,
+            summed_over_rows(grad, c) if needed[4] else None,
         )
 
 
@@ -59,14 +63,14 @@ class _MapTwice(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         maps = torch.cat([first, second])
         ctx.save_for_backward(rows, maps)
-        found = rows @ maps.T
+        found = times(rows, maps)
         return found[:, : len(first)].contiguous(), found[:, len(first) :].contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         rows, maps = ctx.saved_tensors
         grad = torch.cat(grads, dim=1)
-        below, found = grad @ maps if ctx.needs_input_grad[0] else None, grad.T @ rows
+        below, found = times(grad, maps.T) if ctx.needs_input_grad[0] else None, summed_over_rows(grad, rows)
         return below, *found.split([grads[0].shape[1], grads[1].shape[1]])
 
 
@@ -75,7 +79,7 @@ def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], d
     out = rows.new_empty((len(rows), matrices[0].shape[1]))
     for piece, place, matrix in zip(rows.split(counts), out.split(counts), matrices, strict=True):
         if dtype == rows.dtype == matrix.dtype:
-            torch.mm(piece, matrix, out=place)
+            times_in(place, piece, matrix.T)
         else:
             place.copy_(piece.to(dtype) @ matrix.to(dtype))
     return out
@@ -126,13 +130,13 @@ def map_halves(rows: Tensor, first: nn.Linear, second: nn.Linear) -> Tensor:
         rows: float[n, 2 F].
         first, second: the maps of the left and of the right F columns, to G columns.
     """
-    return functional.linear(rows, torch.cat([first.weight, second.weight], dim=1))
+    return mapped(rows, torch.cat([first.weight, second.weight], dim=1))
 
 
 def map_evaluated(rows: Tensor, *matrices: Tensor) -> Sequence[Tensor]:
     """Maps rows by several matrices with one product, without gradient; float32 on the host by oneDNN.
 
-    oneDNN takes half of BLAS's time, and its sums do not depend on the number of threads; those of BLAS do at some numbers of columns.
+    It takes half of BLAS's time, and its sums do not depend on the number of threads; those of BLAS do at some numbers of columns.
 
     Args:
         rows: float[n, F].

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import ACTIVATIONS, LayerOptions
 from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.products import Map
 
 
 class FeedForward(nn.Module):
@@ -30,8 +31,8 @@ class FeedForward(nn.Module):
     def __init__(self, in_width: int, inner: int, out_width: int, options: LayerOptions):
         super().__init__()
         self.options = options
-        self.first = None if in_width == inner else nn.Linear(in_width, inner)
-        self.second = nn.Linear(inner, out_width)
+        self.first = None if in_width == inner else Map(in_width, inner)
+        self.second = Map(inner, out_width)
         self.activation = ACTIVATIONS[options.activation]
 
     def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom, bias: Tensor | None = None) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.products import Map
 
 Activation = Literal["relu", "gelu", "elu", "leaky_relu", "tanh"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -55,7 +56,7 @@ class Finish(nn.Module):
         self.options = options
         linear = options.residual == "linear"
         mapped = options.residual and (linear or in_width != out_width)
-        self.skip = nn.Linear(in_width, out_width, bias=linear) if mapped else None
+        self.skip = Map(in_width, out_width, bias=linear) if mapped else None
         norms = {"none": lambda width: None, "layer": nn.LayerNorm, "batch": BatchNorm}
         self.norm = None if options.last else norms[options.norm](out_width)
 

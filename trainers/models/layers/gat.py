@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.attention import attend, attend_projected, by_head
@@ -18,6 +17,7 @@ from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.maps import map_evaluated
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import own_rows
+from graphmill.trainers.models.products import Map, times
 
 
 class GatLayer(nn.Module):
@@ -39,7 +39,7 @@ class GatLayer(nn.Module):
         self.heads, self.average = options.heads, options.last
         self.depth = out_width if options.last else out_width // options.heads
         self.projected_width = self.heads * self.depth
-        self.projection = nn.Linear(in_width, self.projected_width, bias=False)
+        self.projection = Map(in_width, self.projected_width, bias=False)
         # The two halves of the attention vector: for sources and for destinations.
         self.left = nn.Parameter(torch.zeros(self.heads, self.depth))
         self.right = nn.Parameter(torch.zeros(self.heads, self.depth))
@@ -83,7 +83,7 @@ class GatLayer(nn.Module):
             needs of the nodes themselves: their halves of the scores as destinations and, to the right of them, their residual.
         """
         (z,) = map_evaluated(h, self.map_weight)
-        scores = functional.linear(z, torch.cat([by_head(self.left), by_head(self.right)]))
+        scores = times(z, torch.cat([by_head(self.left), by_head(self.right)]))
         left, own = scores[:, : self.heads], scores[:, self.heads :]
         if self.finish.options.residual:
             own = torch.cat([own, h if self.finish.skip is None else self.finish.skip(h)], dim=1)

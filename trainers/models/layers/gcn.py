@@ -9,13 +9,13 @@ With `edge_weight = true` the data's weight w_uv multiplies c_uv. Degrees stay c
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphmill.kernels.layers.aggregate import Reduce
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import add_gradient, aggregate, aggregate_grad
+from graphmill.trainers.models.products import Map, mapped, summed_over_rows, times
 
 
 class SumLayer(nn.Module):
@@ -48,13 +48,13 @@ class GcnLayer(SumLayer):
         super().__init__()
         if options.edge_weight:
             self.edge_weight = f"data {self.edge_weight}"
-        self.linear = nn.Linear(in_width, out_width)
+        self.linear = Map(in_width, out_width)
         self.finish = Finish(in_width, out_width, options)
         self.reads_own = options.residual
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The linear map and the layer's end: float[num_dst, out_width]."""
-        return self.finish(functional.linear(agg, self.linear.weight), h_dst, rng, self.linear.bias)
+        return self.finish(mapped(agg, self.linear.weight), h_dst, rng, self.linear.bias)
 
     def update_backward(
         self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor | None, rng: LayerRandom, needed: tuple[bool, bool]
@@ -70,6 +70,6 @@ class GcnLayer(SumLayer):
             The gradients of agg and h_dst; those of the parameters are added to them.
         """
         grad = self.finish.backward(grad, out, rng)
-        add_gradient(self.linear.weight, grad.T @ agg)
+        add_gradient(self.linear.weight, summed_over_rows(grad, agg))
         add_gradient(self.linear.bias, grad.sum(0))
-        return grad @ self.linear.weight if needed[0] else None, None
+        return times(grad, self.linear.weight.T) if needed[0] else None, None

@@ -15,6 +15,7 @@ from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.layers.gcn import SumLayer
 from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.products import Map
 
 
 class GinLayer(SumLayer):
@@ -32,7 +33,7 @@ class GinLayer(SumLayer):
         if options.edge_weight:
             self.edge_weight = "data sum"
         self.eps = nn.Parameter(torch.zeros(1))
-        self.mlp = nn.Sequential(nn.Linear(in_width, out_width), nn.ReLU(), nn.Linear(out_width, out_width))
+        self.mlp = nn.Sequential(Map(in_width, out_width), nn.ReLU(), Map(out_width, out_width))
         self.finish = Finish(in_width, out_width, options)
 
     def summed(self, block: Block) -> tuple[Block, Reduce]:

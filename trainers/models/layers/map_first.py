@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.gcn import GcnLayer
@@ -24,6 +23,7 @@ from graphmill.trainers.models.layers.sage import SageGcnLayer, SageLayer, SageS
 from graphmill.trainers.models.maps import map_evaluated, map_twice
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import add_gradient
+from graphmill.trainers.models.products import mapped
 
 
 class MapsFirst:
@@ -56,7 +56,7 @@ class MapsFirst:
 
     def project(self, h_src: Tensor) -> Tensor:
         """Returns the mapped rows: float[n, out_width]. Row-wise."""
-        return functional.linear(h_src, self.map_weight)
+        return mapped(h_src, self.map_weight)
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
         """Maps rows for `aggregate_projected` and for `join`. Row-wise.

@@ -20,6 +20,7 @@ from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.maps import map_both
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import aggregate, shared_mean
+from graphmill.trainers.models.products import Map
 
 
 class PinSageLayer(nn.Module):
@@ -37,9 +38,9 @@ class PinSageLayer(nn.Module):
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
         pooled = in_width if options.last else out_width
-        self.projection = nn.Linear(in_width, pooled)
-        self.own = nn.Linear(in_width, out_width)
-        self.neighbours = nn.Linear(pooled, out_width, bias=False)
+        self.projection = Map(in_width, pooled)
+        self.own = Map(in_width, out_width)
+        self.neighbours = Map(pooled, out_width, bias=False)
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:

@@ -31,6 +31,7 @@ from graphmill.trainers.models.layers.relations import RelationRuns, as_long, li
 from graphmill.trainers.models.maps import map_pieces
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import aggregate, own_rows
+from graphmill.trainers.models.products import Map, mapped
 
 MEMO = "_relation_pairs"
 
@@ -158,7 +159,7 @@ class RgatLayer(nn.Module):
         # The two halves of each relation's attention vector: for sources and for destinations.
         self.left = nn.Parameter(torch.zeros(relations, width))
         self.right = nn.Parameter(torch.zeros(relations, width))
-        self.own = nn.Linear(in_width, out_width)
+        self.own = Map(in_width, out_width)
         self.attention_dropout = options.attention_dropout
         self.finish = Finish(in_width, out_width, options)
 
@@ -205,5 +206,5 @@ class RgatLayer(nn.Module):
             (matrix * self.right[relation][:, None]).view(self.heads, self.depth, -1).sum(dim=1)
             for relation, matrix in zip(pairs.runs.relations, matrices, strict=True)
         ]
-        halves = functional.linear(h_dst, torch.cat(vectors)).view(-1, self.heads)
+        halves = mapped(h_dst, torch.cat(vectors)).view(-1, self.heads)
         return halves.index_select(0, pairs.run_halves)  # no half is read twice, so its gradient has one term

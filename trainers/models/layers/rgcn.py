@@ -20,6 +20,7 @@ from graphmill.trainers.models.layers.relations import relation_runs
 from graphmill.trainers.models.maps import map_pieces
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import aggregate
+from graphmill.trainers.models.products import Map
 
 
 class RgcnLayer(nn.Module):
@@ -41,7 +42,7 @@ class RgcnLayer(nn.Module):
         # A list, since initial values follow from the shape of a matrix.
         self.matrices = nn.ParameterList(torch.empty(out_width, in_width) for _ in range(bases or relations))
         self.coefficients = nn.Parameter(torch.empty(relations, bases)) if bases else None
-        self.own = nn.Linear(in_width, out_width)
+        self.own = Map(in_width, out_width)
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:

@@ -17,6 +17,7 @@ from graphmill.trainers.models.layers.gcn import GcnLayer, SumLayer
 from graphmill.trainers.models.maps import map_both, map_halves
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import add_gradient, beside_own, maximum, shared_mean
+from graphmill.trainers.models.products import Map, summed_over_rows, times
 
 
 class SageLayer(SumLayer):
@@ -31,8 +32,8 @@ class SageLayer(SumLayer):
         super().__init__()
         if options.edge_weight:
             self.edge_weight = f"data {self.edge_weight or 'mean'}"
-        self.own = nn.Linear(in_width, out_width)
-        self.neighbours = nn.Linear(in_width, out_width, bias=False)
+        self.own = Map(in_width, out_width)
+        self.neighbours = Map(in_width, out_width, bias=False)
         self.finish = Finish(in_width, out_width, options)
 
     def summed(self, block: Block) -> tuple[Block, Reduce]:
@@ -54,8 +55,8 @@ class SageLayer(SumLayer):
     ) -> tuple[Tensor | None, Tensor | None]:
         """The gradients of agg and h_dst, and of the parameters, as in `GcnLayer.update_backward`."""
         grad = self.finish.backward(grad, out, rng)
-        add_gradient(self.neighbours.weight, grad.T @ agg)
-        of_agg = grad @ self.neighbours.weight if needed[0] else None
+        add_gradient(self.neighbours.weight, summed_over_rows(grad, agg))
+        of_agg = times(grad, self.neighbours.weight.T) if needed[0] else None
         return of_agg, self.own_backward(grad, h_dst, needed[1])
 
     def own_backward(self, grad: Tensor, h_dst: Tensor, needed: bool) -> Tensor | None:
@@ -65,9 +66,9 @@ class SageLayer(SumLayer):
             grad: float[num_dst, out_width], the gradient of the map's result.
             h_dst: float[num_dst, in_width], the own rows.
         """
-        add_gradient(self.own.weight, grad.T @ h_dst)
+        add_gradient(self.own.weight, summed_over_rows(grad, h_dst))
         add_gradient(self.own.bias, grad.sum(0))
-        return grad @ self.own.weight if needed else None
+        return times(grad, self.own.weight.T) if needed else None
 
 
 class SageSumLayer(SageLayer):

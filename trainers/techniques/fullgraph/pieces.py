@@ -27,6 +27,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.models.precision import BF16, computing, widened
+from graphmill.trainers.models.products import summed_over_rows, times
 from graphmill.trainers.recipe.costs.course import Case, Speeds
 from graphmill.trainers.recipe.costs.known import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
@@ -177,8 +178,8 @@ def _mapped(layer: Any, own: Tensor, above: Tensor) -> None:
     """Maps own rows, and computes the gradients of the map and of the rows."""
     with torch.no_grad():
         layer.project(own)
-        torch.mm(above.T, own)
-        torch.mm(above, layer.map_weight.to(above.dtype))
+        summed_over_rows(above, own)
+        times(above, layer.map_weight.to(above.dtype).T)
 
 
 def _known(case: Case, model: LayeredModel, index: int, block: Block, rows: Tensor) -> Tensor | None:

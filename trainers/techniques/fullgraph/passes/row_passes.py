@@ -26,6 +26,7 @@ from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.ops import add_gradient
 from graphmill.trainers.models.own import OwnLayers
 from graphmill.trainers.models.precision import BF16, widened
+from graphmill.trainers.models.products import summed_over_rows, times_in
 from graphmill.trainers.record.ledger import COMPUTE, Ledger, Line
 from graphmill.trainers.rows.source import H2D, RowIds, TableSource
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
@@ -197,8 +198,8 @@ class MapBackwardPass(ChunkPass[Tensor | None]):
         if self.passes.dtype != BF16:
             # A product has gradients that need none of its results: the map is not computed again.
             with torch.no_grad():
-                add_gradient(layer.map_weight, above.T @ read)
-                return torch.mm(above, layer.map_weight, out=into) if needed else None
+                add_gradient(layer.map_weight, summed_over_rows(above, read))
+                return times_in(into, above, layer.map_weight.T) if needed else None
         read = read.detach().requires_grad_(needed)
         backward_from(widened(layer.project(read)), above)
         return read.grad
