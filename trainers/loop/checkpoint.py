@@ -23,6 +23,7 @@ from torch import Tensor
 from graphmill.assets.storage.system.filesystem import beside, read_whole_file, sync_path
 from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.models.products import library
 from graphmill.trainers.record.checkpoint_head import (
     DIGEST_DIGITS,
     FORMAT,
@@ -126,7 +127,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         InputError: the disk refuses it; the previous checkpoint stays.
     """
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
-    head |= {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads)}
+    head |= {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads), "products": library()}
     text = json.dumps(head | ({"evaluation": checkpoint.evaluation} if checkpoint.evaluation else {}))
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
     facts = {"graphmill": text, "head": head_digest(text), "digest": "0" * DIGEST_DIGITS}

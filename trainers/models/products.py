@@ -8,12 +8,16 @@ of threads, and a row of the result is the same beside any other rows.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from graphmill.trainers.ranks.group import Ranks
 
 SUMMED_ROWS = 4096
 """Rows of one piece of a product over rows: it stays in the processor's cache, and so does what oneDNN rearranges of it."""
@@ -22,17 +26,48 @@ LEAST_ENTRIES = 2048
 """Entries of the smaller matrix from which oneDNN takes a product: below it takes longer to prepare than to compute."""
 
 
+Library = Literal["onednn", "blas"]
+_chosen: list[Library] = []
+
+
 @functools.cache
-def by_onednn() -> bool:
-    """Whether products of float32 rows are those of oneDNN: where torch has it, and the processor is not Intel's."""
-    return torch.backends.mkldnn.is_available() and not _is_intel()
-
-
-def _is_intel() -> bool:
+def own_library() -> Library:
+    """Returns the library of this machine's products: oneDNN, or BLAS on a processor of Intel and where torch has no oneDNN."""
     try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(errors="replace")
+        intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
-        return False
+        intel = False
+    return "onednn" if torch.backends.mkldnn.is_available() and not intel else "blas"
+
+
+def library() -> Library:
+    """Returns the library that computes products now."""
+    return _chosen[-1] if _chosen else own_library()
+
+
+@contextmanager
+def products_of(chosen: Library) -> Iterator[None]:
+    """Has a library compute all products of this process."""
+    _chosen.append(chosen)
+    try:
+        yield
+    finally:
+        _chosen.pop()
+
+
+def decide_library(ranks: Ranks, checkpoint: Mapping[str, Any]) -> Library:
+    """Returns the library of a training; all its ranks call it, and get the same.
+
+    Bits of the two differ. A training that goes on takes that of its checkpoint, which is BLAS where the checkpoint does not say it.
+
+    Args:
+        ranks: this process among those that share the training.
+        checkpoint: header of the checkpoint from which the training goes on, at the first rank; empty without one.
+    """
+    before = checkpoint.get("products", "blas") if checkpoint else None
+    members = ranks.main.gather_values({"own": own_library(), "before": before})
+    every = all(member["own"] == "onednn" for member in members)
+    return members[0]["before"] or ("onednn" if every else "blas")
 
 
 def times(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -120,7 +155,7 @@ def _taken(entries: int, *matrices: Tensor) -> bool:
     """
     plain = all(each.dtype == torch.float32 and each.device.type == "cpu" and each.dim() == 2 for each in matrices)
     some = entries >= LEAST_ENTRIES and all(len(each) and each.shape[1] > 1 for each in matrices)
-    return plain and some and by_onednn() and not torch.is_autocast_enabled("cpu")
+    return plain and some and library() == "onednn" and not torch.is_autocast_enabled("cpu")
 
 
 def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:

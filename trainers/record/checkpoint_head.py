@@ -75,7 +75,7 @@ head_schema = Fields(
             },
         ),
     },
-    {"threads": listed(whole(least=1)), "evaluation": one_of("exact", "sampled")},
+    {"threads": listed(whole(least=1)), "evaluation": one_of("exact", "sampled"), "products": one_of("onednn", "blas")},
 )
 """The text in the header."""
 
@@ -180,26 +180,15 @@ def digest_place(data: bytes) -> int:
     return data.index(_DIGEST, 0, 8 + length) + len(_DIGEST)
 
 
-def checkpoint_threads(path: Path) -> list[int]:
-    """Returns the numbers of threads that the run of a checkpoint has had, oldest first, from the file's header.
+def checkpoint_facts(path: Path) -> Mapping[str, Any]:
+    """Returns the header of a checkpoint, of which "threads", "evaluation" and "products" say how its run computes.
 
     It is empty if there is no checkpoint, or one without such a header.
     """
     try:
-        return list(_read_head(path).get("threads", ()))
+        return _read_head(path)
     except UNREADABLE:
-        return []
-
-
-def checkpoint_evaluation(path: Path) -> str:
-    """Returns the way of the evaluations of the run of a checkpoint, from the file's header.
-
-    It is empty if the recipe names the way, if there is no checkpoint, or one without such a header.
-    """
-    try:
-        return str(_read_head(path).get("evaluation", ""))
-    except UNREADABLE:
-        return ""
+        return {}
 
 
 def waiting_run(path: Path, version: str, *, ended: bool = True) -> Waiting | None:

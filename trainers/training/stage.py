@@ -9,7 +9,8 @@ docs/pipelines.md#train says which keys enter a model's version; docs/choosing.m
 
 Seconds, the processor, the number of threads of the step, peak memory, the time-line of the last epoch and what was read (hotness,
 budgets, samples) are in `run.json`, outside the content: two runs of one recipe on one kind of processor with equal `threads` have equal
-content and other seconds. A training that was resumed with fewer threads has the earlier numbers in `threads_before`. If ranks shared the
+content and other seconds. `products` names the library of matrix products, "onednn" or, on processors of Intel, "blas", which decides
+the last bits, too. A training that was resumed with fewer threads has the earlier numbers in `threads_before`. If ranks shared the
 training, the host, the processor, the peak memory and the bytes of the shards of each stand there, too. If devices were split into samplers
 and trainers, `executors` says how, what was measured to choose it, who sampled and trained how many batches, and what each device held.
 Of ranks of `fullgraph`, `executors` has the parts of each, its nodes, and the bytes of their rows between layers; of several GPUs of its
@@ -23,7 +24,7 @@ Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak mem
 starts; `memory_need` of `run.json` has the sum, what of it is sure, and the terms beside the measured peak (not on a GPU). Exact evaluation
 stays within `eval_workspace` and may spill layers to disk. A checkpoint is written after an epoch, one for several short ones, and more
 often with `checkpoint_steps`; `--resume` ends with the same bits as a run that was never interrupted: it keeps the checkpoint's way of
-evaluation and its number of threads, unless there are fewer cores than that.
+evaluation, its library of products, and its number of threads, unless there are fewer cores than that.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.models.products import Library, decide_library, products_of
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.ranks.launch import MOST_RANKS, launcher_number
 from graphmill.trainers.recipe.config import ModelConfig
@@ -45,7 +47,7 @@ from graphmill.trainers.recipe.costs.forecast import expected_memory, forecast, 
 from graphmill.trainers.recipe.costs.known import kept_speeds, open_case, speeds_path
 from graphmill.trainers.recipe.costs.memory import running_bytes, training_need
 from graphmill.trainers.recipe.recipe import ModelRecipe
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
+from graphmill.trainers.record.checkpoint_head import checkpoint_facts, checkpoint_path
 from graphmill.trainers.record.memory import PeakMemory
 from graphmill.trainers.training.thread_count import ThreadCount, decide_threads
 from graphmill.trainers.training.training import RunExecution, Training
@@ -90,10 +92,10 @@ class ModelStage(ModelRecipe):
         reads = {role: artifact for role, artifact in building.inputs.items() if role not in decide}
         inputs = {role: building.inputs[role] for role in decide}
         self.ranks.tell({"train": writer.version})
-        threads = self._decide_threads(writer.version, semantic, execution)
+        threads, library = self._decide_arithmetic(writer.version, semantic, execution)
         if threads.warning:
             progress.tell(threads.warning)
-        with torch_threads(threads.number):
+        with torch_threads(threads.number), products_of(library):
             recipe, memory = threads.resolve(semantic), PeakMemory()
             predicted = self._predicted(recipe, execution, {**reads, **inputs}, progress)
             return_freed_memory()  # a prediction has no part in the peak of the training
@@ -102,7 +104,7 @@ class ModelStage(ModelRecipe):
                 training.train()
                 results = training.finish()
                 summary = training.write(writer, results)
-            writer.note(peak_memory_bytes=memory.bytes, threads=threads.number)
+            writer.note(peak_memory_bytes=memory.bytes, threads=threads.number, products=library)
             writer.note(memory_need=self._said(semantic, execution, {**reads, **inputs}))
             writer.note(prediction=predicted.get(training.run.semantic.train.eval != "sampled"))
             if before := threads.all[:-1]:
@@ -166,8 +168,8 @@ class ModelStage(ModelRecipe):
             version: version of the model, from the first rank.
         """
         keep_freed_memory()
-        threads = self._decide_threads(version, semantic, execution)
-        with torch_threads(threads.number):
+        threads, library = self._decide_arithmetic(version, semantic, execution)
+        with torch_threads(threads.number), products_of(library):
             recipe, memory = threads.resolve(semantic), PeakMemory()
             with memory.watched():
                 training = Training(inputs, reads, recipe, execution, version, Silent(), self.ranks, threads.all)
@@ -175,8 +177,11 @@ class ModelStage(ModelRecipe):
                 training.finish()
             training.rank_records(memory.bytes)
 
-    def _decide_threads(self, version: str, semantic: ModelConfig, execution: RunExecution) -> ThreadCount:
-        """Returns the number of threads; all ranks call it."""
+    def _decide_arithmetic(
+        self, version: str, semantic: ModelConfig, execution: RunExecution
+    ) -> tuple[ThreadCount, Library]:
+        """Returns the number of threads and the library of products, which decide the last bits; all ranks call it."""
         asked = execution.resume and self.ranks.first
-        before = checkpoint_threads(checkpoint_path(execution.checkpoints, version)) if asked else ()
-        return decide_threads(semantic.train, self.ranks, before)
+        before = checkpoint_facts(checkpoint_path(execution.checkpoints, version)) if asked else {}
+        threads = decide_threads(semantic.train, self.ranks, before.get("threads", ()))
+        return threads, decide_library(self.ranks, before)

@@ -28,7 +28,7 @@ from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checkpoint_head import (
-    checkpoint_evaluation,
+    checkpoint_facts,
     checkpoint_path,
     scores_path,
     waiting_here,
@@ -80,7 +80,7 @@ class Training:
         threads: Sequence[int] = (),
     ):
         path = checkpoint_path(execution.checkpoints, version)
-        began = checkpoint_evaluation(path) if execution.resume and ranks.first else ""
+        began = checkpoint_facts(path).get("evaluation", "") if execution.resume and ranks.first else ""
         self.run, self.chosen = open_run(inputs, reads, semantic, execution, ranks, began)
         self.execution, self.progress, self.features = execution, progress, self.run.features
         if self.chosen is not None and ranks.first:

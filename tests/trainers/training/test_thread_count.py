@@ -4,17 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from graphmill.assets.building.stage import Progress
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainConfig
-from graphmill.trainers.record.checkpoint_head import checkpoint_threads
+from graphmill.trainers.record.checkpoint_head import checkpoint_facts
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.training.thread_count import ThreadCount, decide_threads
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, train_small
 
 CORES = "graphmill.trainers.training.thread_count.usable_cores"
+LIBRARY = "graphmill.trainers.models.products.own_library"
 FAST: dict[str, Any] = {"epochs": 2, "threads": "auto"}
 
 
@@ -48,8 +50,6 @@ def test_the_number_of_cores_is_recorded_and_not_hashed(tmp_path: Path, monkeypa
 
 
 def test_the_technique_sees_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     seen: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", seen.append)
     train_on(3, tmp_path, monkeypatch)
@@ -114,7 +114,7 @@ def test_a_resumed_training_keeps_the_number_of_its_checkpoint(tmp_path: Path, m
     with pytest.raises(KeyboardInterrupt):
         train_on(2, tmp_path / "stopped", monkeypatch, epochs=4, progress=Stopping(3))
     (path,) = (tmp_path / "stopped" / "checkpoints").glob("*.safetensors")
-    assert checkpoint_threads(path) == [2]
+    assert checkpoint_facts(path)["threads"] == [2]
     progress = Stopping()
     resumed = train_on(7, tmp_path / "stopped", monkeypatch, epochs=4, resume=True, progress=progress)
     assert resumed.run_record()["threads"] == 2 and "threads_before" not in resumed.run_record()
@@ -130,7 +130,7 @@ def test_a_resumed_training_with_fewer_cores_says_so(tmp_path: Path, monkeypatch
         in progress.lines[0]
     )
     (path,) = (tmp_path / "checkpoints").glob("*.safetensors")
-    assert checkpoint_threads(path) == [2, 1]
+    assert checkpoint_facts(path)["threads"] == [2, 1]
     model = train_on(1, tmp_path, monkeypatch, epochs=5, resume=True, progress=(progress := Stopping()))
     assert not any("goes on with" in line for line in progress.lines)
     assert (model.run_record()["threads"], model.run_record()["threads_before"]) == (1, [2])
@@ -140,7 +140,7 @@ def test_a_resumed_training_with_fewer_cores_says_so(tmp_path: Path, monkeypatch
 def test_a_damaged_checkpoint_names_no_number(tmp_path: Path, data: bytes | None) -> None:
     if data is not None:
         (tmp_path / "one").write_bytes(data)
-    assert checkpoint_threads(tmp_path / "one") == []
+    assert checkpoint_facts(tmp_path / "one") == {}
 
 
 def test_other_words_are_refused() -> None:
@@ -158,3 +158,22 @@ def test_other_weights_of_one_recipe_are_told_with_the_numbers(tmp_path: Path, m
     assert lines[-1].endswith("with other weights than the same recipe gave before on 1 thread, not 2")
     train_on(2, tmp_path, monkeypatch, report=lines.append, retrain=True)
     assert lines[-1].endswith("with the same weights to the bit")
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
+def test_a_resumed_training_keeps_the_products_of_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"epochs": 4, "hidden": 512}
+    whole = {}
+    for name in ("blas", "onednn"):
+        monkeypatch.setattr(LIBRARY, lambda name=name: name)
+        whole[name] = train_on(2, tmp_path / name, monkeypatch, **options)
+        assert whole[name].run_record()["products"] == name
+    assert content(whole["blas"]) != content(whole["onednn"]), "equal bits would test nothing"
+    monkeypatch.setattr(LIBRARY, lambda: "blas")
+    with pytest.raises(KeyboardInterrupt):
+        train_on(2, tmp_path / "stopped", monkeypatch, progress=Stopping(3), **options)
+    monkeypatch.setattr(LIBRARY, lambda: "onednn")
+    resumed = train_on(2, tmp_path / "stopped", monkeypatch, resume=True, **options)
+    assert content(resumed) == content(whole["blas"]) and resumed.run_record()["products"] == "blas"

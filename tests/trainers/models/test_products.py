@@ -1,0 +1,108 @@
+"""Products by oneDNN: those of float64, the same bits on any threads and beside any rows, and BLAS's own where it computes."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.models.products import (
+    SUMMED_ROWS,
+    Map,
+    add_times,
+    decide_library,
+    library,
+    mapped,
+    products_of,
+    summed_over_rows,
+    times,
+    times_in,
+)
+from graphmill.trainers.ranks.group import ALONE
+
+SHAPES = [(1, 64, 64), (2, 64, 64), (700, 100, 47), (2 * SUMMED_ROWS + 5, 33, 70), (70, 1433, 16), (3, 2, 2000)]
+"""Rows, columns of the rows, and columns of the result."""
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
+
+
+def drawn(rows: int, columns: int, wide: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns rows, a matrix and gradients of the mapped rows."""
+    draw = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(shape, generator=draw) for shape in ((rows, columns), (wide, columns), (rows, wide)))  # pyright: ignore[reportReturnType]
+
+
+def layouts(matrix: Tensor) -> list[Tensor]:
+    """Returns the same matrix as it lies, as a transpose, and as columns of a wider one."""
+    wider = torch.cat([torch.full_like(matrix[:, :1], 7.0), matrix, matrix], dim=1)
+    return [matrix, matrix.T.contiguous().T, wider[:, 1 : 1 + matrix.shape[1]]]
+
+
+def close(found: Tensor, wanted: Tensor, terms: int) -> bool:
+    return bool((found.double() - wanted).abs().max() <= 1e-6 * terms)
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_those_of_float64_however_matrices_lie(shape: tuple[int, int, int]) -> None:
+    rows, matrix, above = drawn(*shape)
+    bias, into = above[0].clone(), above.clone()
+    exact, of_rows = rows.double() @ matrix.double().T, above.double().T @ rows.double()
+    with products_of("onednn"):
+        for a in layouts(rows):
+            for b in layouts(matrix):
+                assert close(times(a, b, bias), exact + bias, shape[1])
+                assert close(times_in(torch.empty_like(above), a, b), exact, shape[1])
+                assert close(add_times(into.clone(), a, b), exact + into, shape[1])
+            for c in layouts(above):
+                assert close(summed_over_rows(c, a), of_rows, shape[0])
+
+
+@needs_onednn
+@pytest.mark.parametrize("seed", range(12))
+def test_bits_depend_neither_on_threads_nor_on_the_rows_beside(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    shape = int(draw.integers(2, 9000)), int(draw.integers(16, 700)), int(draw.integers(128, 300))
+    rows, matrix, above = drawn(*shape, seed)
+    found = []
+    with products_of("onednn"):
+        for threads in (1, 2, 3, 8):
+            with torch_threads(threads):
+                found.append((times(rows, matrix), times(above, matrix.T), summed_over_rows(above, rows)))
+        for begin, end in draw.integers(0, shape[0], size=(20, 2)):
+            taken = slice(min(begin, end), max(begin, end) + 1)
+            assert torch.equal(times(rows[taken], matrix), found[0][0][taken])
+            assert torch.equal(times(above[taken], matrix.T), found[0][1][taken])
+    assert all(torch.equal(*pair) for other in found[1:] for pair in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("chosen", ["onednn", "blas"])
+def test_gradients_are_those_of_the_function_of_torch(chosen: str, dtype: torch.dtype) -> None:
+    rows, matrix, above = (each.to(dtype).requires_grad_() for each in drawn(500, 80, 60))
+    bias = above[0].detach().clone().requires_grad_()
+    found = []
+    for map_rows in (mapped, functional.linear):
+        with products_of(chosen):  # pyright: ignore[reportArgumentType]
+            out = map_rows(rows, matrix, bias)
+            found.append((out, *torch.autograd.grad(out, (rows, matrix, bias), above)))
+    for mine, theirs in zip(*found, strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-4)
+        assert torch.equal(mine, theirs) or (chosen == "onednn" and dtype == torch.float32)
+
+
+def test_a_map_is_a_linear_module_of_torch() -> None:
+    mine, theirs = Map(70, 40), torch.nn.Linear(70, 40)
+    theirs.load_state_dict(mine.state_dict())
+    rows = drawn(90, 70, 40)[0]
+    assert torch.allclose(mine(rows), theirs(rows), atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(mine(rows), theirs(rows)) and mine(rows).dtype == torch.bfloat16
+
+
+def test_a_training_that_goes_on_keeps_the_library_of_its_checkpoint() -> None:
+    assert decide_library(ALONE, {}) == library()
+    assert decide_library(ALONE, {"version": "1"}) == "blas", "a checkpoint from before there was a choice"
+    for chosen in ("blas", "onednn"):
+        assert decide_library(ALONE, {"products": chosen}) == chosen
