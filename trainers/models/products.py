@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from graphmill.trainers.ranks.group import Ranks
 
-SUMMED_ROWS = 4096
-"""Rows of one piece of a product over rows: it stays in the processor's cache, and so does what oneDNN rearranges of it."""
+PIECE_ROWS = 4096
+"""Rows of a product that is added to others: it stays in the processor's cache, and so does what oneDNN rearranges of it."""
 
 LEAST_ENTRIES = 2048
 """Entries of the smaller matrix from which oneDNN takes a product: below it takes longer to prepare than to compute."""
@@ -85,15 +85,22 @@ def times(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def times_in(out: Tensor | None, rows: Tensor, matrix: Tensor) -> Tensor:
     """Writes rows times the transpose of a matrix to `out`: float[n, G], and returns it; to a new one if it is None, as `times`."""
-    if _taken(matrix.numel(), rows, matrix):
-        product = _product(rows, matrix)
-        return product if out is None else out.copy_(product)
-    return torch.mm(rows, matrix.T, out=out)
+    if out is None:
+        return times(rows, matrix)
+    if not _taken(matrix.numel(), rows, matrix):
+        return torch.mm(rows, matrix.T, out=out)
+    for place, piece in _pieces(out, rows):
+        place.copy_(_product(piece, matrix))
+    return out
 
 
 def add_times(into: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
     """Adds rows times the transpose of a matrix to `into`: float[n, G], in its place, and returns it; see `times`."""
-    return into.add_(_product(rows, matrix)) if _taken(matrix.numel(), rows, matrix) else into.addmm_(rows, matrix.T)
+    if not _taken(matrix.numel(), rows, matrix):
+        return into.addmm_(rows, matrix.T)
+    for place, piece in _pieces(into, rows):
+        place.add_(_product(piece, matrix))
+    return into
 
 
 def summed_over_rows(left: Tensor, right: Tensor) -> Tensor:
@@ -105,12 +112,11 @@ def summed_over_rows(left: Tensor, right: Tensor) -> Tensor:
     """
     if not _taken(left.shape[1] * right.shape[1], left, right):
         return left.T @ right
-    first, *others = [
-        _product(a.T, b.T) for a, b in zip(left.split(SUMMED_ROWS), right.split(SUMMED_ROWS), strict=True)
-    ]
-    for other in others:
-        first.add_(other)
-    return first
+    products = (_product(a.T, b.T) for a, b in _pieces(left, right))
+    total = next(products)
+    for product in products:
+        total.add_(product)
+    return total
 
 
 class _Mapped(torch.autograd.Function):
@@ -156,6 +162,10 @@ def _taken(entries: int, *matrices: Tensor) -> bool:
     plain = all(each.dtype == torch.float32 and each.device.type == "cpu" and each.dim() == 2 for each in matrices)
     some = entries >= LEAST_ENTRIES and all(len(each) and each.shape[1] > 1 for each in matrices)
     return plain and some and library() == "onednn" and not torch.is_autocast_enabled("cpu")
+
+
+def _pieces(left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(left.split(PIECE_ROWS), right.split(PIECE_ROWS), strict=True)
 
 
 def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.models.products import (
-    SUMMED_ROWS,
+    PIECE_ROWS,
     Map,
     add_times,
     decide_library,
@@ -21,7 +21,7 @@ from graphmill.trainers.models.products import (
 )
 from graphmill.trainers.ranks.group import ALONE
 
-SHAPES = [(1, 64, 64), (2, 64, 64), (700, 100, 47), (2 * SUMMED_ROWS + 5, 33, 70), (70, 1433, 16), (3, 2, 2000)]
+SHAPES = [(1, 64, 64), (2, 64, 64), (700, 100, 47), (2 * PIECE_ROWS + 5, 33, 70), (70, 1433, 16), (3, 2, 2000)]
 """Rows, columns of the rows, and columns of the result."""
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
