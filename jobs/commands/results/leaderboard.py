@@ -26,6 +26,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import LINKS, Ledger
 from graphmill.trainers.record.memory import measured_memory
+from graphmill.trainers.record.scores import METRICS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -327,6 +328,11 @@ def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 def remarks(entries: Sequence[Entry]) -> Iterator[str]:
     """Yields sentences on the meaning of the columns and on equal models."""
+    metrics = {entry.table.name: METRICS.get(entry.table.metric, entry.table.metric) for entry in entries}
+    if len({*metrics.values()}) > 1:
+        yield f"valid and test in percent: {', '.join(f'{metric} of {name}' for name, metric in metrics.items())}."
+    elif {*metrics.values()} - {METRICS["accuracy"]}:
+        yield f"valid and test are {next(iter(metrics.values()))} in percent."
     if any(entry.evaluation_seconds() for entry in entries):
         yield "Seconds of an epoch leave its evaluation out, which has a column of its own."
     links = dict.fromkeys(link for entry in entries for link, n in entry.bytes_per_epoch().items() if n)
