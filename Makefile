@@ -98,6 +98,7 @@ docs: $(READY_DEV) native
 	$(BIN)/python -m tests.docs.stage_pages
 	$(BIN)/python -m tests.docs.options_page
 	$(BIN)/python -m tests.docs.environment_page
+	$(BIN)/python -m tests.docs.own_data_page
 	$(BIN)/python -m tests.docs.measured
 
 MINUTES ?= 60

@@ -78,6 +78,8 @@ def _contents(artifact: Artifact) -> str:
         return ""
     shared = numbers.get("num_ids_of_both_ends", 0)
     both = f"; {shared:,} ids stand in both columns and are one node each" if shared else ""
+    dropped = numbers.get("num_dropped_edges", 0)
+    both += f"; {dropped:,} edges with an end without a node were left out" if dropped else ""
     size = f"{numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges"
     if not numbers.get("num_classes"):
         return f" ({size}, no labels{both})" if "num_classes" in numbers else f" ({size}{both})"

@@ -23,7 +23,7 @@ from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology
 
 SLICE_EDGES = 1 << 20
-OF_SOURCES = ("edge_types", "node_types", "num_ids_of_both_ends")
+OF_SOURCES = ("edge_types", "node_types", "num_ids_of_both_ends", "num_dropped_edges")
 """Numbers of the stage that a source counts; the build counts the others."""
 
 

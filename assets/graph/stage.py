@@ -70,6 +70,7 @@ GRAPH_PAGE = Page(
         "num_duplicates": "duplicate edges in the source",
         "num_self_loops": "self loops in the source",
         "num_ids_of_both_ends": "ids in both columns of the edge tables",
+        "num_dropped_edges": "edges left out, with an end without a node",
         "homophily_ratio": "edges inside a class (%)",
     },
     columns={
@@ -202,6 +203,7 @@ class GraphStage(SourceStage):
         raw.directions = watch_directions(raw, semantic)
         train, valid, test = map(len, parts)
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
+        counts["num_dropped_edges"] = raw.numbers.get("num_dropped_edges", 0)
         shared = label_checks(raw.labels, len(raw.class_names))
         return Sound(counts, [*shared, *remarks(raw, semantic, parts, *found)])
 

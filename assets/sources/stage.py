@@ -37,7 +37,7 @@ class Sound:
     """What the checks of a build found in content that it would take."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Numbers, by the names of `Sizes`."""
+    """Numbers, by the names of `Survey` and `Sizes`."""
     warnings: Sequence[Check] = ()
     """The checks that warn, passed or not."""
 

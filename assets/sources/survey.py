@@ -63,6 +63,7 @@ class Survey:
         errors: the same as errors.
         not_checked: what was not looked at, in words; "" if no problems were looked for.
         num_classes: number of classes; 0 if it is not known.
+        num_dropped_edges: number of edges without both ends that are left out, if it was looked for.
         num_split: most nodes of the training, validation and test splits; None for all nodes.
         phases: what the phases of the build hold, if the source knows it to some percent, rather than `memory_bytes` alone.
         held_after, features_memory: with phases, what is held when the graph is there, and while features are written.
@@ -87,6 +88,7 @@ class Survey:
     errors: Sequence[InputError] = ()
     not_checked: str = ""
     num_classes: int = 0
+    num_dropped_edges: int = 0
     num_split: tuple[int, int, int] | None = None
     phases: tuple[tuple[Term, ...], ...] = ()
     held_after: tuple[Term, ...] = ()

@@ -56,6 +56,7 @@ class Relation:
         batches: function that yields the edges.
         place: function row -> place of that edge in words, for errors.
         values: what a column tells apart, each an edge type of its own; none if all edges have one type.
+        dropped: function that returns the number of edges which `batches` left out, once all are read.
     """
 
     kind: tuple[str, str, str]
@@ -63,6 +64,7 @@ class Relation:
     batches: Callable[[], Iterator[EdgeBatch]]
     place: Callable[[int], str]
     values: Sequence[str] = ()
+    dropped: Callable[[], int] = lambda: 0
 
     @property
     def edge_types(self) -> list[str]:
@@ -150,10 +152,10 @@ class TypedSource:
             self.folder, self.num_nodes, config.columns(names), undirected=config.undirected, watched=watched
         )
         progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
-        number = 0
+        number = first = 0
         for relation in graph.relations:
-            _spool_relation(graph, relation, number, spool, progress)
-            number += len(relation.edge_types)
+            _spool_relation(graph, relation, number, first, spool, progress)
+            number, first = number + len(relation.edge_types), first + relation.num_edges
         progress.done()
         if spool.num_edges == 0:
             raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
@@ -174,9 +176,11 @@ class TypedSource:
         )
 
 
-def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: EdgeSpool, progress: Progress) -> None:
-    """Appends the edges of a relation, whose edge types are numbered from `number` on."""
-    first, counts, starts, done = spool.num_edges, graph.node_types, first_ids(graph.node_types), 0
+def _spool_relation(
+    graph: TypedGraph, relation: Relation, number: int, first: int, spool: EdgeSpool, progress: Progress
+) -> None:
+    """Appends the edges of a relation, whose edge types are numbered from `number` on, and its rows from `first` on."""
+    counts, starts, done = graph.node_types, first_ids(graph.node_types), 0
     source, _, target = relation.kind
     for src, dst, weight, rows, kinds in relation.batches():
         rows = np.arange(done, done + len(src)) if rows is None else rows
@@ -200,7 +204,7 @@ def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: E
         )
         done += len(src)
         progress.advance(len(src))
-    if done != relation.num_edges:
+    if done + relation.dropped() != relation.num_edges:
         raise InputError(
             f"{relation.place(done)}: the edges end here, but {relation.num_edges} are announced",
             "the file is incomplete: copy it again",

@@ -19,7 +19,7 @@ from graphmill.trainers.recipe.config import TrainTable
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "pipelines.md").read_text()
 # The keys of the sources that read files stand where their layouts do.
-REFERENCE = TEXT + (DOCS / "own-data.md").read_text()
+REFERENCE = TEXT + "".join((DOCS / name).read_text() for name in ("own-data.md", "tables.md", "formats.md"))
 
 
 @pytest.mark.parametrize(

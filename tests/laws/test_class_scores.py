@@ -1,56 +1,77 @@
-"""Every trainer stores the scores by class of its final answers, and they are those of scikit-learn's report."""
+"""Every trainer stores the scores by class of its model, and they are those of scikit-learn on the table that `predict` writes."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from graphmill.assets.graph.read import open_graph
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.predict import predict_model
+from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
-from graphmill.trainers.record.class_scores import ClassCounts, count_classes, read_scores
-from tests.laws.trainings import KEPT, Case, Recipe
-from tests.trainers.record.report import report
+from graphmill.trainers.record.class_scores import BINS, ClassCounts, read_scores
+from tests.graphs import build_graph
+from tests.laws.trainings import KEPT, SAMPLING, SMALL, Case, Recipe
+
+METRIC = {"metric": "f1_macro"}
 
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(tmp_path_factory.mktemp("case"), Recipe(table={"metric": "f1_macro"}))
+    """A case whose graph is a built one, with the table of nodes that `predict` reads."""
+    made = Case(tmp_path_factory.mktemp("case"), Recipe(table=METRIC))
+    made.graph = build_graph(Store(made.home), config_class("sbm")(nodes=400, edges=2400, features=12, classes=4))
+    return made
 
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("trainer", sorted(TECHNIQUES))
-def test_every_trainer_scores_classes(case: Case, monkeypatch: pytest.MonkeyPatch, trainer: str, world: int) -> None:
-    """Its counts are compared with the logits from which it says to have made them, and with its metric."""
+def test_every_trainer_scores_classes_as_scikit_learn_does(
+    case: Case, tmp_path: Path, trainer: str, world: int
+) -> None:
     if world > 1 and not find_technique(trainer).by_parts:
         pytest.skip("trains in one process")
-    scored: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def recorded(logits: np.ndarray, labels: np.ndarray) -> ClassCounts:
-        scored.append((logits.copy(), np.array(labels)))
-        return count_classes(logits, labels)
-
-    monkeypatch.setattr("graphmill.trainers.tasks.classes.count_classes", recorded)
     how: dict[str, Any] = {"settings": KEPT if trainer.startswith("fresh") else None}
     how |= {"accumulate": 1} if find_technique(trainer).whole_graph else {}
     model = case.by_ranks(world, trainer, **how) if world > 1 else case.train(trainer, **how)
-    scores, graph = read_scores(model), open_graph(case.graph.graph)
-    assert scores is not None and list(scores.classes) == list(graph.class_names) and len(scored) == 3
-    for (split, counts), (logits, labels) in zip(
-        scores.splits.items(), scored_in_order(scored, scores.splits), strict=True
-    ):
-        assert np.array_equal(labels, graph.labels[np.array(getattr(graph, f"{split}_ids"))])
-        expected = report(labels.tolist(), logits.argmax(1).tolist(), graph.num_classes)
-        for name in ("precision", "recall", "f1", "support"):
-            assert getattr(counts, name).tolist() == pytest.approx(
-                [each[name] for each in expected["classes"]], abs=1e-14
-            )
-        assert counts.matrix(np.arange(graph.num_classes)).tolist() == expected["matrix"]
-        assert model.summary["numbers"][f"{split}_f1_macro"] == pytest.approx(expected["f1_macro"], abs=1e-14)
+    scores, table = read_scores(model), predicted(case, model, tmp_path / "out.parquet")
+    assert scores is not None and set(scores.splits) == {"train", "valid", "test"}
+    assert list(scores.classes) == list(open_graph(case.graph.graph).class_names)
+    for split, counts in scores.splits.items():
+        rows = table.filter(pl.col("split") == split)
+        assert_those_of_scikit_learn(counts, list(scores.classes), rows)
+        assert model.summary["numbers"][f"{split}_f1_macro"] == counts.score("f1_macro")
 
 
-def scored_in_order(scored: list[Any], splits: Any) -> list[Any]:
-    """The recorded logits in the order of the splits of a file, which is that of the alphabet; they were made train, valid, test."""
-    made = dict(zip(("train", "valid", "test"), scored, strict=True))
-    return [made[split] for split in splits]
+def predicted(case: Case, model: Artifact, out: Path) -> pl.DataFrame:
+    """The table that `predict` writes of all nodes, classes as text."""
+    (semantic,) = model_configs(TrainTable(**(SMALL | {"name": "small"} | METRIC)), SAMPLING, 5)
+    bounds = Bounds(workspace_bytes=1 << 20, threads=1)
+    predict_model(Store(case.home), case.graph.inputs, model, semantic, bounds, out)
+    return pl.read_parquet(out).with_columns(pl.col("class", "label").cast(pl.String))
+
+
+def assert_those_of_scikit_learn(counts: ClassCounts, classes: list[str], rows: pl.DataFrame) -> None:
+    """Precision, recall, F1 and nodes of each class, their means, the confusion matrix, and accuracy by probability."""
+    metrics, calibration = pytest.importorskip("sklearn.metrics"), pytest.importorskip("sklearn.calibration")
+    labels, answers = rows["label"].to_list(), rows["class"].to_list()
+    found = metrics.precision_recall_fscore_support(labels, answers, labels=classes, zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "support"), found, strict=True):
+        assert getattr(counts, name).tolist() == pytest.approx(values.tolist(), abs=1e-14), name
+    for average in ("macro", "micro", "weighted"):
+        means = metrics.precision_recall_fscore_support(labels, answers, average=average, zero_division=0)
+        for name, mean in zip(("precision", "recall", "f1"), means, strict=False):
+            assert counts.mean(getattr(counts, name), average) == pytest.approx(mean, abs=1e-14), (name, average)
+    matrix = metrics.confusion_matrix(labels, answers, labels=classes)
+    assert np.array_equal(counts.matrix(np.arange(len(classes))), matrix)
+    right = (rows["class"] == rows["label"]).to_numpy()
+    points = calibration.calibration_curve(right, rows["probability"].to_numpy(), n_bins=BINS)
+    np.testing.assert_allclose(counts.reliability(), np.stack(points[::-1], axis=1), atol=1e-6)

@@ -141,21 +141,27 @@ def predict_table(
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
-        return model, _predict(store, inputs, model, semantic, bounds, out, columns, types, nodes)
+        return model, predict_model(store, inputs, model, semantic, bounds, out, columns, types, nodes)
 
 
-def _predict(
+def predict_model(
     store: Store,
     inputs: Mapping[str, Artifact],
     model: Artifact,
     semantic: ModelConfig,
     bounds: Bounds,
     out: Path,
-    columns: Columns,
-    types: Sequence[str],
-    nodes: Path | None,
+    columns: Columns = PLAIN,
+    types: Sequence[str] = (),
+    nodes: Path | None = None,
 ) -> int:
-    """Writes the Parquet file within bounds of memory and threads, and returns its number of rows."""
+    """Writes the Parquet file of a model within bounds of memory and threads, and returns its number of rows.
+
+    Args:
+        store, inputs: the store with the graph, its features and what else decides the model's weights.
+        model, semantic: the model and its recipe.
+        out, columns, types, nodes: as for `predict_table`.
+    """
     # Opened again under the lease, since a collector may have been faster.
     read = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
     read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}

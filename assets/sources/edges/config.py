@@ -69,6 +69,8 @@ class EdgeTableKeys(SpooledConfig):
     name_column: str | None = None
     # without node tables: the ids are 0 to num_nodes - 1, whether edges name them or not
     num_nodes: int | None = None
+    # edges with an end that is missing, or that has no row in the node tables, are refused, or left out and counted
+    dangling: Literal["refuse", "drop"] = field(default="refuse", metadata={"hashed": "unless default"})
     # separates the fields of text files; None finds it in the first line
     delimiter: str | None = field(default=None, metadata=FEATURES_TOO)
     # whether text files begin with names of columns, or a list of the keys whose files do; None: where the first line begins with no number
@@ -111,6 +113,9 @@ class EdgeTableKeys(SpooledConfig):
                 if getattr(self, key) is not None:
                     text = f"{key} = {getattr(self, key)!r} needs node tables: give `nodes`, or leave it out"
                     yield KeyProblem(f"{key} nodes", text)
+            if self.dangling == "drop" and self.num_nodes is None:
+                text = 'dangling = "drop" needs nodes: without node tables each id that an edge names is a node'
+                yield KeyProblem("dangling nodes", f"{text}; give `nodes` or num_nodes, or leave it out")
         elif self.num_nodes is not None:
             text = f"num_nodes = {self.num_nodes} beside node tables: leave it out, node tables have all nodes"
             yield KeyProblem("num_nodes nodes", text)

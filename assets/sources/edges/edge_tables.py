@@ -44,6 +44,25 @@ class EdgeKeys(Protocol):
     def type_column(self) -> str | None: ...  # noqa: D102
 
 
+@dataclass(kw_only=True)
+class Dangling:
+    """The rule for edges with an end that is missing or that has no row among the nodes, and their number.
+
+    Attributes:
+        drop: whether these edges are left out; otherwise they are refused.
+        count, num_rows: number of these edges, and of all edges, that were read.
+    """
+
+    drop: bool = False
+    count: int = 0
+    num_rows: int = 0
+
+    def remarks(self, place: str) -> list[str]:
+        """Returns a sentence about the edges that are left out; none if there are no such edges."""
+        left_out = f"{place}: {self.count:,} of {self.num_rows:,} edges have an end without a node"
+        return [f'{left_out}, and are left out by dangling = "drop"'] if self.drop and self.count else []
+
+
 @dataclass(frozen=True, kw_only=True)
 class End:
     """One end of all edges of a table.
@@ -148,20 +167,27 @@ def spool_edges(
     staged: list[int] | None,
     spool: EdgeSpool,
     progress: Progress,
-) -> None:
-    """Appends every edge to the spool."""
+) -> Dangling:
+    """Appends every edge to the spool; returns the edges without both ends."""
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
     end = End(numbering=numbering, nodes=nodes, section=config.id_section)
+    dangling = Dangling(drop=config.dangling == "drop")
     progress.start("read edges", total, "edges")
-    for batch in checked_edges(edges, config, relations, (end, end), staged):
+    for batch in checked_edges(edges, config, relations, (end, end), staged, dangling):
         spool.append(batch.src, batch.dst, tie=batch.rows, weight=batch.weight, type=batch.type)
         progress.advance(len(batch.rows))
     progress.done()
+    return dangling
 
 
 def checked_edges(
-    edges: TableFiles, keys: EdgeKeys, relations: Sequence[str], ends: tuple[End, End], staged: list[int] | None
+    edges: TableFiles,
+    keys: EdgeKeys,
+    relations: Sequence[str],
+    ends: tuple[End, End],
+    staged: list[int] | None,
+    dangling: Dangling,
 ) -> Iterator[EdgeRows]:
     """Yields the edges of all files, in any order.
 
@@ -169,11 +195,12 @@ def checked_edges(
         edges: files of the edge tables, whose connection holds `staged` and the ids that are not integers.
         ends: the nodes of sources and of targets.
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
+        dangling: the rule for edges without both ends; their number is counted in it.
 
     Raises:
         InputError: an end, weight or type is missing or does not fit, with the first row; or edges name unknown nodes, with examples.
     """
-    checks = _Checks(edges, keys, ends)
+    checks = _Checks(edges, keys, ends, dangling)
     batches = _from_files(edges, keys, relations) if staged is None else _joined(edges.duck, keys, ends, staged)
     for columns, rows, where in batches:
         yield checks.take(columns, rows, where)
@@ -207,15 +234,14 @@ def _joined(duck: Duck, keys: EdgeKeys, ends: tuple[End, End], staged: list[int]
 class _Checks:
     """Checks batches; remembers edges whose ends are not nodes."""
 
-    def __init__(self, edges: TableFiles, keys: EdgeKeys, ends: tuple[End, End]):
-        self.edges, self.keys, self.ends = edges, keys, ends
-        self.num_rows, self.num_dangling = 0, 0
+    def __init__(self, edges: TableFiles, keys: EdgeKeys, ends: tuple[End, End], dangling: Dangling):
+        self.edges, self.keys, self.ends, self.dangling = edges, keys, ends, dangling
         self.examples: list[tuple[int, int]] = []
         self.missing: dict[str, None] = {}
 
     def take(self, columns: dict[str, Any], rows: Array, where: Where) -> EdgeRows:
-        """Returns the edges of a batch; no edges once an end was not a node."""
-        self.num_rows += len(rows)
+        """Returns the edges of a batch whose ends are nodes; no edges once an edge is to be refused."""
+        self.dangling.num_rows += len(rows)
         found = [
             self._end(end, columns[key], where, role)
             for end, key, role in zip(self.ends, ("src", "dst"), ("source", "target"), strict=True)
@@ -225,13 +251,14 @@ class _Checks:
         bad = found[0][1] | found[1][1]
         if bad.any():
             places = np.flatnonzero(bad)
-            self.num_dangling += len(places)
+            self.dangling.count += len(places)
             self.examples += [where(index) for index in places[: EXAMPLES - len(self.examples)].tolist()]
             self.missing |= {end.nodes: None for end, (_, lost) in zip(self.ends, found, strict=True) if lost.any()}
         whole = EdgeRows(found[0][0], found[1][0], rows, weight, types)
-        if not self.num_dangling:
+        if not self.dangling.count:
             return whole
-        return EdgeRows(*(None if values is None else values[:0] for values in whole))  # pyright: ignore[reportArgumentType]
+        kept = ~bad if self.dangling.drop else slice(0)
+        return EdgeRows(*(None if values is None else values[kept] for values in whole))  # pyright: ignore[reportArgumentType]
 
     def _end(self, end: End, column: Column, where: Where, role: str) -> tuple[Array, Array]:
         """Returns the node ids, and bool[n], true for rows whose node does not exist."""
@@ -239,7 +266,7 @@ class _Checks:
         joined, bad = bool(end.numbering.staged), np.zeros(len(column.values), bool)
         if column.nulls is not None:
             file, row = where(int(np.flatnonzero(column.nulls)[0]))
-            if not joined or self.edges.value(file, row, name) is None:
+            if not self.dangling.drop and (not joined or self.edges.value(file, row, name) is None):
                 raise no_id(self.edges, file, row, name, end.section)
             bad |= column.nulls
         if joined:
@@ -271,7 +298,7 @@ class _Checks:
 
     def refuse_dangling(self) -> None:
         """Raises InputError when edges named nodes that do not exist."""
-        if not self.num_dangling:
+        if not self.dangling.count or self.dangling.drop:
             return
         shown, alike = [], ""
         for file, row in sorted(self.examples):
@@ -281,7 +308,7 @@ class _Checks:
             alike = alike or self._alike(ends)
         nodes, remedy = " or ".join(self.missing), "add the missing nodes, or remove these edges"
         raise InputError(
-            f"{self.num_dangling} of {self.num_rows} edges name a node that is not in {nodes}: {'; '.join(shown)}",
+            f"{self.dangling.count} of {self.dangling.num_rows} edges name a node that is not in {nodes}: {'; '.join(shown)}",
             f"write ids alike in all tables ({alike}), or {remedy}" if alike else remedy,
         )
 

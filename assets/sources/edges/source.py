@@ -188,20 +188,21 @@ class TablesSource:
         spool = EdgeSpool(
             self.duck.scratch, numbering.num_nodes, columns, undirected=config.undirected, watched=watched
         )
-        spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
+        dangling = spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
-            problem = f"{self.edges.paths[0]}: the edge tables have no rows"
-            raise InputError(problem, "give a graph with at least one edge")
+            problem = "no edge has two ends with a node" if dangling.count else "the edge tables have no rows"
+            raise InputError(f"{self.edges.paths[0]}: {problem}", "give a graph with at least one edge")
         numbers = {"edge_types": config.stored_types(self._relations)} if self._relations else {}
         shared = {} if numbering.num_shared is None else {"num_ids_of_both_ends": numbering.num_shared}
+        dropped = {"num_dropped_edges": dangling.count} if dangling.drop else {}
         return replace(
             raw,
             spool=spool,
             memory_bytes=config.memory_bytes // 2,
             original_ids=original_ids(self.duck, numbering, self._kind),
-            numbers=numbers | shared,
+            numbers=numbers | shared | dropped,
             unread=unread_columns(config, self.edges, self.nodes),
-            remarks=self._remarks(),
+            remarks=[*dangling.remarks("edges"), *self._remarks()],
         )
 
     def _remarks(self) -> list[str]:

@@ -63,7 +63,7 @@ class EncodedColumns:
     """
 
     def __init__(self, table: TableFiles, features: str | Sequence[str], rules: Rules, name: str):
-        self.table, self.name = table, name
+        self.table, self.name, self._ruled = table, name, {pattern for pattern, _ in rules}
         self._chosen = [(column, self._encoder(rules, column)) for column in feature_columns(table, features)]
         if errors := [error for column, encoder in self._chosen if (error := self._refusal(column, encoder, rules))]:
             raise joined(errors)
@@ -145,7 +145,7 @@ class EncodedColumns:
             named_twice=[
                 f"column '{name}' is also the {self.table.taken[name]}"
                 for name in self.names
-                if name in self.table.taken
+                if name in self.table.taken and name not in self._ruled  # a rule of its own says that it is meant
             ],
             encoders=[each.document() for each in fitted],
         )

@@ -19,6 +19,8 @@ LONGEST_EXAMPLE = 24
 TRUTHS = ("true", "false", "yes", "no", "t", "f", "y", "n")
 """Texts of truth values, in small letters."""
 NUMBERED = re.compile(r"(.*\D)\d+")
+SKEWED = 2.0
+"""Ratio of mean and median from which numbers that are 0 or more are taken for amounts; that of an exponential distribution is 1.44."""
 ALIKE = 8
 """Columns from which those that differ by a number at their end, such as f0 to f127, are one `f*`."""
 
@@ -35,6 +37,7 @@ class ColumnProfile:
         distinct: number of different values, within a few percent.
         low, high: smallest and largest value, as text; lengths of lists; "" of a column without values.
         example: a value that is there, shortened; "" without one.
+        skewed: whether all values are 0 or more, and their mean is far above their median.
     """
 
     name: str
@@ -46,6 +49,7 @@ class ColumnProfile:
     low: str
     high: str
     example: str
+    skewed: bool
 
     @property
     def numeric(self) -> bool:
@@ -115,27 +119,37 @@ def _profiles(table: TableFiles, names: Sequence[str], fields: Sequence[str], sh
 
 
 def _counts(column: str, kind: str) -> list[str]:
-    """Returns the expressions of one column: values, different ones, smallest, largest, an example, and what texts can be read as."""
+    """Returns the expressions of one column: values, different ones, smallest, largest, an example, whether it is skewed, what texts
+    can be read as, and the smallest and largest of these whole and other numbers."""
     ordered = f"len({column})" if kind.endswith("]") else "NULL" if kind.startswith(("STRUCT", "MAP")) else column
-    truths = ", ".join(map(literal, TRUTHS))
+    truths, number = ", ".join(map(literal, TRUTHS)), f"TRY_CAST({column} AS DOUBLE)"
+    middle = f"approx_quantile({number}, 0.5) FILTER (isfinite({number}))"
+    skewed = f"min({number}) >= 0 AND avg({number}) FILTER (isfinite({number})) > {SKEWED} * {middle}"
+    ranges = [
+        f"CAST({end}(TRY_CAST({column} AS {to})) AS VARCHAR)" for to in ("BIGINT", "DOUBLE") for end in ("min", "max")
+    ]
     read = [
         f"regexp_full_match({column}, '0|-?[1-9][0-9]{{0,17}}')",
-        f"TRY_CAST({column} AS DOUBLE) IS NOT NULL",
+        f"{number} IS NOT NULL",
         f"lower({column}) IN ({truths})",
         f"TRY_CAST({column} AS TIMESTAMP) IS NOT NULL",
     ]
     return [
         f"count({column})", f"approx_count_distinct({column})", f"CAST(min({ordered}) AS VARCHAR)",
         f"CAST(max({ordered}) AS VARCHAR)", f"any_value(CAST({column} AS VARCHAR))",
+        skewed if kind == "VARCHAR" or _kind(kind) in ("whole", "number") else "NULL",
         *(f"bool_and({each}) FILTER ({column} IS NOT NULL)" if kind == "VARCHAR" else "NULL" for each in read),
+        *(each if kind == "VARCHAR" else "NULL" for each in ranges),
     ]  # fmt: skip
 
 
 def _profile(name: str, sql_type: str, rows: int, found: Sequence[Any]) -> ColumnProfile:
-    present, distinct, low, high, example, *read = found
+    present, distinct, low, high, example, skewed, *read = found
     kinds: tuple[Kind, ...] = ("whole", "number", "truth", "time")
-    read_as: list[Kind] = [kind for kind, fits in zip(kinds, read, strict=True) if fits]
+    read_as: list[Kind] = [kind for kind, fits in zip(kinds, read[:4], strict=True) if fits]
     of_text: Kind = read_as[0] if read_as else "text"
+    if of_text in ("whole", "number"):  # the order of texts is another one than that of the numbers
+        low, high = read[4:6] if of_text == "whole" else read[6:8]
     shown = "" if example is None else one_line(str(example))
     return ColumnProfile(
         name=name,
@@ -147,6 +161,7 @@ def _profile(name: str, sql_type: str, rows: int, found: Sequence[Any]) -> Colum
         low="" if low is None else one_line(str(low)),
         high="" if high is None else one_line(str(high)),
         example=shown if len(shown) <= LONGEST_EXAMPLE else f"{shown[: LONGEST_EXAMPLE - 3]}...",
+        skewed=bool(skewed),
     )
 
 

@@ -65,8 +65,22 @@ class GuessedRelation:
         """The references of its ends."""
         return [each for each in (self.first, self.to) if each is not None]
 
-    def problems(self) -> list[str]:
-        """Returns why it cannot be read as it stands: ends that are missing, or that have no row."""
+    @cached_property
+    def dangling(self) -> int:
+        """Number of its edges with an end that is missing, or that has no row."""
+        if not self.lacking():
+            return 0
+        fields = {each.column: self.table.files.field(each.column) for each in self.references}
+        ids = {
+            each.column: each.to.files.union(each.to.files.field(each.key), distinct=False) for each in self.references
+        }
+        whole = " AND ".join(f"coalesce({field} IN ({ids[column]}), false)" for column, field in fields.items())
+        rows = [self.table.files.source(number) for number in range(len(self.table.files.paths))]
+        counts = " UNION ALL ".join(f"SELECT count(*) FILTER (NOT ({whole})) AS n FROM {each}" for each in rows)
+        return int(self.table.files.duck.rows(f"SELECT sum(n) FROM ({counts})", str(self.table.files.paths[0]))[0][0])
+
+    def lacking(self) -> list[str]:
+        """Returns phrases about ends that are missing, or that have no row."""
         gaps = [(each.column, self.table.column(each.column).gaps) for each in self.references]
         found = [f"{count:,} rows have no {column}" for column, count in gaps if count]
         return found + [
@@ -128,6 +142,17 @@ class Guess:
         named = {each.name for relation in self.relations for each in (relation.source, relation.target)}
         return [each for each in self.tables if each.name in named or self._is_labelled(each)]
 
+    @cached_property
+    def reach(self) -> int:
+        """Number of relations from the node type with the classes to the farthest one; 0 without classes."""
+        steps = {self.label[0].name: 0} if self.label is not None else {}
+        pairs = [(each.source.name, each.target.name) for each in self.relations]
+        for _ in pairs:
+            for one, other in [*pairs, *((other, one) for one, other in pairs)]:
+                if one in steps:
+                    steps[other] = min(steps.get(other, len(pairs)), steps[one] + 1)
+        return max(steps.values(), default=0)
+
     def _relations(self) -> Iterator[GuessedRelation]:
         for table in self.tables:
             found = self.links[table.name]
@@ -171,11 +196,13 @@ class Guess:
         return {each.name: found.get(each.name) or _left_out(each) or "feature" for each in table.columns}
 
     def encoders(self, table: FoundTable) -> Mapping[str, str]:
-        """Returns feature column -> its encoder, of a node type; a title that names the nodes is one of them."""
+        """Returns feature column -> its encoder, of a node type; titles and references of few values are features, too."""
         roles = self.roles(table)
         titles = {each.name for each in table.columns if each.kind == "text" and each.example.count(" ") > 1}
         features = {name for name, role in roles.items() if role == "feature" or (role == "name" and name in titles)}
-        return {each.name: encoder_of(each) for each in table.columns if each.name in features}
+        groups = {each.column for each in self.links[table.name] if table.column(each.column).distinct <= FEW}
+        found = {each.name: "onehot" if each.name in groups else encoder_of(each) for each in table.columns}
+        return {name: encoder for name, encoder in found.items() if name in features | groups}
 
     def class_counts(self) -> list[tuple[str, int]]:
         """Returns the values of the column of classes and their rows, the most frequent ones first."""
@@ -224,7 +251,8 @@ def encoder_of(column: ColumnProfile) -> str:
         return "onehot" if column.distinct <= FEW else "text"
     if column.kind == "truth":
         return "number" if column.numeric and not column.gaps else "onehot"
-    found = {"whole": "standard", "number": "standard", "time": "time", "list": "auto" if column.numeric else ""}
+    number = "log" if column.skewed else "standard"
+    found = {"whole": number, "number": number, "time": "time", "list": "auto" if column.numeric else ""}
     return found.get(column.kind, "list" if column.type == "VARCHAR[]" else "")
 
 

@@ -134,6 +134,8 @@ class RelationTable(TableKeys):
     # Column of the weights; if only other relations have one, the weights are 1.
     weight_column: str | None = None
 
+    # Edges with an end that is missing, or that has no row in the table of its node type, are refused, or left out and counted.
+    dangling: Literal["refuse", "drop"] = field(default="refuse", metadata={"hashed": "unless default"})
     # Column of relations, for a table of several: each value is one, called NAME.VALUE.
     type_column: str | None = field(default=None, metadata={"hashed": "unless default"})
 

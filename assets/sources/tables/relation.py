@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges, type_names
+from graphmill.assets.sources.edges.edge_tables import Dangling, End, checked_edges, stage_edges, type_names
 from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by, named_columns, unread_of
 from graphmill.assets.sources.readers.duck import Duck
@@ -26,6 +26,9 @@ class RelationFiles:
     Args:
         name, keys: `[graph.edges.NAME]`.
 
+    Attributes:
+        dangling: the edges without both ends, of the last time that the edges were read.
+
     Raises:
         InputError: a pattern names no file, or a file has no readable header.
     """
@@ -33,6 +36,7 @@ class RelationFiles:
     def __init__(self, duck: Duck, name: str, keys: RelationTable):
         self.duck, self.name, self.keys, self.key = duck, name, keys, f"edges.{name}"
         self.table = TableFiles(duck, keys.files, self.key, keys.form(self.key))
+        self.dangling = Dangling(drop=keys.dangling == "drop")
 
     def column_checks(self) -> Sequence[Callable[[], object]]:
         """Returns a check for each column that a key names: it is there and of a type that serves."""
@@ -94,12 +98,14 @@ class RelationFiles:
             batches=lambda: self._batches(source, target, weighted=weighted),
             place=lambda row: self.table.place(*locate(files, row)),
             values=self.values,
+            dropped=lambda: self.dangling.count,
         )
 
     def _batches(self, source: NodeType, target: NodeType, *, weighted: bool) -> Iterator[EdgeBatch]:
         ends = (_end(source), _end(target))
         staged = self._stage(source, target) if any(end.numbering.staged for end in ends) else None
-        for batch in checked_edges(self.table, self.keys, self.values, ends, staged):
+        self.dangling.count = self.dangling.num_rows = 0
+        for batch in checked_edges(self.table, self.keys, self.values, ends, staged, self.dangling):
             weight = np.ones(len(batch.rows), np.float32) if weighted and batch.weight is None else batch.weight
             yield EdgeBatch(batch.src, batch.dst, weight, batch.rows, batch.type)
         if staged is not None:

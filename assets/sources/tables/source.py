@@ -187,7 +187,11 @@ class TypedTablesSource:
         if not any(relation.num_edges for relation in found.relations):
             paths = ", ".join(str(each.table.paths[0]) for each in self.relations)
             raise InputError(f"{paths}: the edge tables have no rows", "give a graph with at least one edge")
-        return TypedSource(found, config, self.duck.scratch, self.blocks).graph(progress)
+        raw = TypedSource(found, config, self.duck.scratch, self.blocks).graph(progress)
+        dropping = [each for each in self.relations if each.dangling.drop]
+        told = [line for each in dropping for line in each.dangling.remarks(each.key)]
+        dropped = {"num_dropped_edges": sum(each.dangling.count for each in dropping)} if dropping else {}
+        return replace(raw, numbers=raw.numbers | dropped, remarks=told)
 
     def edges(self) -> list[Relation]:
         """Returns the relations, whose edges are read when they are asked for."""

@@ -93,7 +93,7 @@ NUMBERS: Mapping[str, PublishedNumbers] = {
     "graph": PublishedNumbers(
         always="num_nodes num_edges num_classes class_names num_train num_valid num_test homophily_ratio",
         counts="num_nodes num_edges num_classes num_labelled num_train num_valid num_test num_isolated num_duplicates num_self_loops "
-        "num_ids_of_both_ends",
+        "num_ids_of_both_ends num_dropped_edges",
         sizes="topology_bytes",
         others={
             "class_names": TEXTS,

@@ -57,14 +57,16 @@ def validate(home: Path | None, pipeline: Asked, as_json: bool) -> None:
     from graphmill.trainers.recipe.together import unused_lines
 
     loaded = pipeline.load(files=True)
-    needs = require_runnable(loaded, home).needs
+    found = require_runnable(loaded, home)
+    needs, dropped = found.needs, found.survey.num_dropped_edges
     trains = [table.name for table in loaded.train]
     parts = loaded.table("partitions")
     notes = [said] if parts is not None and (said := say_rule(parts.method)) else []
+    notes += [f"{dropped:,} edges with an end without a node will be left out (dangling)"] if dropped else []
     notes += [*unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes), *unread_lines(loaded)]
     if as_json:
-        found = {"path": str(loaded.path), "name": loaded.name, "source": loaded.graph.source, "trains": trains}
-        click.echo(json.dumps(found | {"notes": notes, "needs": needs.values()}, indent=2))
+        values = {"path": str(loaded.path), "name": loaded.name, "source": loaded.graph.source, "trains": trains}
+        click.echo(json.dumps(values | {"notes": notes, "needs": needs.values()}, indent=2))
         return
     said = f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {', '.join(trains) or 'nothing'}"
     click.echo("\n".join([said, *notes, *needs.lines()]))

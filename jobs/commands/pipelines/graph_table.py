@@ -34,10 +34,19 @@ def _lines(guess: Guess, beside: Path) -> Iterator[str]:
     if guess.label is None:
         yield '# label_column = ""          # no column looks like classes: name one in the table of its node type'
     for each in guess.relations:
-        yield from ("", *_relation_lines(each, beside))
+        yield from ("", *_relation_lines(each, beside), *_unread_lines(guess, each.table))
     used = [*guess.node_types, *(each.table for each in guess.relations)]
     yield from (f"# not used: {each.name}, which names no two tables" for each in guess.tables if each not in used)
     yield from (f"# not read: {each}" for each in guess.problems)
+
+
+def _unread_lines(guess: Guess, table: FoundTable) -> Iterator[str]:
+    """Yields a line about the columns of edges that nothing reads, and how a number among them becomes a weight."""
+    unread = [table.column(name) for name, role in guess.roles(table).items() if role == "of an edge"]
+    numbers = [each.name for each in unread if each.kind in ("whole", "number") and not each.gaps]
+    way = f"; weight_column = {toml_value(numbers[0])} takes it as a weight" if numbers else ""
+    if unread:
+        yield f"# not read: {one_line(', '.join(each.name for each in unread))}{way}"
 
 
 def _path(table: FoundTable, beside: Path) -> str:
@@ -78,21 +87,17 @@ def _label_lines(table: FoundTable, column: ColumnProfile) -> Iterator[str]:
 
 
 def _relation_lines(each: GuessedRelation, beside: Path) -> Iterator[str]:
-    """Yields the lines of a relation, as comments if it cannot be read as it stands."""
-    problems = each.problems()
-    lines = [
-        f"[graph.edges.{each.name}]",
-        f"path = {_path(each.table, beside)}",
-        f"source_type = {toml_value(each.source.name)}",
-        f"target_type = {toml_value(each.target.name)}",
-        f"source_column = {toml_value(each.source_column)}",
-        f"target_column = {toml_value(each.to.column)}",
-    ]
+    """Yields the lines of a relation; edges with an end without a row are left out, and their number is said."""
+    yield f"# {one_line(each.said())}"
+    yield f"[graph.edges.{each.name}]"
+    yield f"path = {_path(each.table, beside)}"
+    yield f"source_type = {toml_value(each.source.name)}"
+    yield f"target_type = {toml_value(each.target.name)}"
+    yield f"source_column = {toml_value(each.source_column)}"
+    yield f"target_column = {toml_value(each.to.column)}"
     if each.type_column is not None:
         kinds = each.table.column(each.type_column).distinct
-        lines.append(
-            f"type_column = {toml_value(each.type_column)}  # each of {kinds:,} values is a relation of its own"
-        )
-    yield f"# {one_line(each.said())}"
-    yield from (f"# left out, since {each}: write the table without these rows" for each in problems)
-    yield from (f"# {line}" if problems else line for line in lines)
+        yield f"type_column = {toml_value(each.type_column)}  # each of {kinds:,} values is a relation of its own"
+    if each.dangling:
+        left_out = f"{each.dangling:,} of {each.table.rows:,} edges: {one_line('; '.join(each.lacking()))}"
+        yield f'dangling = "drop"            # leaves out {left_out}; "refuse" ends a build that meets such an edge'

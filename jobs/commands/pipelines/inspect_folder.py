@@ -52,6 +52,7 @@ def folder_values(folder: Path) -> dict[str, Any]:
                 "source": each.source.name,
                 "target": each.target.name,
                 "edges": each.table.rows,
+                "dangling": each.dangling,
                 "ends": {of.column: {"values": of.values, "inside": of.inside} for of in each.references},
             }
             for each in guess.relations
@@ -70,19 +71,25 @@ def folder_values(folder: Path) -> dict[str, Any]:
 def _lines(guess: Guess) -> Iterator[str]:
     for table in guess.tables:
         encoders = guess.encoders(table) if table in guess.node_types else {}
-        roles = {**guess.roles(table), **{name: f"feature by {encoder}" for name, encoder in encoders.items()}}
+        roles = dict(guess.roles(table))
+        for name, encoder in encoders.items():
+            also = "" if roles[name] == "feature" else f"{roles[name]}, "
+            roles[name] = f"{also}feature by {encoder}"
         yield f"{table.name}: {table.rows:,} rows, {table.path.name}"
         rows = [_row(each, roles[each.name]) for each in table.columns]
         right = (False, False, True, True, False, False, False, False)
         yield from aligned_rows(COLUMNS, rows, right, room=terminal_columns(), indent="  ")
-    yield from _graph_lines(guess)
+    yield from graph_lines(guess)
 
 
-def _graph_lines(guess: Guess) -> Iterator[str]:
+def graph_lines(guess: Guess) -> Iterator[str]:
+    """Yields the lines about relations, classes and what looks like a leak."""
     for each in guess.relations:
         yield f"relation {each.name}: {each.table.rows:,} edges from {each.source.name} to {each.target.name}"
         yield f"  {each.said()}"
-        yield from (f"  note: {problem}, so it cannot be read as it stands" for problem in each.problems())
+        if each.dangling:
+            lacking = "; ".join(each.lacking())
+            yield f'  note: {each.dangling:,} edges have an end without a row, and dangling = "drop" leaves them out: {lacking}'
     if guess.label is not None:
         counts, (table, column) = guess.class_counts(), guess.label
         total = sum(count for _, count in counts)

@@ -86,6 +86,7 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
         errors=list(found.values()),
         not_checked="" if whole else f"values of features, which a build checks; it also {_warns(FEATURES)}",
         num_classes=counts.get("num_classes", survey.num_classes),
+        num_dropped_edges=counts.get("num_dropped_edges", 0),
         num_split=split,
     )
 

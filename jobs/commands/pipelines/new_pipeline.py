@@ -60,7 +60,7 @@ seed = 0                     # every random decision is drawn from it
 [graph]
 {graph}
 [sampling]
-fanouts = [15, 10]           # neighbours per node, from the seeds outwards: as many as the models have layers
+fanouts = {fanouts:18} # neighbours per node, from the seeds outwards: as many as the models have layers
 batch_size = {batch_size}
 
 # Without these two tables every feature row is read from the file. With them the most requested rows are kept.
@@ -71,7 +71,7 @@ batch_size = {batch_size}
 
 [[train]]
 {model}
-layers = 2
+layers = {layers}
 hidden = {hidden}
 dropout = 0.5
 epochs = {epochs}
@@ -88,6 +88,12 @@ class Template:
     batch_size: int = 1024
     hidden: int = 256
     epochs: int = 20
+    layers: int = 2
+
+    @property
+    def fanouts(self) -> str:
+        """The neighbours per node of each layer, as TOML has them."""
+        return str([15, 10, 5, 5][: self.layers])
 
 
 def write_pipeline(name: str, source: str) -> Path:
@@ -105,7 +111,8 @@ def write_pipeline(name: str, source: str) -> Path:
     path = folder / f"{name}.toml"
     if path.exists():
         raise InputError(f"{path} is there already", "edit it, or give another name")
-    text = TEXT.format(name=name, **vars(_fitted(source, folder)))
+    template = _fitted(source, folder)
+    text = TEXT.format(name=name, fanouts=template.fanouts, **vars(template))
     folder.mkdir(parents=True, exist_ok=True)
     with open(path, "x") as file:
         file.write(text)
@@ -154,14 +161,17 @@ def _fitted(source: str, folder: Path) -> Template:
 
 
 def _fitted_to(guess: Guess, folder: Path) -> Template:
-    """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs."""
+    """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs.
+
+    There is one layer more than leads to the farthest node type, from 2 to 4, so that nodes see others with the same neighbours.
+    """
     graph, model = f"{graph_table(guess, folder)}\n", TYPED_MODEL if guess.typed else MODEL
     model += TYPED_INPUT * (len(guess.node_types) > 1)
-    training = int(TRAIN_RATIO * guess.num_labelled)
+    training, layers = int(TRAIN_RATIO * guess.num_labelled), min(4, max(Template.layers, guess.reach + 1))
     if training >= FEW * Template.batch_size:
-        return Template(graph, model)
+        return Template(graph, model, layers=layers)
     batch_size = max(SMALLEST_BATCH, 1 << max(0, training // FEW).bit_length() - 1)
-    return Template(graph, model, min(Template.batch_size, batch_size), hidden=64, epochs=60)
+    return Template(graph, model, min(Template.batch_size, batch_size), hidden=64, epochs=60, layers=layers)
 
 
 def _table_of_kind(kind: str) -> str:

@@ -27,7 +27,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import LINKS, Ledger
 from graphmill.trainers.record.memory import measured_memory
-from graphmill.trainers.record.scores import bare
+from graphmill.trainers.record.scores import METRICS, bare, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -329,6 +329,12 @@ def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 def remarks(entries: Sequence[Entry]) -> Iterator[str]:
     """Yields sentences on the meaning of the columns and on equal models."""
+    metrics = {entry.table.name: entry.table.metric for entry in entries}
+    words = {each: METRICS.get(each, each) + (" in percent" if percent(each) else "") for each in metrics.values()}
+    if len(words) > 1:
+        yield f"valid and test: {', '.join(f'{words[metric]} of {name}' for name, metric in metrics.items())}."
+    elif "accuracy" not in words:
+        yield f"valid and test are {next(iter(words.values()))}."
     if any(entry.evaluation_seconds() for entry in entries):
         yield "Seconds of an epoch leave its evaluation out, which has a column of its own."
     links = dict.fromkeys(link for entry in entries for link, n in entry.bytes_per_epoch().items() if n)

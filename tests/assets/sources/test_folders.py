@@ -13,7 +13,6 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources.folder.guess import Guess, guessed
 from graphmill.assets.sources.folder.tables import find_tables, holds_tables
 from graphmill.assets.sources.readers.duck import scratch_duck
-from graphmill.jobs.commands.pipelines.graph_table import graph_table
 from graphmill.jobs.commands.pipelines.inspect_folder import folder_values, print_folder
 from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
 from graphmill.kernels.errors import InputError
@@ -48,11 +47,11 @@ def ends(guess: Guess) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_tables_of_public_sets_are_understood(name: str, folder: Path) -> None:
-    table, column = FOLDERS[name](folder, np.random.default_rng(1))
+    made = FOLDERS[name](folder, np.random.default_rng(1))
     with guessed(folder) as guess:
-        assert guess.label is not None and (guess.label[0].name, guess.label[1]) == (table, column)
+        assert guess.label is not None and (guess.label[0].name, guess.label[1]) == (made.table, made.column)
         assert ends(guess) == RELATIONS[name]
-        assert not guess.problems and not guess.leaks() and not any(each.problems() for each in guess.relations)
+        assert not guess.problems and not guess.leaks() and not any(each.dangling for each in guess.relations)
         rows = {each.name: each.rows for each in guess.node_types}
         edges = sum(each.table.rows for each in guess.relations)
     write_pipeline("mine", ".")
@@ -74,19 +73,19 @@ def test_a_profile_counts_what_the_tables_hold(folder: Path, capsys: pytest.Capt
     assert found["relations"]["clicks"]["edges"] == 6000 and "users" in found["relations"]["clicks"]["source"]
     print_folder(folder)
     said = capsys.readouterr().out
-    assert "clicks: 6,000 rows, clicks-*.parquet" in said and "10.0 edges for each of users" in said
+    assert "clicks: 6,000 rows, clicks-*.parquet" in said and "4.0 edges for each of users" in said
     assert tomllib.loads(said.partition("does):\n\n")[2])["graph"]["nodes"]["users"]["labels"] == "names"
 
 
 def test_columns_that_tell_the_class_and_numbers_of_rows_are_named(folder: Path) -> None:
-    table, column = FOLDERS["molecules"](folder, np.random.default_rng(1))
+    made = FOLDERS["molecules"](folder, np.random.default_rng(1))
     atoms = pl.read_parquet("atoms.parquet").with_columns(
-        code=pl.col(column).str.slice(0, 2), serial=pl.int_range(pl.len()) * 7
+        code=pl.col(made.column).str.slice(0, 2), serial=pl.int_range(pl.len()) * 7
     )
     atoms.write_parquet("atoms.parquet")
     with guessed(folder) as guess:
         assert [each.split(" has ")[0] for each in guess.leaks()] == ["each value of code"]
-        roles = guess.roles(next(each for each in guess.tables if each.name == table))
+        roles = guess.roles(next(each for each in guess.tables if each.name == made.table))
         assert (
             roles["serial"] == "a number per row"
             and roles["charge"] == "feature"
@@ -94,15 +93,53 @@ def test_columns_that_tell_the_class_and_numbers_of_rows_are_named(folder: Path)
         )
 
 
-def test_rows_that_name_nothing_leave_a_relation_out_and_say_so(folder: Path) -> None:
+def test_numbers_of_text_files_have_the_range_of_numbers(folder: Path) -> None:
+    FOLDERS["ratings"](folder, np.random.default_rng(1))
+    users = pl.read_csv("users.csv")
+    columns = {each["name"]: each for each in folder_values(folder)["tables"]["users"]["columns"]}
+    for name in ("userId", "age", "taste"):
+        assert (float(columns[name]["low"]), float(columns[name]["high"])) == (users[name].min(), users[name].max())
+
+
+def test_encoders_and_layers_fit_the_tables(folder: Path) -> None:
+    """Amounts are taken by their logarithm, a reference of few values is a category, too, and layers lead to all tables."""
+    FOLDERS["dump"](folder, np.random.default_rng(1))
+    write_pipeline("mine", ".")
+    loaded = load_pipeline("mine", TrainTable, files=True)
+    nodes = loaded.graph.nodes  # pyright: ignore
+    assert nodes["products"].encode == {"category_id": "onehot", "price": "log"}
+    assert nodes["orders"].encode["total"] == "standard"
+    assert loaded.sampling is not None and loaded.sampling.fanouts == (15, 10, 5, 5) and loaded.train[0].layers == 4
+
+
+def test_edges_without_both_ends_are_left_out_counted_and_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     FOLDERS["dump"](folder, np.random.default_rng(1))
     file = folder / "orders" / "part-00000.parquet"
     orders = pl.read_parquet(file)
     orders.with_columns(customer_id=pl.when(pl.int_range(pl.len()) > 2).then("customer_id")).write_parquet(file)
+    lines = pl.read_parquet(folder / "order_lines" / "part-00001.parquet")
+    gone = pl.when(pl.int_range(pl.len()) > 4).then("product_id").otherwise(-pl.int_range(pl.len()) % 2 - 1)
+    lines.with_columns(product_id=gone).write_parquet(folder / "order_lines" / "part-00001.parquet")
     with guessed(folder) as guess:
-        text = graph_table(guess, folder)
-    assert "# left out, since 3 rows have no customer_id: write the table without these rows" in text
-    assert {*tomllib.loads(f"[graph]\n{text}")["graph"]["edges"]} == {"order_lines", "products_category_id"}
+        assert {each.name: each.dangling for each in guess.relations if each.dangling} == {
+            "orders_customer_id": 3,
+            "order_lines": 5,
+        }
+    print_folder(folder)
+    said = capsys.readouterr().out
+    assert (
+        'note: 3 edges have an end without a row, and dangling = "drop" leaves them out: 3 rows have no customer_id'
+        in said
+    )
+    write_pipeline("mine", ".")
+    text = (folder / "pipelines/mine.toml").read_text()
+    assert "leaves out 5 of 6,000 edges: 2 values of product_id have no row in products;" in text
+    graph = load_pipeline("mine", TrainTable, files=True).graph
+    built = build_config(folder / "home", graph)
+    assert built.graph.summary["numbers"]["num_dropped_edges"] == 8
+    assert built.numbers["num_edges"] + built.numbers["num_duplicates"] == 2 * (3000 - 3 + 6000 - 5 + 200)
 
 
 def test_files_that_are_one_table_are_told_from_tables(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of docs/own-data.md are run as they are printed."""
+"""The recipes of docs/tables.md and docs/formats.md are run as they are printed."""
 
 import os
 import re
@@ -15,13 +15,14 @@ from tests.assets.sources.own_data import build_config
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "own-data.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGES = "".join((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("tables", "formats"))
 RECIPE = re.compile(r"### Recipe: (.+?)\n\n```python\n(.+?)```\n\n```toml\n(.+?)```", re.S)
-RECIPES = {name: (code, table) for name, code, table in RECIPE.findall(PAGE.read_text(encoding="utf-8"))}
+RECIPES = {name: (code, table) for name, code, table in RECIPE.findall(PAGES)}
 
 
 def test_every_recipe_was_found():
-    assert len(RECIPES) == PAGE.read_text(encoding="utf-8").count("### Recipe: ") == 13
+    assert len(RECIPES) == PAGES.count("### Recipe: ") == 13
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -45,7 +46,7 @@ def test_the_page_names_every_key():
 
     from graphmill.assets.sources.registry import config_class
 
-    text = PAGE.read_text(encoding="utf-8")
+    text = PAGES + (DOCS / "own-data.md").read_text(encoding="utf-8")
     schemas = [config_class(source) for source in ("edges", "tables", "ogb", "dgl", "pyg", "npz")]
     for schema in (*schemas, NodeTable, RelationTable):
         for key in dataclasses.fields(schema):

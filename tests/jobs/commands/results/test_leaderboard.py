@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from graphmill.jobs.commands.results.leaderboard import (
     equal_models,
     leaderboard_rows,
     print_leaderboard,
+    remarks,
     shared_models,
     stored_entries,
 )
@@ -102,6 +104,14 @@ def test_the_command_prints_what_there_is(home: Path, tmp_path: Path) -> None:
     assert found["equal_to_the_bit"] == [["sage", "apart"]] and len(found["rows"]) == 4
     empty = CliRunner().invoke(graphmill, ["--home", str(tmp_path / "none"), "leaderboard", path])
     assert isinstance(empty.exception, InputError) and f"graphmill run {path} trains them" in str(empty.exception)
+
+
+def test_another_metric_than_accuracy_is_named(home: Path, tmp_path: Path) -> None:
+    entries = stored_entries(compared(tmp_path), home)
+    asked = [replace(entry, table=replace(entry.table, metric="f1_macro")) for entry in entries]
+    assert next(remarks(asked)) == "valid and test are macro F1 in percent."
+    assert next(remarks([*entries[:1], *asked[1:2]])) == "valid and test in percent: accuracy of sage, macro F1 of gcn."
+    assert "valid and test" not in " ".join(remarks(entries))
 
 
 def test_a_cache_can_be_left_out_where_there_is_one() -> None:
