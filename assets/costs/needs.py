@@ -26,6 +26,8 @@ WORKER_BYTES = 34 << 20
 """Anonymous memory of a process that builds parts (assets/building/part_pool.py) before it builds."""
 COMMAND_BYTES = 110 << 20
 """The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
+KERNEL_BYTES = 16 << 20
+"""What the system takes for the processes of a step, which is in use and in no sum: page tables, sockets, stacks."""
 
 MARGIN = 0.15
 """Share by which formulas may say more than a step takes: so much above the memory that is there, a step is still let try."""
@@ -96,6 +98,7 @@ class Term:
         key: key of the pipeline file that lowers it, "[memory] host"; "" if none does.
         bound: whether a size that is not known yet was counted at its bound, so that the step may take less.
         likely: bytes that are expected, if more is known than a need allows for; None for `most`.
+        enough: bytes with which it does, if it takes more only where more is free; None for `most`.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Term:
     key: str = ""
     bound: bool = False
     likely: int | None = None
+    enough: int | None = None
 
     @property
     def least(self) -> int:
@@ -116,9 +120,11 @@ class Term:
 
     def times(self, count: int) -> Term:
         """Returns the term of a number of processes that each have it."""
-        return replace(self, most=count * self.most, likely=None if self.likely is None else count * self.likely)
+        likely, enough = (None if each is None else count * each for each in (self.likely, self.enough))
+        return replace(self, most=count * self.most, likely=likely, enough=enough)
 
 
+COMMAND = Term("the command that waits for the step", COMMAND_BYTES)
 LIBRARIES = Term("Python and libraries", STEP_BYTES)
 """The process of a step before it builds."""
 DRAWING = Term("Python and libraries", STEP_BYTES + FIGURE_BYTES)
@@ -147,6 +153,7 @@ class Need:
         scratch: bytes of disk that are free again afterwards.
         stored_at_most: whether `stored` is a bound.
         work: number of units of `Stage.speed` that take the time: edges, batches, bytes; 0 if it takes none worth a word.
+        decided: whether bounds are near enough to refuse the step by them: of a training whose inputs are there.
     """
 
     name: str
@@ -155,16 +162,17 @@ class Need:
     stored_at_most: bool = False
     scratch: int = 0
     work: float = 0
+    decided: bool = False
 
     @property
     def memory(self) -> tuple[Term, ...]:
         """The phase that may take the most."""
-        return max(self.phases, key=lambda terms: sum(term.most for term in terms))
+        return max(self.phases, key=_sum)
 
     @property
     def memory_bytes(self) -> int:
         """The sum of `memory`, the peak."""
-        return sum(term.most for term in self.memory)
+        return _sum(self.memory)
 
     @property
     def certain(self) -> tuple[Term, ...]:
@@ -175,6 +183,20 @@ class Need:
     def least_bytes(self) -> int:
         """The bytes that the step takes for certain."""
         return sum(term.least for term in self.certain)
+
+    @property
+    def required(self) -> tuple[Term, ...]:
+        """The phase that takes the most of what the step must have in order not to be ended for want of memory."""
+        phases = (
+            tuple(term if term.enough is None else replace(term, most=term.enough) for term in terms)
+            for terms in self.phases
+        )
+        return max(phases, key=_sum)
+
+    @property
+    def required_bytes(self) -> int:
+        """The sum of `required`."""
+        return _sum(self.required)
 
     @property
     def is_bound(self) -> bool:
@@ -193,23 +215,38 @@ class Need:
                 yield f"{format_bytes(abs(term.most)):>9}  {term.name}{lowers}"
 
 
+def _sum(terms: Sequence[Term]) -> int:
+    return sum(term.most for term in terms)
+
+
+def fits(need: Need, there: int) -> bool:
+    """Returns whether a step may begin: by its bound if that decides, else by what it takes for certain, with a tolerance of `MARGIN`.
+
+    Args:
+        there: bytes of memory.
+    """
+    return need.required_bytes <= there if need.decided else need.least_bytes <= there * (1 + MARGIN)
+
+
 def require_fit(need: Need, there: int | None) -> None:
     """Refuses a need that exceeds the memory that is left for this process, before anything is allocated or opened.
 
     Args:
-        need: the need; what is counted at its bound is never refused, because less may do, nor is what is over by less than `MARGIN`.
+        need: the need. If its bound does not decide, what is counted at its bound is not refused, because less may do.
         there: bytes of memory, None if the system does not say.
 
     Raises:
         InputError: the sum is larger; the error lists the summands, and the keys that lower them.
     """
-    if there is None or need.least_bytes <= there * (1 + MARGIN) or read(ANY_MEMORY) == "1":
+    if there is None or fits(need, there) or read(ANY_MEMORY) == "1":
         return
-    phase = sorted(need.certain, key=lambda term: -term.most)
-    keys = dict.fromkeys(term.key for term in phase if term.key)
+    phase = sorted(need.required if need.decided else need.certain, key=lambda term: -term.most)
+    keys = dict.fromkeys(term.key for term in phase if term.key and term.most)
     fixed = sum(term.most for term in phase if not term.key)
-    remedy = f"lower {' or '.join(keys)}, in the file or by --set"
-    if not keys or fixed > there * (1 + MARGIN):
+    # In MiB, since the limit of a group is set by it.
+    enough = f"at least {-(-_sum(phase) >> 20):,} MiB" if need.decided else ""
+    remedy = f"lower {' or '.join(keys)}, in the file or by --set{enough and f', or give it {enough}'}"
+    if not keys or fixed > there * (1 + MARGIN * (not need.decided)):
         limit = limit_bytes()
         given = (
             ""
@@ -217,9 +254,9 @@ def require_fit(need: Need, there: int | None) -> None:
             else f" of this container (control group), which is {format_bytes(limit)},"
         )
         more = f"raise the memory limit{given} to" if given else "use a machine, or a memory limit, with"
-        remedy = f"{more} at least {format_bytes(fixed)}: no key of the file lowers that"
+        remedy = f"{more} {enough or f'at least {format_bytes(fixed)}: no key of the file lowers that'}"
     raise InputError(
-        f"{need.name} needs {format_bytes(sum(term.most for term in phase))} of memory and {format_bytes(there)} are there:\n"
+        f"{need.name} needs {format_bytes(_sum(phase))} of memory and {format_bytes(there)} are there:\n"
         + "\n".join(f"  {line}" for line in need.lines(phase)),
         f"{remedy}; {ANY_MEMORY}=1 begins all the same",
     )
@@ -236,7 +273,7 @@ def require_free(need: Need | None) -> None:
     """
     free = free_bytes()
     if need is not None and free is not None:
-        require_fit(need, free + (anonymous_bytes() or 0))
+        require_fit(need, free + (anonymous_bytes() or 0) + KERNEL_BYTES * need.decided)
 
 
 def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:

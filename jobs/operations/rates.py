@@ -33,8 +33,10 @@ PAGES_READ = 8192
 PAGES_TOUCHED = 1024
 """Pages of a mapped file that are touched one by one, none of which is in memory."""
 COPY, DISK, PAGES = "memory copy, one thread", "disk, sequential", "disk, scattered pages"
-WRITE, FAULTS, STARTS = "disk, written in order", "disk, page faults of one thread", "starts of a training"
-START_TIMES, IMPORTS = 1.5, "import graphmill.jobs.command, graphmill.jobs.definitions, graphmill.trainers.run"
+WRITE, FAULTS = "disk, written in order", "disk, page faults of one thread"
+STARTS, STEPS = "starts of a training", "starts of a step"
+STEP_IMPORTS, TRAINING_IMPORTS = "graphmill.jobs.command, graphmill.jobs.definitions", "graphmill.trainers.run"
+START_TIMES = 1.5
 """Times that a start takes as long as a process with all of its imports: it is two processes, a history, and checks of the store."""
 speeds_schema = mapped(rate)
 """The file of the speeds: name -> bytes per second."""
@@ -76,11 +78,17 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
         yield DISK, _rate(lambda: _read_through(file.name))
         yield PAGES, _rate(lambda: _read_pages(Path(file.name)), PAGES_READ * PAGE_BYTES)
         yield FAULTS, _rate(lambda: _touch_pages(file), PAGES_TOUCHED * PAGE_BYTES)
-    yield STARTS, _rate(lambda: subprocess.run([sys.executable, "-c", IMPORTS], check=True), 1, 1) / START_TIMES
+    yield STARTS, _rate(lambda: _import(f"{STEP_IMPORTS}, {TRAINING_IMPORTS}"), 1, 1) / START_TIMES
+    yield STEPS, _rate(lambda: _import(STEP_IMPORTS), 1, 1) / START_TIMES
     from graphmill.kernels.cuda.driver import num_gpus
 
     if num_gpus():
         yield from _link_speeds()
+
+
+def _import(modules: str) -> None:
+    """Imports modules in a process of their own."""
+    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
 
 
 def _read_through(name: str) -> None:

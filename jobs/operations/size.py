@@ -19,7 +19,7 @@ from operator import mul
 
 import click
 
-from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.costs.needs import COMMAND, Need, Sizes
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sampling.fanouts import least_drawn
@@ -44,6 +44,11 @@ def is_big(pipeline: Pipeline) -> bool:
     if isinstance(edges, int) and edges >= BIG_EDGES:
         return True
     return raw_bytes(pipeline) >= BIG_FILE_BYTES or built_bytes(pipeline) >= BIG_BUILD_BYTES
+
+
+def waited_for(pipeline: Pipeline, need: Need | None) -> Need | None:
+    """Returns the need of a step with the command that waits for it, if the steps of a pipeline run in processes of their own."""
+    return need.beside(COMMAND) if need is not None and is_big(pipeline) else need
 
 
 def takes_memory(pipeline: Pipeline, stage: str) -> bool:

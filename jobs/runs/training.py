@@ -19,6 +19,7 @@ from graphmill.assets.pipeline.shown import key_of, materialized
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.system.machine import memory_bytes
+from graphmill.jobs.operations.size import waited_for
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.shown import report_address
 from graphmill.jobs.runs.slot import POOL, held_slot
@@ -112,7 +113,7 @@ def training_asset(
                     if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config, resume)
                         command = [sys.executable, "-m", "graphmill.trainers", pipeline.name, step.name]
-                        need = _need(one, each, inputs)
+                        need = waited_for(one, _need(one, each, inputs))
                         if need is not None and not around.on:  # the kernel would end the command without a word
                             require_fit(need, memory_bytes())
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)

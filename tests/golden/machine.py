@@ -28,7 +28,7 @@ SPEEDS = Speeds(
 )  # fmt: skip
 RATES = [
     (rates.COPY, SPEEDS.copy_rate), (rates.DISK, SPEEDS.disk_rate), (rates.WRITE, SPEEDS.write_rate),
-    (rates.PAGES, SPEEDS.pages_rate), (rates.FAULTS, SPEEDS.faults_rate), (rates.STARTS, 1 / SPEEDS.start),
+    (rates.PAGES, SPEEDS.pages_rate), (rates.FAULTS, SPEEDS.faults_rate), (rates.STARTS, 1 / SPEEDS.start), (rates.STEPS, 0.4),
 ]  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.models.precision import computing, widened
+from graphmill.trainers.recipe.costs.exact import PAGES_BYTES, Needs, fitting_workspace
 from graphmill.trainers.record.ledger import Line
 
 INPUT_ROWS, OUTPUT_ROWS = Line("h2d", "feature"), Line("d2h", "logit")
@@ -39,6 +43,7 @@ class Bounds:
         dtype: the key of the train table.
         drawing: the way in which mini-batches draw neighbours, which defines the whole neighbourhood; None = every neighbour, equally.
         kept: keeps what is computed for the case of a kill; None keeps nothing.
+        needs: function that counts the bytes of exact inference; None if they are not known.
     """
 
     workspace_bytes: int
@@ -49,12 +54,29 @@ class Bounds:
     dtype: str = "float32"
     drawing: Drawing | None = None
     kept: RowLog | None = None
+    needs: Needs | None = None
 
     @property
     def fitting_bytes(self) -> int:
         """The workspace, or half of the memory that is free now if that is less: for what has the same bits in any memory."""
         free = free_bytes()
         return self.workspace_bytes if free is None else min(self.workspace_bytes, free // 2)
+
+    def fitting_workspace(self, rows: Sequence[int]) -> int:
+        """Returns the largest workspace with which exact inference fits the memory that is free now; `fitting_bytes` if that is not known.
+
+        If memory is short, what a training has freed is given back first: it is kept for other sizes of tensors.
+
+        Args:
+            rows: numbers of rows of the features and of the outputs of each layer.
+        """
+        if self.needs is None or (free := free_bytes()) is None:
+            return self.fitting_bytes
+        needs = partial(self.needs, rows=rows)
+        if needs(self.workspace_bytes) > free - PAGES_BYTES:
+            return_freed_memory()
+            free = free_bytes() or 0
+        return fitting_workspace(needs, self.workspace_bytes, free - PAGES_BYTES)
 
     def whole(self, topology: Topology, layers: int = 1) -> Sampler:
         """Returns the sampler that gives nodes their whole neighbourhoods."""

@@ -27,6 +27,7 @@ from graphmill.trainers.inference.pace import ExactPace
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.costs.exact import Needs
 from graphmill.trainers.record.ledger import Line
 from graphmill.trainers.rows.source import FeatureSource
 
@@ -40,14 +41,13 @@ def evaluation(
     device: Device,
     drawing: Drawing | None,
     domain: Callable[[Bounds], Domain] | None = None,
+    needs: Needs | None = None,
 ) -> Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor]:
     """Returns the function that evaluates a model in the way of its train table (`Run.infer`, trainers/loop/executor.py).
 
     Args:
-        semantic: the recipe.
-        topology, device: the graph, and the device that evaluates.
+        topology, device, drawing, needs: as of `Inference` and its `Bounds`.
         features: rows of nodes for an exact evaluation, and for a sampled one of several processes.
-        drawing: the way in which mini-batches draw neighbours.
         domain: a function that makes the domain of this process; None for all nodes.
     """
     train, sampling = semantic.train, semantic.sampling
@@ -66,6 +66,7 @@ def evaluation(
             device=device,
             dtype=train.dtype,
             drawing=drawing,
+            needs=needs,
             # Of a sampled one the file has the batches of each split.
             kept=RowLog(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None,
         )
@@ -77,8 +78,8 @@ def evaluation(
             pace.end()
             return logits
         assert sampling is not None
-        order = partial(evaluation_plan, batch_size=sampling.batch_size, seed=semantic.sampling_seed)
-        places, ids = order(np.arange(len(node_ids))), order(node_ids)
+        of_ids = partial(evaluation_plan, batch_size=sampling.batch_size, seed=semantic.sampling_seed)
+        places, ids = map(of_ids, (np.arange(len(node_ids)), node_ids))
         # Processes that share the rows exchange them batch by batch, so there nothing runs ahead.
         return infer_sampled(inference, node_ids, places, None if domain else source(ids), hinted)
 

@@ -10,7 +10,8 @@ is narrow. Its memory is the workspace W:
 
 and the sets of needed nodes, which alone have rows (trainers/inference/needed.py), and the mapped pages of the topology. Products are of
 whole tiles (trainers/devices/side_by_side.py), whatever the workspace, the threads and the wanted nodes are: the rounding of a product may
-depend on its number of rows. So the workspace is also held to half of the memory that is free when an inference begins.
+depend on its number of rows. So an evaluation takes the largest workspace with which it fits the memory that is free when it begins
+(trainers/recipe/costs/exact.py), and a prediction at most half of that memory.
 
 That is how models of our own layers are computed in the host's memory (trainers/inference/whole.py). Elsewhere, ranges of destinations
 gather their sources (`GatheredLayers`): on a device with memory of its own, on several ranks, where neighbours are drawn by weight or by

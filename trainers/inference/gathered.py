@@ -20,7 +20,7 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.needed import NeededNodes, NeededRows, spread, spread_rows
 from graphmill.trainers.inference.spilled import SpilledRows
-from graphmill.trainers.inference.windows import MemoryRows, Rows, empty_rows
+from graphmill.trainers.inference.windows import MemoryRows, Rows, empty_rows, tile_of
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
@@ -30,8 +30,6 @@ from graphmill.trainers.rows.source import FeatureSource
 
 EVALUATION = StepRandom(0, training=False)
 """Draws nothing: there is no dropout in an evaluation."""
-TILE_ROWS, TILE_BYTES = (64, 4096), 8 << 20
-"""Least and most rows of a tile, and the bytes of its rows between the two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,18 +367,6 @@ def _put(made: Sequence[Any], low: int, rows: Sequence[Tensor]) -> Sequence[Tens
 def _held(rows: Any) -> Any:
     """Returns the rows that are in memory or in a file."""
     return rows.held if isinstance(rows, NeededRows) else rows
-
-
-def tile_of(rows: Rows) -> int:
-    """Returns the number of nodes that are computed at a time from their rows (`tile_rows`)."""
-    return tile_rows(rows.width * rows.dtype.itemsize)
-
-
-def tile_rows(row_bytes: int) -> int:
-    """Returns the number of rows of a tile, a power of two: it depends on the bytes of a row alone."""
-    least, most = TILE_ROWS
-    fitting = max(1, TILE_BYTES // max(1, row_bytes))
-    return min(most, max(least, 1 << (fitting.bit_length() - 1)))
 
 
 def _range_costs(model: LayeredModel, layer: Any, index: int, width: int, carried: int) -> tuple[int, int]:

@@ -128,16 +128,15 @@ def predict_table(
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     _require_place(out)
-    if by_ranks is not None:
-        _require_ranks(table, nodes)
-    asked, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
+    _require_ranks(by_ranks, table, nodes)
+    workspace_bytes = parse_size(workspace)
     inputs = find_model_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in inputs.values()]
     with store.lease(*read, (ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))):
         model = find_model(store, pipeline, name, semantic, inputs)
         if by_ranks is not None:
-            given = {"seed": semantic.seed, "workspace": workspace, "threads": asked, "model": model.version}
-            given |= {"columns": asdict(columns), "types": [*types]}
+            given = {"seed": semantic.seed, "workspace": workspace, "threads": threads or semantic.train.threads}
+            given |= {"model": model.version, "columns": asdict(columns), "types": [*types]}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
@@ -205,8 +204,10 @@ def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Arr
     return RowLog(path, log_key(model, bounds.device, name))
 
 
-def _require_ranks(table: TrainTable, nodes: Path | None) -> None:
+def _require_ranks(by_ranks: ByRanks | None, table: TrainTable, nodes: Path | None) -> None:
     """Refuses ranks that cannot predict what is asked for."""
+    if by_ranks is None:
+        return
     if nodes is not None:
         raise InputError("--ranks predicts all nodes of a type, and --nodes names some", "leave one of them out")
     if not table.technique.own_shards:

@@ -21,15 +21,16 @@ from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.devices.side_by_side import TileThreads
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import Domain, row_ranges
-from graphmill.trainers.inference.gathered import EVALUATION, TILE_BYTES, ExactRange, GatheredLayers, tile_of
+from graphmill.trainers.inference.gathered import EVALUATION, ExactRange, GatheredLayers
 from graphmill.trainers.inference.needed import NeededRows
 from graphmill.trainers.inference.spilled import ColumnRows, column_blocks
-from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows
+from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows, tile_of
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst, NarrowGcnLayer, NarrowSageLayer
 from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.recipe.costs.exact import TILE_BYTES, TILE_EDGE_BYTES
 
 KINDS = (GatLayer, *NARROW, *NARROW.values())
 """Layers that read nothing of a block but its edges, their weights and its sources' rows."""
@@ -40,8 +41,6 @@ OCCUPYING = 4
 NO_MASKS = EVALUATION.layer(0, np.empty(0, np.int32))
 Aggregate = Callable[[WholeBlock, Tensor, Any], Tensor]
 TileFunction = Callable[[int, int], Tensor]
-_EDGE_BYTES = 48
-"""Bytes of an edge of a block while its source is found among the needed ones, or its weight in a mean."""
 
 
 def sums_in_memory(model: LayeredModel, nodes: Domain, bounds: Bounds) -> bool:
@@ -56,7 +55,7 @@ class WholeLayers(GatheredLayers):
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        self.workspace = self.bounds.fitting_bytes
+        self.workspace = self.bounds.fitting_workspace([self._num_rows(level) for level in range(len(self.layers) + 1)])
         self.summed_share, self.share = self.workspace // 2, self.workspace // 8
         self._unit = 0  # columns of rows to be made that belong together
         self._walked = 0  # bytes of the topology that were read since its pages were released
@@ -191,7 +190,7 @@ class WholeLayers(GatheredLayers):
         weights = self.topology.weights if self.model.edge_weight in DATA_WEIGHTS else None
         budget = self.workspace // 4 // self._threads.number
         wanted = np.ones(high - low, bool) if self.needed is None else self.needed.flags(level, low, high)
-        for start, stop in row_ranges(ends, budget, 4 * heads + _EDGE_BYTES, 16):
+        for start, stop in row_ranges(ends, budget, 4 * heads + TILE_EDGE_BYTES, 16):
             first, last = int(ends[start]), int(ends[stop])
             degrees, kept = np.diff(ends[start : stop + 1]).astype(np.int32), wanted[start:stop]
             found, given = np.asarray(indices[first:last]), None if weights is None else np.asarray(weights[first:last])

@@ -27,6 +27,7 @@ from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.types import Array
 from graphmill.kernels.warn_once import warn_once
+from graphmill.trainers.recipe.costs.exact import tile_rows
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource
 
@@ -315,7 +316,14 @@ def empty_rows(num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
     num_bytes, free = num_rows * width * dtype.itemsize, free_bytes()
     if not num_bytes or free is None or num_bytes * MUCH <= free:
         return torch.empty((num_rows, width), dtype=dtype)
-    return torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=dtype).view(num_rows, width)
+    # A shared mapping, which is the default, would count as a file's pages, and not as memory of this process.
+    mapping = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(mapping, dtype=dtype).view(num_rows, width)
+
+
+def tile_of(rows: Rows) -> int:
+    """Returns the number of nodes that are computed at a time from their rows (`tile_rows`)."""
+    return tile_rows(rows.width * rows.dtype.itemsize)
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:

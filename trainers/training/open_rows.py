@@ -46,6 +46,7 @@ from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.costs.exact import exact_needs
 from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
@@ -71,7 +72,9 @@ def open_data(run: Run) -> None:
     domain = None
     if run.ranks.world > 1:
         domain = find_technique(train.trainer).evaluation_domain(graph.topology, run.ranks.main)
-    run.infer = evaluation(run.semantic, graph.topology, run.features.table, run.features.device, run.drawing, domain)
+    table, device = run.features.table, run.features.device
+    needs = exact_needs(run.semantic, run.execution, {**run.inputs, **run.reads})
+    run.infer = evaluation(run.semantic, graph.topology, table, device, run.drawing, domain, needs)
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:

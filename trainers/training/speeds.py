@@ -39,7 +39,6 @@ from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.choice import scored_splits
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.gathered import tile_rows
 from graphmill.trainers.inference.needed import find_needed, pays
 from graphmill.trainers.inference.windows import APART_BYTES
 from graphmill.trainers.models.build import build_model
@@ -49,6 +48,7 @@ from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
+from graphmill.trainers.recipe.costs.exact import tile_rows
 from graphmill.trainers.recipe.costs.forecast import edge_elements, row_elements
 from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
 from graphmill.trainers.recipe.techniques import find_technique

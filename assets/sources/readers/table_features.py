@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -176,48 +176,67 @@ def table_block(
     Raises:
         InputError: the columns do not hold numbers. The slices raise it for values that are missing or not finite.
     """
-    value, widths = feature_type(table, names), column_widths(table, names)
-    width, ends = sum(widths), np.cumsum(widths)
-    number_at = partial(np.searchsorted, ends, side="right")
-    starts: list[tuple[int, int]] = []  # (first row of the table, file)
-
-    def slices() -> Iterator[tuple[int, Array]]:
-        cast = "TRY_CAST" if table.is_csv else "CAST"
-        for rows in table.select([f"{cast}({quoted(name)} AS {value}{lists_of(table, name)})" for name in names]):
-            if not starts or starts[-1][1] != rows.file:
-                starts.append((rows.start - rows.first, rows.file))
-            refuse_ragged(table, rows, names, widths)
-            for low, high in row_ranges(rows.count, width * 8):
-                part = slice_rows(rows, low, high, widths)
-                _refuse_empty(table, rows, low, part, names)
-                yield rows.start + low, part
-
-    def located(row: int) -> tuple[int, int]:
-        start, file = max(pair for pair in starts if pair[0] <= row)
-        return file, row - start
-
-    def place(row: int, column: int) -> str:
-        number = int(number_at(column))
-        within = f"place {column - int(ends[number]) + widths[number]} of " * bool(lists_of(table, names[number]))
-        return f"{table.place(*located(row))}: {within}column '{names[number]}'"
-
-    def held(row: int, column: int) -> str:
-        return str(table.value(*located(row), names[int(number_at(column))]))
-
+    values = _Values(table, names)
     return FeatureBlock(
         named_twice=[*named_twice(table, names), *called_otherwise(table, features)],
-        column=lambda column: f"column '{names[int(number_at(column))]}'",
-        recount=lambda columns: rounded_values(table, [names[int(i)] for i in np.unique(number_at(columns))]),
+        column=lambda column: f"column '{values.name(column)}'",
+        recount=lambda columns: rounded_values(table, [names[int(i)] for i in np.unique(values.number(columns))]),
         where=f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}",
         first=first,
         num_rows=num_rows,
-        width=width,
-        dtype=np.dtype(SQL_TYPES[value]),
-        slices=slices,
-        place=place,
-        held=held if table.is_csv else None,
+        width=sum(values.widths),
+        dtype=np.dtype(SQL_TYPES[values.type]),
+        slices=values.slices,
+        place=values.place,
+        held=values.held if table.is_csv else None,
         node_of_row=node_of_row,
     )
+
+
+class _Values:
+    """The values of some columns of a table, side by side, slice by slice, and where each of them stands in the files."""
+
+    def __init__(self, table: TableFiles, names: Sequence[str]):
+        self.table, self.names, self.type = table, names, feature_type(table, names)
+        self.widths = column_widths(table, names)
+        self._ends = np.cumsum(self.widths)
+        self._starts: list[tuple[int, int]] = []  # (first row of the table, file)
+
+    def slices(self) -> Iterator[tuple[int, Array]]:
+        """Yields (first row, values) of each slice of the rows."""
+        table, names, starts = self.table, self.names, self._starts
+        cast = "TRY_CAST" if table.is_csv else "CAST"
+        for rows in table.select([f"{cast}({quoted(name)} AS {self.type}{lists_of(table, name)})" for name in names]):
+            if not starts or starts[-1][1] != rows.file:
+                starts.append((rows.start - rows.first, rows.file))
+            refuse_ragged(table, rows, names, self.widths)
+            for low, high in row_ranges(rows.count, sum(self.widths) * 8):
+                part = slice_rows(rows, low, high, self.widths)
+                _refuse_empty(table, rows, low, part, names)
+                yield rows.start + low, part
+
+    def number(self, columns: Any) -> Any:
+        """Returns the number of the table's column that each column of the block belongs to."""
+        return np.searchsorted(self._ends, columns, side="right")
+
+    def name(self, column: int) -> str:
+        """Returns the name of the table's column that a column of the block belongs to."""
+        return self.names[int(self.number(column))]
+
+    def place(self, row: int, column: int) -> str:
+        """Returns the place of a value in the files, in words."""
+        number, name = int(self.number(column)), self.name(column)
+        place = column - int(self._ends[number]) + self.widths[number]
+        within = f"place {place} of " * bool(lists_of(self.table, name))
+        return f"{self.table.place(*self._located(row))}: {within}column '{name}'"
+
+    def held(self, row: int, column: int) -> str:
+        """Returns a value as its file has it."""
+        return str(self.table.value(*self._located(row), self.name(column)))
+
+    def _located(self, row: int) -> tuple[int, int]:
+        start, file = max(pair for pair in self._starts if pair[0] <= row)
+        return file, row - start
 
 
 def rounded_values(table: TableFiles, names: Sequence[str]) -> list[Rounded]:

@@ -36,7 +36,7 @@ from graphmill.jobs.commands.machine.surroundings import (
     temporary_folder,
     variables,
 )
-from graphmill.jobs.operations.rates import STARTS, kept_rates, measured_rates
+from graphmill.jobs.operations.rates import STARTS, STEPS, kept_rates, measured_rates
 from graphmill.kernels.errors import InputError, install_extra
 
 PACKAGES = ("torch", "numpy", "dagster", "duckdb", "polars")
@@ -227,7 +227,7 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
         except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
     for name, rate in speeds.items():
-        yield finding(topic, name, True, f"{1 / rate:.1f} s" if name == STARTS else f"{rate / 1e9:.2f} GB/s")
+        yield finding(topic, name, True, f"{1 / rate:.1f} s" if name in (STARTS, STEPS) else f"{rate / 1e9:.2f} GB/s")
     if problem:
         remedy = "ask again when the GPU is free (nvidia-smi says who holds it)"
         yield finding(topic, "GPU", False, f"not measured: {problem}", remedy, otherwise=NOTE)

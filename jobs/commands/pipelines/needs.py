@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
-from graphmill.assets.costs.needs import COMMAND_BYTES, Term, require_fit
+from graphmill.assets.costs.needs import require_fit
 from graphmill.assets.partitions.empty import empty_notes
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
@@ -20,11 +20,9 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.jobs.definitions import execution_of
-from graphmill.jobs.operations.size import is_big
+from graphmill.jobs.operations.size import waited_for
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
-
-WAITING = Term("the command that waits for the step", COMMAND_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +91,7 @@ class PipelineNeeds:
 
     def _doubts(self) -> Iterator[str]:
         for each in self.steps:
-            if each.need and each.name not in self.elsewhere and each.need.memory_bytes > self.memory_bytes:
+            if each.need and each.name not in self.elsewhere and each.need.required_bytes > self.memory_bytes:
                 yield f"note: {each.name} may not fit the memory"
         if self.disk_needed > self.disk_bytes:
             yield "note: the disk may not hold all of it"
@@ -129,8 +127,7 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | No
     steps = [*data, *training_steps(pipeline, data)]
     known = KnownSizes(store) if known is None else known
     found = step_needs(steps, store, execution, known)
-    if is_big(pipeline):  # its steps run in processes of their own
-        found = [_waited_for(each) for each in found]
+    found = [replace(each, need=waited_for(pipeline, each.need)) for each in found]
     folder = next(parent for parent in (store.home, *store.home.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
     given = {"memory_bytes": memory_bytes(), "disk_bytes": free, "home": store.home, "on": pipeline.on}
@@ -146,12 +143,6 @@ def _on_nodes(pipeline: Pipeline, steps: Sequence[Step]) -> frozenset[str]:
         return frozenset()
     apart = [step for step in steps if isinstance(step.recipe, FanOut) and not isinstance(step.recipe, TogetherFanOut)]
     return frozenset({step.name for step in apart} | {table.name for table in pipeline.train})
-
-
-def _waited_for(each: StepNeed) -> StepNeed:
-    if each.need is None:
-        return each
-    return replace(each, need=each.need.beside(WAITING))
 
 
 def _row(each: StepNeed) -> str:

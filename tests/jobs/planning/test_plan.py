@@ -20,7 +20,8 @@ from graphmill.jobs.commands.pipelines import plan as plan_command
 from graphmill.jobs.operations import rates
 from graphmill.jobs.planning.graph import scaled_sizes, stand_in
 from graphmill.jobs.planning.outcome import error_lines, prediction_errors
-from graphmill.jobs.planning.plan import TIE, Planned, TechniquePlan, make_plan
+from graphmill.jobs.planning.plan import make_plan
+from graphmill.jobs.planning.planned import TIE, Planned, TechniquePlan
 from graphmill.jobs.planning.variants import Room, Variant, variants
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
@@ -38,7 +39,15 @@ SPEEDS = Speeds(
     step={1: 4e-3, 2: 3e-3}, draw={1: 1e-3, 2: 1e-3}, gather={1: 1e-3, 2: 1e-3}, prune=1e-4, edges=500, inputs=200,
     layers={1: 0.05}, disk_rate=1e9, copy_rate=4e9, call=1e-4, rank_rate=1e9,
 )  # fmt: skip
-RATES = {rates.COPY: 4e9, rates.DISK: 1e9, rates.WRITE: 1e9, rates.PAGES: 1e9, rates.FAULTS: 4e7, rates.STARTS: 0.25}
+RATES = {
+    rates.COPY: 4e9,
+    rates.DISK: 1e9,
+    rates.WRITE: 1e9,
+    rates.PAGES: 1e9,
+    rates.FAULTS: 4e7,
+    rates.STARTS: 0.25,
+    rates.STEPS: 0.4,
+}
 TRAIN: dict[str, Any] = {"name": "sage", "hidden": 8, "epochs": 2}
 TEXT = recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64})
 ROOM = Room(host=1 << 20, disk="3x", cores=2)

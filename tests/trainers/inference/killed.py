@@ -15,9 +15,10 @@ import polars
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.names.user_code import Reference
 from graphmill.assets.storage.store import Store
-from graphmill.trainers.inference import exact, gathered, kept
+from graphmill.trainers.inference import exact, kept
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.costs import exact as costs
 from graphmill.trainers.techniques.distributed import predict
 from tests.recipes import recipe, sbm
 from tests.trainers.models.test_own import written
@@ -94,7 +95,7 @@ PREDICTIONS = {"predict": predicted, "ranks-predict": predicted_by_ranks}
 
 def as_often_as_possible(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Lets an inference keep what it has after every range and every batch."""
-    patch(gathered, "TILE_ROWS", (64, 64))
+    patch(costs, "TILE_ROWS", (64, 64))
     patch(exact, "_WHOLE_BATCH", 32)
     patch(kept, "FIRST_SECONDS", 0)
     patch(kept, "SAVING_SHARE", 0)

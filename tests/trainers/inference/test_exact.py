@@ -133,7 +133,7 @@ def test_exact_inference_equals_a_dense_pass(
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 64))
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.exact.TILE_ROWS", (64, 64))
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -161,7 +161,7 @@ def streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Topology,
     """A graph with features of 4 MB in a file that does not fit in memory, which is read in windows of 1 MiB."""
     monkeypatch.setattr("graphmill.trainers.inference.windows.STREAM_BYTES", 1 << 20)
     monkeypatch.setattr("graphmill.trainers.inference.windows.fits_memory", lambda num_bytes: False)
-    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 64))
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.exact.TILE_ROWS", (64, 64))
     return wide_graph(tmp_path, 1500, 1400)
 
 
@@ -334,7 +334,7 @@ def wide_graph(folder: Path, num_nodes: int, width: int) -> tuple[Topology, Mapp
 def test_wide_rows_are_projected_once_within_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_nodes: int, width: int, workspace: int
 ) -> None:
-    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 512))
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.exact.TILE_ROWS", (64, 512))
     topology, source = wide_graph(tmp_path, num_nodes, width)
     model = build_model(TrainConfig(model="gat", layers=2, hidden=64, heads=4), width, 10, seed=0)
     assert isinstance(model, LayeredModel)

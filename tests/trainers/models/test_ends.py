@@ -111,7 +111,7 @@ def test_a_model_of_ones_own_brings_its_ends(tmp_path: Path, monkeypatch: pytest
 
 
 def test_embeddings_are_what_the_head_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 64))
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.exact.TILE_ROWS", (64, 64))
     graph = random_graph(tmp_path)
     config = TrainConfig(layers=2, hidden=8, **TUNED)
     model = build_model(config, graph.features.width, graph.num_classes, seed=0)

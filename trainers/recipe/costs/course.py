@@ -255,9 +255,11 @@ class Case:
         return self.shared_bytes(1, self.batch_bytes)
 
     def shared_bytes(self, parts: int, each: int) -> int:
-        """Returns the bytes of one of several queues that share the run's, once it has grown for items of `each` bytes."""
-        first, most = (bound // parts for bound in queue_bounds(self.execution.queue))
-        return max(first, min(most, 2 * each)) if most > first else first
+        """Returns the bytes of one of several queues that share the run's, once it has grown for items of `each` bytes.
+
+        With little memory it grows less. That is not counted, so that more memory never makes a need larger.
+        """
+        return max(queue_bounds(self.execution.queue)[0] // parts, 2 * each)
 
     @property
     def row_bytes(self) -> int:

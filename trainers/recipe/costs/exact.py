@@ -1,76 +1,152 @@
 """The bytes of an exact evaluation in one process, from the shape of the model and the sets of rows that are alive together.
 
 trainers/inference/exact.py says how the workspace W is divided. A set of rows of all nodes is in memory if it fits its share, and else in a
-file; what a layer sums is in memory as far as W / 2 allows, the rest of its columns in a file. Rows of nodes that the scored ones do not
-reach are counted, too: how many they are is known when an evaluation has walked the graph.
+file; what a layer sums is in memory as far as W / 2 allows, the rest of its columns in a file. Before a training rows of nodes that the
+scored ones do not reach are counted, too: how many they are is known when an evaluation has walked the graph.
+
+Layers that sum their sources in memory have the same bits in any workspace, so an evaluation takes the largest one that fits the memory
+that is free when it begins (`fitting_workspace`). Other layers keep to the workspace of the table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.assets.storage.system.machine import usable_cores
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.costs.batch import whole_batch
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
 
 WINDOW_BYTES = 16 << 20
 """Windows of a file of features that is read in order: one is read while another is computed with."""
-TILE_BYTES = 8 << 20
-"""Rows of a tile, and as much for its aggregates and results, if a row has few columns: each thread has one, and one more is read."""
-EDGE_BYTES = 32
-"""Bytes of an edge of a range of destinations: its ids in the graph and in the block, its place in the order of reading, its weight."""
+TILE_ROWS, TILE_BYTES = (64, 4096), 8 << 20
+"""Least and most rows of a tile, and the bytes of its rows between the two."""
+AHEAD_BYTES = 8 << 20
+"""Bytes of tiles that wait for a thread, and of results that wait to be written (trainers/devices/side_by_side.py)."""
+EDGE_BYTES, TILE_EDGE_BYTES = 32, 48
+"""Bytes of an edge of a range of destinations: its ids in the graph and in the block, its place in the order of reading, its weight; and of
+an edge of a tile that sums its sources where they are."""
+SKEW = 4
+"""Edges of the tiles at hand over those of as many mean ones."""
 LOGIT_COPIES = 3
 """Copies of the scored nodes' logits: of all ranges, in the order that was asked for, and for the score."""
+LEAST_WORKSPACE, WORKSPACE_STEPS = 16 << 20, 32
+"""Workspace below which what an evaluation holds besides is more than the workspace; and parts of one, all or some of which are taken."""
+Needs = Callable[..., int]
+"""Workspace, and `rows` -> bytes of an exact evaluation at most (`exact_bytes`)."""
+PAGES_BYTES = 32 << 20
+"""Pages of libraries and of mapped files that a training touches all the time: without space for them it reads them again and again."""
 
 
-def exact_bytes(case: Case, workspace: int = 0) -> int:
-    """Returns the most bytes that one process takes for an exact evaluation, 0 if every evaluation is sampled.
+def fitting_workspace(needs: Callable[[int], int], most: int, free: int) -> int:
+    """Returns the largest workspace with which an exact evaluation fits the memory that is free, in bytes; a small one if none does.
+
+    Args:
+        needs: workspace -> bytes of the evaluation at most (`exact_bytes`).
+        most: largest workspace.
+        free: bytes that are free for the evaluation.
+    """
+    sizes = (most * part // WORKSPACE_STEPS for part in range(WORKSPACE_STEPS, 0, -1))
+    least = min(most, LEAST_WORKSPACE)
+    return next((each for each in sizes if each > least and needs(each) <= free), least)
+
+
+def exact_needs(semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact]) -> Needs | None:
+    """Returns the function that counts the bytes of an exact evaluation of a training; None if the graph is not known.
+
+    Args:
+        artifacts: role -> artifact that the training reads.
+    """
+    sizes = sizes_of(artifacts)
+    if sizes is None:
+        return None
+    batch = whole_batch(semantic.train.layers, sizes)
+    case = Case(semantic=semantic, execution=execution, sizes=sizes, batch=batch, cores=usable_cores())
+    return partial(exact_bytes, case)
+
+
+def exact_bytes(case: Case, workspace: int = 0, rows: Sequence[int] = ()) -> int:
+    """Returns the most bytes that one process takes for an exact evaluation.
 
     Args:
         workspace: bytes of the workspace; 0 for `eval_workspace`.
+        rows: numbers of rows of layers that sum their sources where they are: of the features, and of the outputs of each layer; () for
+            those of all nodes.
     """
     train, sizes = case.semantic.train, case.sizes
     workspace = workspace or parse_size(train.eval_workspace)
-    if train.eval == "sampled":
-        return 0
     layers, item = train.layers, item_bytes(train)
-    found = _whole_bytes(case, workspace) if _in_memory(case) else _gathered_bytes(case, workspace)
+    whole, rows = sums_where_they_are(case), rows or [sizes.num_nodes] * (layers + 1)
+    found = _whole_bytes(case, workspace, rows) if whole else _gathered_bytes(case, workspace)
     sets = sizes.num_nodes * (3 * layers + 11) // 8
     scored = sizes.num_train + sizes.num_valid + sizes.num_test
     return found + sets + LOGIT_COPIES * scored * case.num_classes * item
 
 
-def _in_memory(case: Case) -> bool:
+def sums_where_they_are(case: Case) -> bool:
     """Returns whether layers sum their sources where they are (`sums_in_memory`, trainers/inference/whole.py)."""
     train, sampling = case.semantic.train, case.semantic.sampling
     drawn = sampling is not None and sampling.method not in ("uniform", "")
-    shared = find_technique(train.trainer).own_shards
+    shared = case.ranks > 1 or find_technique(train.trainer).own_shards
     other = train.aggregator == "max" or train.dtype == "bf16"
     return train.model in ("sage", "gcn", "gin", "gat") and not (drawn or shared or other)
 
 
-def _whole_bytes(case: Case, workspace: int) -> int:
+def _whole_bytes(case: Case, workspace: int, rows: Sequence[int]) -> int:
     """Returns the bytes of the sets of rows of the layer that has the most, and of a tile."""
-    train, item, nodes = case.semantic.train, item_bytes(case.semantic.train), case.sizes.num_nodes
+    train, item = case.semantic.train, item_bytes(case.semantic.train)
 
-    def kept(width: int) -> int:
+    def kept(nodes: int, width: int) -> int:
         num_bytes = nodes * width * item
         return num_bytes if num_bytes <= workspace // 8 else 0
 
-    def summed(width: int) -> int:
+    def summed(nodes: int, width: int) -> int:
         return min(workspace // 2, nodes * width * item)
 
-    most, inputs = 0, kept(train.hidden) if train.projects else 0
+    most, inputs = 0, kept(rows[0], train.hidden) if train.projects else 0
     for number, (wide, out) in enumerate(layer_widths(train, case.sizes.width, case.num_classes)):
         narrow, own = layer_rows(train, number, wide, out)
-        scores = kept(train.heads) if train.model == "gat" else 0
+        sources, results = rows[number : number + 2]
+        scores = kept(sources, train.heads) if train.model == "gat" else 0
         # Rows of a layer below are summed where they are.
-        held = summed(narrow) + kept(own) + scores if narrow else max(0, summed(wide) - inputs)
-        result = kept(out) * (number + 1 < train.layers)
+        mapped = summed(sources, narrow) + kept(results, own) + scores
+        held = mapped if narrow else max(0, summed(sources, wide) - inputs)
+        result = kept(results, out) * (number + 1 < train.layers)
         most = max(most, inputs + held + result * (2 if train.head == "linear" else 1))
         inputs = result
-    return most + _work_bytes(case, workspace, max(1, min(case.threads, workspace // 4 // TILE_BYTES)))
+    return most + _tiles_bytes(case, workspace)
+
+
+def tile_rows(row_bytes: int) -> int:
+    """Returns the number of rows of a tile, a power of two: it depends on the bytes of a row alone."""
+    least, most = TILE_ROWS
+    fitting = max(1, TILE_BYTES // max(1, row_bytes))
+    return min(most, max(least, 1 << (fitting.bit_length() - 1)))
+
+
+def _tiles_bytes(case: Case, workspace: int) -> int:
+    """Returns the bytes of the tiles that threads compute with, of those that wait, and of the windows of the features' file."""
+    train, sizes = case.semantic.train, case.sizes
+    threads = max(1, min(case.threads, workspace // 4 // TILE_BYTES))
+    row_bytes = max(sizes.width, train.hidden) * item_bytes(train)
+    rows = min(sizes.num_nodes, tile_rows(row_bytes))
+    # Of each thread its rows, and its sums or results.
+    tiles = AHEAD_BYTES + (1 + 2 * threads) * rows * row_bytes
+    edges = SKEW * TILE_EDGE_BYTES * sizes.num_edges * rows // max(1, sizes.num_nodes)
+    blocks = min(workspace // 4, threads * edges, TILE_EDGE_BYTES * sizes.num_edges)
+    return min(tiles, 3 * sizes.num_nodes * row_bytes) + blocks + _windows_bytes(case)
+
+
+def _windows_bytes(case: Case) -> int:
+    """Returns the bytes of the windows of the features' file."""
+    return 0 if case.execution.features == "memory" else min(WINDOW_BYTES, case.sizes.feature_bytes)
 
 
 def layer_rows(train: TrainConfig, number: int, wide: int, out: int) -> tuple[int, int]:
@@ -88,14 +164,6 @@ def layer_rows(train: TrainConfig, number: int, wide: int, out: int) -> tuple[in
     if kind not in ("sage", "gcn", "gin") or out >= wide:
         return 0, 0
     return out, {"sage": out, "gcn": residual, "gin": out + residual}[kind]
-
-
-def _work_bytes(case: Case, workspace: int, threads: int = 1) -> int:
-    """Returns the bytes of rows that are read and mapped at one time, of the threads' tiles, and of the windows of the features' file."""
-    item, nodes, width = item_bytes(case.semantic.train), case.sizes.num_nodes, case.sizes.width
-    read = min(workspace // 12, nodes * width * item)
-    windows = WINDOW_BYTES if case.execution.features != "memory" else 0
-    return read + min(TILE_BYTES * (1 + 2 * threads), 3 * nodes * width * item) + min(windows, case.sizes.feature_bytes)
 
 
 def _gathered_bytes(case: Case, workspace: int) -> int:
@@ -117,4 +185,5 @@ def _gathered_bytes(case: Case, workspace: int) -> int:
         rows = 2 * min(sizes.num_nodes, counted + ending) * width + 4 * ending * out
         most = max(most, inputs + held + min(workspace // 2, rows * item + counted * EDGE_BYTES))
         inputs = nodes * out * item if nodes * out * item <= share else 0
-    return most + _work_bytes(case, workspace)
+    read = min(workspace // 12, sizes.num_nodes * sizes.width * item)
+    return most + read + min(3 * TILE_BYTES, 3 * sizes.num_nodes * sizes.width * item) + _windows_bytes(case)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from graphmill.assets.costs.needs import Term
@@ -24,7 +25,8 @@ from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.course import Case, Scored
-from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, memory_terms
+from graphmill.trainers.recipe.costs.exact import PAGES_BYTES, exact_bytes, fitting_workspace
+from graphmill.trainers.recipe.costs.memory import EXACT, STEP, WAITING_BYTES, memory_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
 
@@ -188,11 +190,15 @@ def features_seconds(case: Case, scored: Scored) -> float:
 
 def page_bytes(case: Case) -> int:
     """Returns the memory of the machine, or of its limit, that a training leaves for pages of files."""
-    if "page_bytes" not in case.shared:
+    return max(0, memory_bytes() - WAITING_BYTES - sum(_held(case).values()))
+
+
+def _held(case: Case) -> Mapping[str, int]:
+    """Returns name of a term -> bytes that it is expected to take, before speeds are known."""
+    if "held" not in case.shared:
         # Speeds decide how many batches wait, and pages how fast rows come: here all waiting ones are counted.
-        held = sum(term.expected for term in memory_terms(replace(case, speeds=None)))
-        case.shared["page_bytes"] = max(0, memory_bytes() - WAITING_BYTES - held)
-    return case.shared["page_bytes"]
+        case.shared["held"] = expected_memory(replace(case, speeds=None))
+    return case.shared["held"]
 
 
 def missing_share(case: Case) -> float:
@@ -214,12 +220,14 @@ def cold_seconds(case: Case) -> float:
 
 def _spilled_seconds(case: Case, scored: Scored) -> float:
     """Returns the seconds in which rows of layers are written to files and read again, as far as the page cache does not hold them."""
-    speeds, workspace = case.speeds, min(parse_size(case.semantic.train.eval_workspace), page_bytes(case) // 2)
+    speeds, held, most = case.speeds, _held(case), parse_size(case.semantic.train.eval_workspace)
+    free = page_bytes(case) + held.get(EXACT, 0) + held.get(STEP, 0) - PAGES_BYTES
+    workspace = fitting_workspace(partial(exact_bytes, case), most, free)
     num_bytes = spilled_bytes(case, scored, workspace)
     assert speeds is not None
     if not num_bytes or not (speeds.disk_rate and speeds.copy_rate):
         return 0.0
-    lost = max(0.0, 1 - (page_bytes(case) - workspace) / num_bytes)
+    lost = min(1.0, max(0.0, 1 - (free - exact_bytes(case, workspace)) / num_bytes))
     written = 1 / speeds.write_rate if speeds.write_rate else 0.0
     return num_bytes * (lost * (written + 1 / speeds.disk_rate) + SPILLED_COPIES / speeds.copy_rate)
 

@@ -22,22 +22,20 @@ from graphmill.assets.samples.costs import sampler_bytes
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.assets.storage.system.machine import anonymous_bytes, memory_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes, memory_bytes, usable_cores
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, drawn_bound, whole_batch
 from graphmill.trainers.recipe.costs.course import Case
-from graphmill.trainers.recipe.costs.exact import exact_bytes
+from graphmill.trainers.recipe.costs.exact import LEAST_WORKSPACE, PAGES_BYTES, exact_bytes, sums_where_they_are
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.recipe.techniques import find_technique
 
 TRAINER_BYTES = 158 << 20
 """Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
-PAGES_BYTES = 32 << 20
-"""Pages of libraries and of mapped files that a training touches all the time: without space for them it reads them again and again."""
 WAITING_BYTES = 122 << 20
 """The step that waits for the training, and what Dagster and the guard start beside both."""
 LAUNCHER_BYTES = 40 << 20
@@ -54,8 +52,6 @@ READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH = "[sampling] batch_size"
 EXACT, SAMPLED, STEP = "an exact evaluation", "batches of an evaluation that wait", "activations of a step"
-LEAST_WORKSPACE = 16 << 20
-"""Workspace of an exact evaluation below which what it holds besides is more than the workspace."""
 """Terms of an evaluation; with `eval = "auto"` a training has one of the two."""
 
 
@@ -75,8 +71,10 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
         sizes=sizes,
         batch=largest_batch(semantic, sizes),
         ranks=ranks or semantic.train.own_settings.ranks,
+        cores=usable_cores(),
     )
-    return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),))
+    there = sizes.exact and sizes.configs.keys() <= sizes.artifacts.keys()
+    return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),), decided=there)
 
 
 def prediction_need(ranks: int) -> Need:
@@ -100,21 +98,21 @@ def memory_terms(case: Case) -> list[Term]:
     found = [*find_technique(case.semantic.train.trainer).open_costs().memory(case), *node_row_terms(case)]
     ways = [term for term in found if term.name in (EXACT, SAMPLED)]
     if len(ways) > 1 and case.semantic.train.eval == "auto":
-        less = min(ways, key=lambda term: term.most)
-        found[found.index(less)] = replace(less, most=less.expected)
-    return [_within_memory(case, found, term) if term.name == EXACT else term for term in found]
+        less = min(ways, key=lambda term: term.most)  # a training has one of the two
+        found[found.index(less)] = replace(less, most=0, likely=less.expected)
+    return [_within_memory(case, found, term) if term.name == EXACT and term.most else term for term in found]
 
 
 def _within_memory(case: Case, found: Sequence[Term], exact: Term) -> Term:
-    """Returns the term of an exact evaluation, which keeps to half of what the machine has free beside the other terms."""
+    """Returns the term of an exact evaluation, which takes no more than the machine has free beside the other terms if it can."""
+    if not sums_where_they_are(case):
+        return exact
     step = sum(term.most for term in found if term.name == STEP)
     others = sum(term.most for term in found if term.name not in (EXACT, SAMPLED, STEP))
-    free = memory_bytes() - WAITING_BYTES - others
-    workspace = max(LEAST_WORKSPACE, free // 2 // case.ranks)
-    if workspace >= parse_size(case.semantic.train.eval_workspace):
-        return exact
-    most = min(exact.most, max(0, case.ranks * exact_bytes(case, workspace) - step))
-    return replace(exact, most=most, likely=min(exact.expected, most))
+    least = max(0, exact_bytes(case, min(LEAST_WORKSPACE, parse_size(case.semantic.train.eval_workspace))) - step)
+    enough = min(exact.most, least)
+    most = max(enough, min(exact.most, memory_bytes() - WAITING_BYTES - others - step))
+    return replace(exact, most=most, likely=min(exact.expected, most), enough=enough)
 
 
 def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
@@ -184,7 +182,7 @@ def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
     train = case.semantic.train
     step = models * int(HEAP * (step_bytes(train, case.sizes.width, case.num_classes, case.batch) + extra_rows))
     sure = case.batch.exact and not is_reference(train.model)
-    exact = max(0, case.ranks * exact_bytes(case) - step)
+    exact = 0 if train.eval == "sampled" else max(0, case.ranks * exact_bytes(case) - step)
     return [
         Term(STEP, step, "batch_size or hidden", bound=not sure),
         parameter_term(case, models),

@@ -22,7 +22,7 @@ from graphmill.kernels.errors import InputError
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "SAMPLE_BYTES", 1 << 20)
-    monkeypatch.setattr(rates, "IMPORTS", "")
+    monkeypatch.setattr(rates, "_import", lambda modules: None)
 
 
 def found(home: Path, name: str) -> Finding:

@@ -250,14 +250,15 @@ def test_an_exact_evaluation_takes_the_rows_of_all_nodes_and_none_per_edge(model
         sampling = SamplingConfig(fanouts=(4, 3), batch_size=32)
         semantic = ModelConfig(seed=1, train=table.config, sampling=sampling)
         batch = batch_sizes(sampling, sizes)
-        case = Case(semantic=semantic, execution=table.execution, sizes=sizes, batch=batch, exact_evaluation=True)
+        given = {"execution": table.execution, "sizes": sizes, "batch": batch, "cores": usable_cores()}
+        case = Case(semantic=semantic, exact_evaluation=True, **given)
         (need,) = (term for term in training_need(semantic, case.execution, sizes, 1).memory if term.name == EXACT)  # pyright: ignore
         assert need.most == expected_memory(case)[EXACT]
         return need.most
 
     few, hidden_rows = found(10**6), 100_000 * 64 * 4
-    # Three sets of rows at most, and rows in work.
-    assert few == found(10**8) and 2 * hidden_rows <= few <= 3 * hidden_rows + (86 << 20)
+    # Three sets of rows at most, and tiles in work, whose edges take a quarter of the workspace at most.
+    assert few <= found(10**8) <= few + (128 << 20) and 2 * hidden_rows <= few <= 3 * hidden_rows + (86 << 20)
     # What does not fit its share is in a file, and sums take half of the workspace at most.
     assert found(10**6, "32MiB") <= (64 << 20) + 100_000 * 3
 
