@@ -50,7 +50,6 @@ class Planned:
     """One training of a plan.
 
     Attributes:
-        variant: the training.
         forecast: what it is expected to take; None if it is refused, or if there is no formula for it.
         why: reason why there is no forecast, if its variant is not refused.
         fits: whether its memory fits the machine's.
@@ -113,9 +112,7 @@ class TechniquePlan:
     """The result.
 
     Attributes:
-        pipeline: the file.
         rows: the trainings, in the order of the file, then the other techniques.
-        memory_bytes: memory of the machine.
         built: whether the graph is built; else one that is drawn stands in for it.
         text: text of a file with the chosen training alone; "" if none fits.
     """
@@ -140,9 +137,6 @@ class TechniquePlan:
 
     def paid_back(self, row: Planned) -> float | None:
         """Returns the number of epochs, of all seeds, after which a training's preparation is paid back against the best one without it.
-
-        Args:
-            row: one of the trainings.
 
         Returns:
             The number; 0 if nothing is to be prepared, None if it is never paid back, or if nothing is there to compare.

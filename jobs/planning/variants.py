@@ -35,7 +35,6 @@ class Variant:
 
     Attributes:
         name: name of its train table.
-        technique: its technique.
         own: whether the file has it.
         pipeline: a file with the training; None if it is refused.
         refused: the reason; "" if it is not.
@@ -61,7 +60,6 @@ class Room:
     Attributes:
         host: bytes of rows that memory may hold.
         disk: `disk` of a `[memory]` table.
-        cores: cores of the machine.
     """
 
     host: int

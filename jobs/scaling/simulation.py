@@ -48,7 +48,6 @@ class StageCost:
     """What one stage takes.
 
     Attributes:
-        machines: number of machines that build it.
         memory_bytes: anonymous memory of each at its peak.
         memory_at_most: whether that is a bound.
         input_bytes: bytes of its inputs.

@@ -30,11 +30,7 @@ POLICY = (
 
 
 class ReportPages:
-    """Answers for reports, and hands every other request on.
-
-    Args:
-        application: Dagster's application.
-    """
+    """Answers for reports, and hands every other request on."""
 
     def __init__(self, application: ASGIApp):
         self.application = application

@@ -39,7 +39,6 @@ def hosts_of(port: int, told: Iterable[str] = ()) -> frozenset[str]:
     """Returns the values of `Host` that a server answers to: its loopback names with its port, and the names of its proxy.
 
     Args:
-        port: port that it listens on.
         told: names under which a proxy serves it, with the proxy's port unless that is 80 or 443.
     """
     return frozenset([*(f"{name}:{port}" for name in LOCAL_NAMES), *(name.lower() for name in told)])

@@ -50,11 +50,7 @@ class StoredSampler:
 
 @dataclass(frozen=True)
 class StoredPlan(EpochPlan):
-    """The batches of an evaluation under the keys by which they are stored, of an epoch of their own.
-
-    Attributes:
-        stored_epoch: number of that epoch.
-    """
+    """The batches of an evaluation under the keys by which they are stored, of an epoch of their own."""
 
     stored_epoch: int = 0
 

@@ -42,7 +42,6 @@ class EvaluationChoice:
     """The way in which a training is evaluated.
 
     Attributes:
-        way: the way.
         exact, sampled: seconds of both on the reference machine; None if an evaluation computes few rows and edges. Of an exact evaluation
             that takes more they are those of the layers that showed it, and of one whose bound takes less those of the bound.
         began: whether a checkpoint named the way.

@@ -155,7 +155,6 @@ class KeptBatches:
 
     Args:
         kept: the log; None keeps nothing.
-        name: name of the set.
         sizes: number of rows of each batch.
 
     Attributes:

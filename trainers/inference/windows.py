@@ -49,7 +49,6 @@ class Rows(Protocol):
     """Rows of all nodes.
 
     Attributes:
-        width: number of columns.
         dtype: type of the rows that are returned.
     """
 

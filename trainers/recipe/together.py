@@ -51,7 +51,6 @@ class Clash(NamedTuple):
 
     Attributes:
         option, limit, condition: the cell of the table.
-        text: the sentence.
     """
 
     option: Option

@@ -33,7 +33,6 @@ class Label:
     """The training that the numbers belong to.
 
     Attributes:
-        seed, version: seed and version of the model.
         recipe: its recipe, plain values by name.
     """
 

@@ -19,7 +19,6 @@ def open_source(table: FeatureTable, where: str, threads: int = 1, reserved_byte
     Args:
         where: "memory", "mapped", "direct", or "auto": mapped if the table takes at most half of the memory that is free, and leaves what
             the run needs, else direct.
-        threads: number of threads of a gather.
         reserved_bytes: bytes that the run is still to take.
 
     Raises:

@@ -16,7 +16,6 @@ def to_integers(values: Array, name: str, cast: str = "astype(np.int64)") -> str
     """Returns the remedy for values of another type than integers.
 
     Args:
-        name: name of the array.
         cast: the call that makes integers of whole numbers.
     """
     if values.dtype.kind == "f":

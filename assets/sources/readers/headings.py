@@ -26,7 +26,6 @@ def refuse_title(path: Path, above: int, sample: Sequence[str], comment: str) ->
     """Refuses lines above a table that have another number of fields than all rows below them.
 
     Args:
-        path: the file.
         above: number of lines before the first of the sample.
         sample: the first lines behind the comments.
         comment: what comments begin with, "" without.

@@ -54,7 +54,6 @@ class Difference:
     """Everything that differs between two artifacts.
 
     Attributes:
-        one, other: the artifacts.
         recipe: stage, code version, config keys, inputs and raw digests that differ.
         numbers: summary numbers that differ, and `num_equal_numbers` that do not.
         checks: checks with other results.

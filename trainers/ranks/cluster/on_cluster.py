@@ -71,7 +71,6 @@ class ClusterOrder:
 
     Attributes:
         on: text of the cluster's address.
-        home: path of the home.
         arguments: arguments of Python for each rank.
     """
 

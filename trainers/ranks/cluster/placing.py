@@ -51,8 +51,6 @@ class RankShare:
 
     Attributes:
         cpus: cores, a whole number or a fraction of one.
-        gpus: devices.
-        memory_bytes: memory.
     """
 
     cpus: float

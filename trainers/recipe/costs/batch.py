@@ -170,7 +170,6 @@ def draw_batches(
         plan: the order of its batches.
         sampler: draws them, on one thread.
         transpose: blocks that get a transpose.
-        most: number of batches.
         most_bytes: bytes that they may hold, but for the first two.
         most_seconds: seconds of drawing after which no further batch is drawn.
     """

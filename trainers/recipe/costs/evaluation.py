@@ -52,7 +52,6 @@ class ReferenceCosts:
 
         Args:
             levels: (nodes, their edges) that each layer computes, from the last one down.
-            num_nodes: number of nodes of the graph.
         """
         widths, seconds, nodes, edges = self._widths, 0.0, 0, 0
         for layer, (nodes, edges) in zip(reversed(range(len(widths))), levels, strict=False):
@@ -69,7 +68,6 @@ class ReferenceCosts:
 
         Args:
             rows: input rows of each layer, and the seeds.
-            edges: edges of each layer.
         """
         read = self.missing * rows[0] * (PAGE_BYTES + self.row_bytes) / PAGES
         seconds = BATCH + DRAW * sum(edges) + BYTE * rows[0] * self.row_bytes

@@ -68,7 +68,6 @@ class GraphAtHand:
     """A graph from which batches can be drawn.
 
     Attributes:
-        graph: the graph.
         drawing: the way in which neighbours are drawn; None if none are.
         row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
     """

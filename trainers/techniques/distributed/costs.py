@@ -55,7 +55,6 @@ class ModelSize:
 
     Attributes:
         num_bytes: bytes of all of them.
-        tensors: number of tensors.
     """
 
     num_bytes: int

@@ -59,7 +59,6 @@ class Ownership:
     """The owner of each node.
 
     Attributes:
-        rank, world: this rank, and the number of ranks.
         num_parts: P, a multiple of world; part p belongs to rank p // (P / world).
         part_of: i32[N], the part of each node.
 

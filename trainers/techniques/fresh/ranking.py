@@ -42,7 +42,6 @@ class BatchVisits:
     """Counted requests of batches.
 
     Attributes:
-        num_batches: number of counted batches.
         visits: numbers[N], batches that request the row of each node; 0 for nodes without features.
         layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has node v, and distinct inputs under it, summed over them.
     """

@@ -218,7 +218,6 @@ class Place:
     """The place in which a part computes.
 
     Attributes:
-        part: i, number of the part.
         several: whether other devices compute as well, so that each books its own memory.
     """
 
