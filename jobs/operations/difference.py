@@ -118,13 +118,7 @@ def require_inputs(store: Store, wanted: Sequence[WantedStep], versions: Version
 
 
 def decide(
-    instance: dg.DagsterInstance,
-    store: Store,
-    steps: Sequence[Step],
-    *,
-    now: float,
-    patient: bool,
-    priority: int = 0,
+    instance: dg.DagsterInstance, store: Store, steps: Sequence[Step], *, now: float, patient: bool, priority: int = 0
 ) -> dg.RunRequest | dg.SkipReason:
     """Returns the run that makes up the difference, or the reason for none.
 

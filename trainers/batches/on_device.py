@@ -24,14 +24,7 @@ from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.sampling.sample_cuda import CudaSampler
 from graphmill.kernels.types import Array, Block, Topology
-from graphmill.trainers.batches.batch import (
-    DATA_MEANS,
-    DATA_SUMS,
-    DATA_WEIGHTS,
-    Batching,
-    Drawer,
-    require_weights,
-)
+from graphmill.trainers.batches.batch import DATA_MEANS, DATA_SUMS, DATA_WEIGHTS, Batching, Drawer, require_weights
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line
 

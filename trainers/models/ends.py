@@ -54,11 +54,7 @@ class Projection(nn.Module):
     """
 
     def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        dropout: float = 0.0,
-        activation: Callable[[Tensor], Tensor] | None = None,
+        self, in_width: int, out_width: int, dropout: float = 0.0, activation: Callable[[Tensor], Tensor] | None = None
     ):
         super().__init__()
         self.width = out_width

@@ -149,13 +149,7 @@ class LayeredModel(nn.Module):
         return x if self.projection is None else self.projection(x, rng.layer(PROJECTED, node_ids))
 
     def forward_layer(
-        self,
-        index: int,
-        block: Block,
-        h_src: Tensor,
-        rng: StepRandom,
-        held: bool = False,
-        summed: Tensor | None = None,
+        self, index: int, block: Block, h_src: Tensor, rng: StepRandom, held: bool = False, summed: Tensor | None = None
     ) -> Tensor:
         """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F].
 

@@ -235,9 +235,7 @@ def _version(manifest: Mapping[str, Any]) -> str:
     return version_of(manifest["stage"], manifest["code_version"], manifest["config"], versions, manifest["raw"])
 
 
-_ENTRY = Fields(
-    {"format": in_format(ENTRY_FORMAT), "upload": digest, "manifest": manifest_schema, "run": run_schema},
-)
+_ENTRY = Fields({"format": in_format(ENTRY_FORMAT), "upload": digest, "manifest": manifest_schema, "run": run_schema})
 
 
 def entry_schema(value: Any, where: str) -> None:

@@ -56,10 +56,7 @@ class RankSource(PreparedSource):
     """
 
     def __init__(
-        self,
-        batching: Batching,
-        features: ShardedSource,
-        samplers: Sequence[AnySampler | Drawer] | VanillaSampler,
+        self, batching: Batching, features: ShardedSource, samplers: Sequence[AnySampler | Drawer] | VanillaSampler
     ):
         super().__init__(batching)
         self.features, self.samplers = features, samplers
