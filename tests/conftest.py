@@ -5,7 +5,7 @@ slow` ends with the list of what slow tests cover alone: each says it in its mar
 
 Tests build thousands of artifacts. In the test's own process a stage composes its figures and no test pays for their pixels, but for those
 that ask for `drawn`; and files are not forced to the disk, but for tests that ask for `forced`, since nothing here outlives a loss of
-power. Processes that tests start do both.
+power. Forks (tests/forks.py) are alike. Other processes that tests start do both.
 
 Nothing heavy is imported here: on a GPU machine the kernels' tests run beside NumPy, torch and CuPy alone.
 """
@@ -64,6 +64,7 @@ def drawn(drawing: Callable[[Any], bytes]) -> Iterator[None]:
     """For a file whose tests look at drawn figures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphmill.assets.figures.style.png", drawing)
+        patch.setenv("GRAPHMILL_TEST_DRAWN", "1")
         yield
 
 
@@ -92,6 +93,10 @@ def asked_for_gpu(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[PASSED] = []
     config.pluginmanager.register(_Passed(config.stash[PASSED]))
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        from tests import forks
+
+        forks.start_for_all()
     # Thousands of collected tests and a few large libraries are looked through at every collection of garbage: a tenth of the whole run.
     gc.disable()
 

@@ -72,26 +72,33 @@ def killed_in_epoch(epoch: int, home: Path, error: type[BaseException] | None = 
     return run
 
 
+def forget(path: Path) -> None:
+    """Removes the model and the checkpoint of a project; a longer training could go on from the latter."""
+    shutil.rmtree(graphmill.artifact(path, "sage").path)
+    shutil.rmtree(path.parents[3] / ".graphmill" / "checkpoints")
+
+
 @pytest.mark.first
-def test_a_repeated_run_goes_on_to_the_same_bits(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = project / COMMUNITIES
+def test_a_repeated_run_and_a_retry_policy_go_on_to_the_same_bits(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, home, run_to_end = project / COMMUNITIES, project / ".graphmill", ChildProcesses._run_to_end
     path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
     (project / "history").mkdir()
     with dg.DagsterInstance.local_temp(str(project / "history")) as instance:
         straight, lines = execute(instance)
         assert straight.status == dg.DagsterRunStatus.SUCCESS and not any("goes on" in line for line in lines)
-        undisturbed = content(model := graphmill.artifact(path, "sage"))
-        shutil.rmtree(model.path)
-        shutil.rmtree(project / ".graphmill" / "checkpoints")  # a longer training could go on from it
-        with monkeypatch.context() as patch:
-            patch.setattr(ChildProcesses, "_run_to_end", killed_in_epoch(5, project / ".graphmill"))
-            first, _ = execute(instance, raise_on_error=False)
-            assert first.status == dg.DagsterRunStatus.FAILURE
-            (checkpoint,) = (project / ".graphmill" / "checkpoints").glob("*.safetensors")
-            reached = waiting_run(checkpoint, checkpoint.stem)
-            assert reached is not None and 5 <= reached.epoch < EPOCHS
-        options = dg.ReexecutionOptions.from_failure(first.run_id, instance)
-        again, lines = execute(instance, reexecution_options=options)
+        undisturbed = content(graphmill.artifact(path, "sage"))
+
+        forget(path)
+        monkeypatch.setattr(ChildProcesses, "_run_to_end", killed_in_epoch(5, home))
+        first, _ = execute(instance, raise_on_error=False)
+        assert first.status == dg.DagsterRunStatus.FAILURE
+        (checkpoint,) = (home / "checkpoints").glob("*.safetensors")
+        reached = waiting_run(checkpoint, checkpoint.stem)
+        assert reached is not None and 5 <= reached.epoch < EPOCHS
+        monkeypatch.setattr(ChildProcesses, "_run_to_end", run_to_end)
+        again, lines = execute(instance, reexecution_options=dg.ReexecutionOptions.from_failure(first.run_id, instance))
         assert again.parent_run_id == first.run_id
         said = [line for line in lines if line.startswith("sage: ")]
         repeats = f"of run {first.run_id[:8]}, which this run repeats; `resume: false` would begin anew"
@@ -100,27 +107,18 @@ def test_a_repeated_run_goes_on_to_the_same_bits(project: Path, monkeypatch: pyt
         assert trained[0].startswith(f"sage: seed 0, epoch {reached.epoch + 1}/{EPOCHS}")
         assert content(graphmill.artifact(path, "sage")) == undisturbed
 
+        forget(path)
+        ways = iter([killed_in_epoch(5, home), run_to_end])
 
-def test_a_retry_policy_goes_on_after_the_training_was_killed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = project / COMMUNITIES
-    path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
-    (project / "history").mkdir()
-    monkeypatch.setenv(WITH_POLICY, "1")
-    undisturbed, first = ChildProcesses._run_to_end, [killed_in_epoch(5, project / ".graphmill")]
+        def killed_once(*arguments: Any) -> int:
+            return next(ways)(*arguments)
 
-    def run_to_end(*arguments: Any) -> int:
-        return (first.pop() if first else undisturbed)(*arguments)
-
-    monkeypatch.setattr(ChildProcesses, "_run_to_end", run_to_end)
-    with dg.DagsterInstance.local_temp(str(project / "history")) as instance:
+        monkeypatch.setattr(ChildProcesses, "_run_to_end", killed_once)
+        monkeypatch.setenv(WITH_POLICY, "1")
         done, lines = execute(instance)
         assert done.status == dg.DagsterRunStatus.SUCCESS and done.parent_run_id is None
         assert any(line.startswith("sage: goes on from the checkpoint of epoch ") for line in lines)
-        retried = content(model := graphmill.artifact(path, "sage"))
-        shutil.rmtree(model.path)
-        shutil.rmtree(project / ".graphmill" / "checkpoints")
-        execute(instance)
-    assert content(graphmill.artifact(path, "sage")) == retried
+        assert content(graphmill.artifact(path, "sage")) == undisturbed
 
 
 def test_the_page_of_a_cancelled_training_says_how_it_goes_on(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

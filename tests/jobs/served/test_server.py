@@ -36,7 +36,9 @@ def test_a_job_launched_over_graphql_builds_everything(server):
     assert {asset["reused"] for asset in assets.values()} == {False}
 
 
+@pytest.mark.slow("`dagster job launch`, which tests/docs/test_commands.py looks up, carried out")
 def test_dagster_job_launch_does_the_same(server):
+    server.wait_for_run(server.launch("tiny__all"))
     command = [sys.executable, "-m", "dagster", "job", "launch", "-w", str(WORKSPACE), "-j", "tiny__all"]
     done = subprocess.run(
         command, cwd=server.folder, env=server.environment, capture_output=True, text=True, check=False
