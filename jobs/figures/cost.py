@@ -1,7 +1,5 @@
 """The cost of a model for the UI: a picture of its epoch with seconds by phase, rows by tier and bytes by link, and a few numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -13,8 +13,6 @@ no run and says so, so a schedule leaves no trace in the history if nothing chan
 in the process that has loaded the definitions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence

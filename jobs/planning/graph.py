@@ -6,8 +6,6 @@ be; of files an R-MAT graph, whose skewed degrees give batches with hubs, as mos
 up to 3 times the rows that its stand-in does. Budgets in bytes are then counted as shares of the features.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 from typing import Any, TypeGuard

@@ -1,7 +1,5 @@
 """The prediction of a run record beside what the training measured, which the report shows, and the errors of all runs of a home."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

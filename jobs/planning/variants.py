@@ -5,8 +5,6 @@ kept; what it lacks is filled with defaults, and `[memory]` with sizes for the m
 is kept with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any

@@ -11,8 +11,6 @@ network are used beside them. At most only two cores of a machine work, and noth
 Memory and disk break, numbers that do not fit into their type, files that a store does not take, and days.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields

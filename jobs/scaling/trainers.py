@@ -9,8 +9,6 @@ rows; behind it the gradients of each step, which nothing hides. The topology is
 has, a node that is sampled costs two pages of the disk for the share of it that memory lacks. Evaluations are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil

@@ -6,8 +6,6 @@ here. Requests that come while a report is in the making get that one. What was 
 compares with.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from html import escape

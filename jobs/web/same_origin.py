@@ -19,8 +19,6 @@ It is not a login: other users of this machine reach the port. docs/ui.md has a 
 (Starlette's TrustedHostMiddleware compares names without their ports, cannot read IPv6 addresses, and does not look at origins.)
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable
 from urllib.parse import parse_qs, urlsplit

@@ -8,8 +8,6 @@ Batches have the same bytes as those that the CPU samples.
 Memory on the device: 8 bytes per node for the sampler's map, the topology if it is copied, and the batches that wait, within `queue`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

@@ -6,8 +6,6 @@ the comparison with the digest, transposes and weights are done by the threads o
 Memory: as online, without the samplers' 8 bytes per node; the arrays of a batch are views of the bytes that were read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -10,8 +10,6 @@ known to be too many. A user's module over whole blocks computes whole neighbour
 the other, and so more than is counted. Memory: N bytes, as for exact inference of some nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The nodes that a process computes in exact inference: all of them, or those of its parts if several processes share the work."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol

@@ -8,8 +8,6 @@ Sets are the rows of layers of an exact inference, or the logits of the batches 
 inference that several share has a log of its own; they agree on where they go on.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import time

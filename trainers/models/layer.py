@@ -5,8 +5,6 @@ pruning replaces rows between them. A model that is a list of such layers runs i
 the last are row-wise and called separately (trainers/models/ends.py).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The choice of how the rows of a table are read: a train table's key `features`."""
 
-from __future__ import annotations
-
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.system.control_group import fits_memory

@@ -7,8 +7,6 @@ over the file, in order (`CachedSource`). The other rows are read batch by batch
 Memory: the rows, within `memory_bytes`, and 16 bytes per node while they are chosen, 8 afterwards.
 """
 
-from __future__ import annotations
-
 from math import ceil
 
 import numpy as np

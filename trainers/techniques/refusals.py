@@ -4,8 +4,6 @@ trainers/recipe/option_table.py has the options, trainers/recipe/file_rules.py t
 `graphmill validate` refuses by it, with the line; docs/choosing.md shows the cells, and tests/laws/test_options.py trains every other one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from graphmill.trainers.recipe.file_rules import FileRule

@@ -1,7 +1,5 @@
 """What makes `edge_index` [2, E] of an array of another shape or type, for remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

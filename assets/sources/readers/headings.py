@@ -4,8 +4,6 @@ A title has another number of fields than the rows below it. R writes one name l
 none. Neither says which name belongs to which column, so both are refused with the command that makes a table of them.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ from an older mistake. What does not fit its schema is damage of that document, 
 header of a checkpoint, has its schema beside its reader, made of the same checks (assets/storage/files/schema.py).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

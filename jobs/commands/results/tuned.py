@@ -1,7 +1,5 @@
 """All models that the store has of a pipeline, with the keys that were tuned: `graphmill leaderboard PIPELINE --all`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`graphmill diff A B`: the differences between two artifacts, from the recipe to the elements of their arrays."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping

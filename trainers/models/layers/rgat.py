@@ -14,8 +14,6 @@ A layer that maps a source by a matrix per relation before it aggregates compute
 (trainers/models/layers/relations.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

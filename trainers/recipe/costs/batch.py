@@ -10,8 +10,6 @@ Cost: the time of drawing `DRAWN` batches, once per graph and way of sampling, a
 memory, whose pages would be read at random, keeps the bound of its fan-outs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

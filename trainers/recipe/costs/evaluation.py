@@ -5,8 +5,6 @@ machine of two cores, and the rest is counted: rows, edges, batches, and the sha
 terms of `graphmill plan` (forecast.py), which has this machine's own rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ graph is built, the number of nodes to a power of two, and the processor with it
 graph that has grown a little needs no new measurement.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Collection, Mapping

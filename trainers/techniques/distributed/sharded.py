@@ -16,8 +16,6 @@ Memory beside shards in memory: 8 bytes per node for parts and places, the cache
 rows that are read directly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

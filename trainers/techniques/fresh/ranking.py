@@ -23,8 +23,6 @@ Memory: 4 bytes per node and cached layer for the scores, and while they are mad
 and for each of a layer that has inputs under it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -10,8 +10,6 @@ Nothing is predicted for a user's own layers, whose widths and intermediate resu
 it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -20,8 +20,6 @@ Parts of one device, and those of logical devices, which share the processor, ar
 An error on one device ends the pass when the others have finished the chunk that they are at. It names the device.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
