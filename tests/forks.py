@@ -194,7 +194,7 @@ FOLDER = "GRAPHMILL_TEST_FORKS"
 
 def start_for_all() -> None:
     """Lets all processes of pytest-xdist use the same processes to fork, which this one, their parent, starts when one of them asks."""
-    _folder()
+    folder()
     asked = socket.socket(socket.AF_UNIX)
     asked.bind(_starter())
     asked.listen()
@@ -214,7 +214,7 @@ _STARTING: list[socket.socket] = []
 
 
 def _starter() -> str:
-    return os.path.join(_folder(), "starter")
+    return os.path.join(folder(), "starter")
 
 
 def _ask_starter(imports: tuple[str, ...]) -> int:
@@ -233,16 +233,17 @@ def _address(imports: tuple[str, ...]) -> str:
     return path
 
 
-def _folder() -> str:
+def folder() -> str:
+    """Returns the folder of the sockets, which all processes of a run share."""
     if FOLDER not in os.environ:
-        folder = tempfile.TemporaryDirectory(prefix="forks-")
-        atexit.register(folder.cleanup)
-        os.environ[FOLDER] = folder.name
+        made = tempfile.TemporaryDirectory(prefix="forks-")
+        atexit.register(made.cleanup)
+        os.environ[FOLDER] = made.name
     return os.environ[FOLDER]
 
 
 def _socket(imports: tuple[str, ...]) -> str:
-    return os.path.join(_folder(), hashlib.sha256(" ".join(imports).encode()).hexdigest()[:12])
+    return os.path.join(folder(), hashlib.sha256(" ".join(imports).encode()).hexdigest()[:12])
 
 
 @functools.cache

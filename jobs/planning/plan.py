@@ -76,7 +76,8 @@ class Planned:
     @property
     def own_preparing(self) -> float:
         """Seconds of those besides the graph and its features, which every training needs."""
-        return sum(seconds for name, seconds in self.stages.items() if not _is_common(name))
+        common = ("graph", "features")
+        return sum(n for name, n in self.stages.items() if name.partition(",")[0].partition("_")[0] not in common)
 
     @property
     def epoch_seconds(self) -> float:
@@ -175,10 +176,6 @@ def make_plan(
     whole = {each.name: each.pipeline for each in variants(pipeline, planner.room())}
     written = whole.get(chosen.variant.name) or chosen.variant.pipeline
     return replace(found, text=written.text)
-
-
-def _is_common(name: str) -> bool:
-    return name.partition(",")[0].partition("_")[0] in ("graph", "features")
 
 
 class _Planner:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,24 +28,33 @@ from tests.graphmill.test_component import project as project
 from tests.trainers.runs import content
 
 EPOCHS = 200
-WITH_POLICY = "TEST_RETRY_POLICY"
-"""Variable that gives the job a retry policy. With one, Dagster tries a step again that was interrupted, too."""
 
 
-def training_job() -> dg.JobDefinition:
+def job_with(policy: dg.RetryPolicy | None) -> dg.JobDefinition:
     """The job of all assets of the project in the current folder, as the process of a run finds it."""
     for name in [each for each in sys.modules if each.partition(".")[0] == "shop"]:
         del sys.modules[name]
     loaded = importlib.import_module("shop.definitions").defs()
-    policy = dg.RetryPolicy(max_retries=1) if WITH_POLICY in os.environ else None
     job = dg.define_asset_job("night", op_retry_policy=policy)
     return dg.Definitions.merge(loaded, dg.Definitions(jobs=[job])).resolve_job_def("night")
 
 
-def execute(instance: dg.DagsterInstance, **more: Any) -> tuple[dg.DagsterRun, list[str]]:
+def training_job() -> dg.JobDefinition:
+    """That job, as Dagster makes it again: without arguments."""
+    return job_with(None)
+
+
+def retried_job() -> dg.JobDefinition:
+    """The same with a retry policy, by which Dagster tries a step again that was interrupted, too."""
+    return job_with(dg.RetryPolicy(max_retries=1))
+
+
+def execute(
+    instance: dg.DagsterInstance, job: Callable[[], dg.JobDefinition] = training_job, **more: Any
+) -> tuple[dg.DagsterRun, list[str]]:
     """Executes the job, and returns its run and the lines that it logged itself."""
     config = {"execution": {"config": {"in_process": {}}}} | more.pop("run_config", {})
-    with dg.execute_job(dg.reconstructable(training_job), instance, run_config=config, **more) as done:
+    with dg.execute_job(dg.reconstructable(job), instance, run_config=config, **more) as done:
         run_id = done.run_id
     lines = [each.user_message for each in instance.all_logs(run_id) if each.dagster_event is None]
     run = instance.get_run_by_id(run_id)
@@ -114,8 +124,7 @@ def test_a_repeated_run_and_a_retry_policy_go_on_to_the_same_bits(
             return next(ways)(*arguments)
 
         monkeypatch.setattr(ChildProcesses, "_run_to_end", killed_once)
-        monkeypatch.setenv(WITH_POLICY, "1")
-        done, lines = execute(instance)
+        done, lines = execute(instance, retried_job)
         assert done.status == dg.DagsterRunStatus.SUCCESS and done.parent_run_id is None
         assert any(line.startswith("sage: goes on from the checkpoint of epoch ") for line in lines)
         assert content(graphmill.artifact(path, "sage")) == undisturbed
