@@ -193,8 +193,12 @@ FOLDER = "GRAPHMILL_TEST_FORKS"
 
 
 def start_for_all() -> None:
-    """Lets all processes of pytest-xdist use the same processes to fork, which this one, their parent, starts when one of them asks."""
-    folder()
+    """Lets all processes of pytest-xdist use the same processes to fork, which this one, their parent, starts when one of them asks.
+
+    A run that a test starts asks the parent of the whole run.
+    """
+    if os.path.exists(_starter()):
+        return
     asked = socket.socket(socket.AF_UNIX)
     asked.bind(_starter())
     asked.listen()
