@@ -171,7 +171,6 @@ def stage_asset(
 
     Args:
         step: a step with one config, or with one per split.
-        execution: Execution config of its stage.
         around: the store and the listeners.
         slot: slot that the step holds while it builds; None for none.
         pool: name of the slot's pool, "" for none.

@@ -1,7 +1,5 @@
 """The group of all commands of `graphmill`; jobs/cli.py is its entry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

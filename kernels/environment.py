@@ -4,8 +4,6 @@ A variable may have been set years ago, by a launcher that is gone or in a file 
 names it, `graphmill doctor` shows those that are set, and docs/environment.md is this table.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -3,8 +3,6 @@
 The command line prints an `InputError` as it stands and exits with 1; everything else is a defect and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches

@@ -5,7 +5,7 @@ slow` ends with the list of what slow tests cover alone: each says it in its mar
 
 Tests build thousands of artifacts. In the test's own process a stage composes its figures and no test pays for their pixels, but for those
 that ask for `drawn`; and files are not forced to the disk, but for tests that ask for `forced`, since nothing here outlives a loss of
-power. Processes that tests start do both.
+power. Forks (tests/forks.py) are alike. Other processes that tests start do both.
 
 Nothing heavy is imported here: on a GPU machine the kernels' tests run beside NumPy, torch and CuPy alone.
 """
@@ -13,6 +13,7 @@ Nothing heavy is imported here: on a GPU machine the kernels' tests run beside N
 import gc
 import os
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -64,6 +65,7 @@ def drawn(drawing: Callable[[Any], bytes]) -> Iterator[None]:
     """For a file whose tests look at drawn figures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphmill.assets.figures.style.png", drawing)
+        patch.setenv("GRAPHMILL_TEST_DRAWN", "1")
         yield
 
 
@@ -84,6 +86,15 @@ def forced(forcing: Callable[[int], None]) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def histories() -> None:
+    """Spares histories of runs the seconds of their beginning, if a test that was collected may have one."""
+    if "dagster" in sys.modules:
+        from tests import forks, histories
+
+        histories.begin_with_copies(forks.folder())
+
+
 def asked_for_gpu(config: pytest.Config) -> bool:
     """Whether tests are to run and -m names gpu, and not as "not gpu"."""
     return not config.option.collectonly and re.search(r"(?<!not )\bgpu\b", config.option.markexpr) is not None
@@ -92,6 +103,10 @@ def asked_for_gpu(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[PASSED] = []
     config.pluginmanager.register(_Passed(config.stash[PASSED]))
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        from tests import forks
+
+        forks.start_for_all()
     # Thousands of collected tests and a few large libraries are looked through at every collection of garbage: a tenth of the whole run.
     gc.disable()
 
@@ -104,7 +119,24 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+EXAMPLES = "GRAPHMILL_TEST_EXAMPLES"
+"""Environment variable: the share of its drawn examples that a test tries. Each run draws others, so the default is less than all."""
+FEWEST = 8
+
+
+def draw_fewer(items: list[pytest.Item]) -> None:
+    """Lets tests of drawn examples try a share of them, but for those that draw the same ones in every run."""
+    share = float(os.environ.get(EXAMPLES, "0.4"))
+    drawn = {each for item in items if hasattr(each := getattr(item, "function", None), "is_hypothesis_test")}
+    for function in drawn:
+        own = function._hypothesis_internal_use_settings
+        if not own.derandomize:
+            number = min(own.max_examples, max(FEWEST, round(share * own.max_examples)))
+            function._hypothesis_internal_use_settings = settings(own, max_examples=number)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    draw_fewer(items)
     # Files that take long come first, so that no process is left alone with one of them at the end (`make test` deals files to several).
     first = {item.path for item in items if item.get_closest_marker("first")}
     items.sort(key=lambda item: item.path not in first)

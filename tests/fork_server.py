@@ -17,6 +17,9 @@ import types
 from pathlib import Path
 from typing import Any, NoReturn
 
+DRAWN = "GRAPHMILL_TEST_DRAWN"
+"""Environment variable of programs that draw their figures; others compose them alone."""
+
 
 def serve(asked: socket.socket) -> None:
     """Forks a child for each connection; answers with its process id, and at its end with its exit code, negative for a signal.
@@ -104,6 +107,10 @@ def _become(order: dict, opened: list[int]) -> None:
     if order.get("new_session"):
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As in the process of the tests (tests/conftest.py).
+    os.fsync = os.fstat
+    if order["env"].get(DRAWN) is None and (style := sys.modules.get("graphmill.assets.figures.style")):
+        style.png = lambda figure: b"not drawn"
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
@@ -126,6 +133,10 @@ if __name__ == "__main__":
     os.dup2(2, 1)  # what libraries print while they are imported is not an answer
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    if "dagster._core.storage.sqlite_storage" in sys.modules:
+        from tests import forks, histories
+
+        histories.begin_with_copies(forks.folder())
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, all that was imported
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -182,6 +183,8 @@ class Started:
 
 def parent(imports: tuple[str, ...]) -> int:
     """Returns the id of the process that programs with these `imports` are children of, for one that ends with its parent."""
+    if not _STARTING and os.path.exists(_starter()):
+        return _ask_starter(imports)
     return _server(imports).pid
 
 
@@ -189,20 +192,62 @@ FOLDER = "GRAPHMILL_TEST_FORKS"
 """Environment variable with the folder of the sockets that are asked. Programs in forks inherit it and use the processes that are there."""
 
 
+def start_for_all() -> None:
+    """Lets all processes of pytest-xdist use the same processes to fork, which this one, their parent, starts when one of them asks.
+
+    A run that a test starts asks the parent of the whole run.
+    """
+    if os.path.exists(_starter()):
+        return
+    asked = socket.socket(socket.AF_UNIX)
+    asked.bind(_starter())
+    asked.listen()
+    _STARTING.append(asked)
+
+    def answer() -> None:
+        while True:
+            connection = asked.accept()[0]
+            with connection, connection.makefile() as orders:
+                connection.sendall(f"{_server(tuple(json.loads(orders.readline()))).pid}\n".encode())
+
+    threading.Thread(target=answer, daemon=True).start()
+
+
+_STARTING: list[socket.socket] = []
+"""The socket on which this process is asked to start others, if it is."""
+
+
+def _starter() -> str:
+    return os.path.join(folder(), "starter")
+
+
+def _ask_starter(imports: tuple[str, ...]) -> int:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(_starter())
+        connection.sendall(f"{json.dumps(imports)}\n".encode())
+        with connection.makefile() as answers:
+            return int(answers.readline())
+
+
 def _address(imports: tuple[str, ...]) -> str:
     """Returns the socket of the process with these modules, which is started if there is none."""
     path = _socket(imports)
     if not os.path.exists(path):
-        _server(imports)
+        parent(imports)
     return path
 
 
-def _socket(imports: tuple[str, ...]) -> str:
+def folder() -> str:
+    """Returns the folder of the sockets, which all processes of a run share."""
     if FOLDER not in os.environ:
-        folder = tempfile.TemporaryDirectory(prefix="forks-")
-        atexit.register(folder.cleanup)
-        os.environ[FOLDER] = folder.name
-    return os.path.join(os.environ[FOLDER], hashlib.sha256(" ".join(imports).encode()).hexdigest()[:12])
+        made = tempfile.TemporaryDirectory(prefix="forks-")
+        atexit.register(made.cleanup)
+        os.environ[FOLDER] = made.name
+    return os.environ[FOLDER]
+
+
+def _socket(imports: tuple[str, ...]) -> str:
+    return os.path.join(folder(), hashlib.sha256(" ".join(imports).encode()).hexdigest()[:12])
 
 
 @functools.cache
@@ -213,7 +258,7 @@ def _server(imports: tuple[str, ...]) -> subprocess.Popen[bytes]:
         asked.listen()
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.fork_server", str(asked.fileno()), *imports],
-            cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[asked.fileno()],
+            cwd=ROOT, env=os.environ | {"DGLBACKEND": "pytorch"}, stdin=subprocess.PIPE, pass_fds=[asked.fileno()],
         )  # fmt: skip
     atexit.register(os.unlink, _socket(imports))
     atexit.register(process.terminate)

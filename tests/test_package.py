@@ -85,7 +85,7 @@ PROJECT = """
 import assets, jobs, kernels, trainers, graphmill
 assert [each.OWNER for each in (assets, jobs, kernels, trainers)] == ["shop"] * 4
 assert graphmill.__file__.startswith({site!r}), graphmill.__file__
-outcome = graphmill.run("small.toml", home="home")
+outcome = graphmill.run("small.toml", "sage", home="home")
 from graphmill.jobs.definitions import build_defs
 import graphmill.trainers.loop.loop as loop
 assert loop.__file__.startswith({site!r}), loop.__file__

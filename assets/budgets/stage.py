@@ -63,7 +63,7 @@ class BudgetsStage(Stage):
     reads_stages = ("features",)  # a budget may be a share of their bytes
     says: Mapping[str, str] = {
         "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "
-        "the machine, or the given budgets where it was not measured.",
+        "the machine, or the given budgets where it was not measured."
     }
     of_one_feature_table = True
 

@@ -30,9 +30,6 @@ OF_SOURCES = ("edge_types", "node_types", "num_ids_of_both_ends", "num_dropped_e
 def require_numbers(numbers: Mapping[str, Any], source: str) -> None:
     """Requires the numbers that a source publishes to leave those of the stage as they are.
 
-    Args:
-        source: name of the source.
-
     Raises:
         InputError: a number has the name of one that the build counts, another type than readers of the graph expect, or no JSON form.
     """

@@ -26,10 +26,7 @@ from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, id_dtype
 
-COUNTING_CHECKS = (
-    "visits add up to the inputs",
-    "every training node is visited in every round",
-)
+COUNTING_CHECKS = ("visits add up to the inputs", "every training node is visited in every round")
 """Names of the checks of policies that count batches."""
 
 LAYER_CHECKS = ("every training node is a seed once a round",)
@@ -86,10 +83,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         Term("a batch per thread", batches, "[sampling] batch_size", bound=True),
     )
     counts = counted_node_bytes(semantic) * sizes.num_nodes
-    figure = (
-        DRAWING,
-        Term("counts of nodes", counts, "[hotness] policy"),
-    )
+    figure = (DRAWING, Term("counts of nodes", counts, "[hotness] policy"))
     return Need(
         name="hotness",
         phases=(counting, figure),

@@ -66,10 +66,7 @@ def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     nodes, graph = sizes.num_nodes, (sizes.num_nodes, sizes.num_edges, _undirected(sizes))
     method = choose_method(semantic.method, *graph).method
     drawn = Term("parts, and random ones beside them", 8 * nodes + 40 * min(nodes, NODES_AT_ONCE))
-    phases = [
-        (LIBRARIES, drawn),
-        (DRAWING, Term("parts", 8 * nodes)),
-    ]
+    phases = [(LIBRARIES, drawn), (DRAWING, Term("parts", 8 * nodes))]
     if method == "ldg":
         phases.append((LIBRARIES, Term("parts of two passes, and training nodes", 9 * nodes, METHOD)))
     if method in ("metis", "metis-balanced"):
@@ -163,11 +160,7 @@ def beside_random(method: str, numbers: Mapping[str, float], drawn: Mapping[str,
     table = [
         {"measure": name, method: round(value, 4), "random": round(drawn[name], 4)} for name, value in numbers.items()
     ]
-    return {
-        "beside_random": table,
-        "edge_cut_random": drawn["edge_cut"],
-        "replication_random": drawn["replication"],
-    }
+    return {"beside_random": table, "edge_cut_random": drawn["edge_cut"], "replication_random": drawn["replication"]}
 
 
 def quality(graph: Graph, part_of: Array, num_parts: int) -> tuple[dict[str, float], Array]:

@@ -3,8 +3,6 @@
 A table asks for its own stage, and a train table for the stages that its technique reads. assets/pipeline/steps.py defines steps.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from graphmill.assets.building.stage import Stage

@@ -85,7 +85,6 @@ def materialized(
 
     Args:
         step, artifacts: the step, and its artifacts in the store, one per config.
-        versions: versions of this run.
         reused: whether nothing had to be built.
         extra: more metadata.
         tags: more tags of the event.
@@ -114,7 +113,6 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     """Returns the metadata for the UI, most important first: a headline, numbers, one summary with all figures, then lists and paths.
 
     Args:
-        step: the step.
         artifacts: its artifacts in the store; of several, numbers are means.
         extra: more numbers, figures and tables.
     """

@@ -1,7 +1,5 @@
 """The `[sampling]` table of a pipeline file: how mini-batches are sampled."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

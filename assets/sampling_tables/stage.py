@@ -1,7 +1,5 @@
 """The sampling_tables stage: reads weights, checks all of them, and writes alias tables range by range."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A package brings a source by an entry point of the group `graphmill.sources`, wh
 graphmill are entries of the same form. A class is imported when its source is first needed: reading a pipeline file imports its own source.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import sys

@@ -1,7 +1,5 @@
 """Words for the contents of a source that a build leaves: `inspect` and the line of the build name them once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of text. What does not fit into the terminal becomes lines of name and value: nothing is cut, and no row is folded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from graphmill.jobs.figures.plain_table import PlainTable

@@ -1,7 +1,5 @@
 """Names of artifacts on the command line: the beginning of a version, or the pipeline and the step that ask for it."""
 
-from __future__ import annotations
-
 import re
 
 from graphmill.assets.pipeline.data_steps import preprocessing_steps

@@ -1,7 +1,5 @@
 """Simulated epochs as a picture: time by number of samplers, by number of devices, and the activities of the devices."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from typing import Any

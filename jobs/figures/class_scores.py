@@ -1,7 +1,5 @@
 """Scores by class as text: a table for a page, a report or a terminal, and sentences on calibration and on what is confused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cost of a model for the UI: a picture of its epoch with seconds by phase, rows by tier and bytes by link, and a few numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -51,11 +49,7 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
     busy = ((run.get("timeline") or {}).get("busy_seconds") or {}).get(STEP) or {}
     waited = busy.get(WAIT, 0.0) / max(sum(busy.values()), 1e-9)
     mean = sum(train) / len(train)
-    return {
-        "training steps": mean * (1 - waited),
-        "waiting": mean * waited,
-        "evaluation": sum(evaluate) / len(train),
-    }
+    return {"training steps": mean * (1 - waited), "waiting": mean * waited, "evaluation": sum(evaluate) / len(train)}
 
 
 def cost_metadata(model: Artifact) -> dict[str, Any]:

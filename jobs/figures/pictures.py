@@ -4,8 +4,6 @@ A run that reuses a model reports it again, with all that its page shows. Drawin
 so the pictures of the last materialisation are taken when they were drawn from the same: the models, and the records of their trainings.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

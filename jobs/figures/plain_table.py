@@ -1,7 +1,5 @@
 """A table of text that can be pasted elsewhere: into a Markdown file, or into a paper as LaTeX."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

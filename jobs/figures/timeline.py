@@ -1,7 +1,5 @@
 """The time-line of a model's last epoch as a picture: `graphmill timeline`, and a figure in the UI."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

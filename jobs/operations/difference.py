@@ -13,8 +13,6 @@ no run and says so, so a schedule leaves no trace in the history if nothing chan
 in the process that has loaded the definitions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
@@ -118,13 +116,7 @@ def require_inputs(store: Store, wanted: Sequence[WantedStep], versions: Version
 
 
 def decide(
-    instance: dg.DagsterInstance,
-    store: Store,
-    steps: Sequence[Step],
-    *,
-    now: float,
-    patient: bool,
-    priority: int = 0,
+    instance: dg.DagsterInstance, store: Store, steps: Sequence[Step], *, now: float, patient: bool, priority: int = 0
 ) -> dg.RunRequest | dg.SkipReason:
     """Returns the run that makes up the difference, or the reason for none.
 

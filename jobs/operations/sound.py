@@ -1,7 +1,5 @@
 """What a file alone decides about its trainings and reading it cannot tell: ranks that the command line names, and users' own models."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping

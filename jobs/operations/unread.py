@@ -1,7 +1,5 @@
 """Notes about what a pipeline file asks for and its trainings do not read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from graphmill.assets.pipeline.data_steps import preprocessing_steps

@@ -1,7 +1,5 @@
 """The way in which the trainings of a file with `eval = "auto"` are evaluated, for `graphmill inspect`, once the graph is built."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

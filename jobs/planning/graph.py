@@ -6,8 +6,6 @@ be; of files an R-MAT graph, whose skewed degrees give batches with hubs, as mos
 up to 3 times the rows that its stand-in does. Budgets in bytes are then counted as shares of the features.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 from typing import Any, TypeGuard
@@ -76,12 +74,7 @@ def stand_in(
     scaled = scaled_sizes(sizes)
     num_nodes, dtype = scaled.num_nodes, id_dtype(scaled.num_nodes)
     csc = _drawn(source, num_nodes) if is_drawn(source) else _like_most(num_nodes, scaled.num_edges, seed)
-    topology = Topology(
-        indptr=csc.indptr,
-        indices=csc.indices,
-        in_degree=csc.in_degree,
-        out_degree=csc.out_degree,
-    )
+    topology = Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
     order = permutation(key(seed, Stream.SPLITS), num_nodes).astype(dtype)
     ends = np.cumsum([scaled.num_train, scaled.num_valid, scaled.num_test])
     train_ids, valid_ids, test_ids = (np.sort(each) for each in np.split(order, ends)[:3])

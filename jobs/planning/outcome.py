@@ -1,7 +1,5 @@
 """The prediction of a run record beside what the training measured, which the report shows, and the errors of all runs of a home."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,8 +53,6 @@ class PredictionError:
 
     Attributes:
         asked_by: PIPELINE/TABLE that ordered the training, "" if it is unnamed.
-        trainer: its technique.
-        version: version of its model.
         memory: ratio of the peaks of memory; None if one of the two is not known.
         links: link -> ratio of bytes of an epoch; None if bytes were predicted, and none moved.
         seconds: ratio of the seconds of an epoch, the median; None if speeds had not been measured before the run.

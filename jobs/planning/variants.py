@@ -5,8 +5,6 @@ kept; what it lacks is filled with defaults, and `[memory]` with sizes for the m
 is kept with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -35,7 +33,6 @@ class Variant:
 
     Attributes:
         name: name of its train table.
-        technique: its technique.
         own: whether the file has it.
         pipeline: a file with the training; None if it is refused.
         refused: the reason; "" if it is not.
@@ -61,7 +58,6 @@ class Room:
     Attributes:
         host: bytes of rows that memory may hold.
         disk: `disk` of a `[memory]` table.
-        cores: cores of the machine.
     """
 
     host: int

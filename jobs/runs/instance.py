@@ -176,8 +176,7 @@ def _settings_error(error: Exception, path: Path) -> InputError:
     said = " ".join(str(error).split())
     if unset := UNSET.search(said):
         return InputError(
-            f"{path} asks for the environment variable {unset[1]}, which is not set",
-            f"set it: export {unset[1]}={URL}",
+            f"{path} asks for the environment variable {unset[1]}, which is not set", f"set it: export {unset[1]}={URL}"
         )
     if missing := MISSING.search(said):
         # SQLAlchemy from 2.1 on takes an address without a driver for one of psycopg.

@@ -5,8 +5,6 @@ Dagster's functions that run a job in this process, or in its child processes, s
 both call to create the run is replaced on the one instance that this program uses; a test asks the real UI for such runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -6,8 +6,6 @@ pipeline of `make demo`, which needs no data: there is something to press. Comma
 user's own files do not depend on this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal

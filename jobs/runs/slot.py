@@ -16,8 +16,6 @@ By the executor of jobs a run begins no more steps that take the same slot than 
 would begin all steps that are ready. Each would start a process, and all but one of the trainings would wait there.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import time

@@ -1,7 +1,5 @@
 """The two halves of a simulation: the machines, and the graph with its training."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

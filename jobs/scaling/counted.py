@@ -5,8 +5,6 @@ its ranks; if there is a formula for them (trainers/techniques/distributed/costs
 ledger stands beside.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

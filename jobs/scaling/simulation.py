@@ -11,8 +11,6 @@ network are used beside them. At most only two cores of a machine work, and noth
 Memory and disk break, numbers that do not fit into their type, files that a store does not take, and days.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -48,7 +46,6 @@ class StageCost:
     """What one stage takes.
 
     Attributes:
-        machines: number of machines that build it.
         memory_bytes: anonymous memory of each at its peak.
         memory_at_most: whether that is a bound.
         input_bytes: bytes of its inputs.

@@ -9,8 +9,6 @@ rows; behind it the gradients of each step, which nothing hides. The topology is
 has, a node that is sampled costs two pages of the disk for the share of it that memory lacks. Evaluations are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -25,12 +23,7 @@ from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.memory import largest_batch
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.techniques.distributed.costs import (
-    ModelSize,
-    gradient_bytes,
-    model_size,
-    request_bytes,
-)
+from graphmill.trainers.techniques.distributed.costs import ModelSize, gradient_bytes, model_size, request_bytes
 from graphmill.trainers.techniques.fullgraph.costs import BLOCKS, ROWS, block_bytes, host_bytes
 from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, layer_shapes
 

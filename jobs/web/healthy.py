@@ -3,8 +3,6 @@
 It is the health check of the image.
 """
 
-from __future__ import annotations
-
 import sys
 import urllib.request
 

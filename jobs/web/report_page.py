@@ -6,8 +6,6 @@ here. Requests that come while a report is in the making get that one. What was 
 compares with.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from html import escape
@@ -30,11 +28,7 @@ POLICY = (
 
 
 class ReportPages:
-    """Answers for reports, and hands every other request on.
-
-    Args:
-        application: Dagster's application.
-    """
+    """Answers for reports, and hands every other request on."""
 
     def __init__(self, application: ASGIApp):
         self.application = application

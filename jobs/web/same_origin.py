@@ -19,8 +19,6 @@ It is not a login: other users of this machine reach the port. docs/ui.md has a 
 (Starlette's TrustedHostMiddleware compares names without their ports, cannot read IPv6 addresses, and does not look at origins.)
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable
 from urllib.parse import parse_qs, urlsplit
@@ -39,7 +37,6 @@ def hosts_of(port: int, told: Iterable[str] = ()) -> frozenset[str]:
     """Returns the values of `Host` that a server answers to: its loopback names with its port, and the names of its proxy.
 
     Args:
-        port: port that it listens on.
         told: names under which a proxy serves it, with the proxy's port unless that is 80 or 443.
     """
     return frozenset([*(f"{name}:{port}" for name in LOCAL_NAMES), *(name.lower() for name in told)])

@@ -81,14 +81,7 @@ def check_topology(indptr: Any, indices: Any) -> tuple[Array, Array]:
 
 
 def iterate_steps(
-    indptr: Array,
-    indices: Array,
-    part_of: Array,
-    chunks: Chunks,
-    schedule: Array,
-    *,
-    self_term: bool,
-    threads: int = 1,
+    indptr: Array, indices: Array, part_of: Array, chunks: Chunks, schedule: Array, *, self_term: bool, threads: int = 1
 ) -> Iterator[tuple[ChunkStep, ...]]:
     """Yields the steps one after the other; each is the tuple of all devices' `ChunkStep`s.
 

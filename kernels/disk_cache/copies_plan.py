@@ -46,14 +46,7 @@ class _Bound(NamedTuple):
 
 
 def plan_copies(
-    ptr: Any,
-    node_ids: Any,
-    state: Array,
-    row_bytes: int,
-    disk_bytes: int,
-    *,
-    compare: bool = False,
-    threads: int = 1,
+    ptr: Any, node_ids: Any, state: Array, row_bytes: int, disk_bytes: int, *, compare: bool = False, threads: int = 1
 ) -> CountedPlan | None:
     """Plans one segment with copies within a budget.
 

@@ -201,14 +201,7 @@ def class_features_reference(labels: Array, width: int, seed: int, noise: float)
 
 
 def class_features(
-    labels: Array,
-    width: int,
-    seed: int,
-    noise: float,
-    out: Array,
-    lo: int = 0,
-    hi: int | None = None,
-    threads: int = 1,
+    labels: Array, width: int, seed: int, noise: float, out: Array, lo: int = 0, hi: int | None = None, threads: int = 1
 ) -> Array:
     """Writes the features of nodes lo..hi-1 to `out`; a table of any size is made range by range.
 

@@ -36,13 +36,7 @@ class WalkReach:
     """
 
     def __init__(
-        self,
-        topology: Topology,
-        walks: Walks,
-        reciprocity: float,
-        *,
-        threads: int = 1,
-        allocate: Allocate = np.zeros,
+        self, topology: Topology, walks: Walks, reciprocity: float, *, threads: int = 1, allocate: Allocate = np.zeros
     ):
         self.topology, self.walks, self.threads = topology, walks, check_threads(threads)
         self._scale, self._allocate = exponent_scale(topology), allocate

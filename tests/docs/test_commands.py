@@ -26,9 +26,11 @@ from benchmarks.__main__ import parser as benchmark_parser
 from graphmill.assets.pipeline.file import pipeline_files
 from graphmill.jobs import cli
 from graphmill.jobs.command import graphmill as group
+from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.trainers.__main__ import main as trainers_main
 from tests.assets.sources.folders import FOLDERS
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
+from tests.e2e.commands import train_in_fork
 
 pytestmark = pytest.mark.first
 
@@ -63,6 +65,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
         patch.chdir(folder)
         for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):  # a launch sets both; so they are put back
             patch.setenv(name, str(folder / "home"))
+        patch.setattr(ChildProcesses, "_run_to_end", train_in_fork)
         random = np.random.default_rng(0)
         train_ids, valid_ids, test_ids = np.split(random.permutation(120), [60, 90])
         (code,) = readme_blocks("python")

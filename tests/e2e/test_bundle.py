@@ -16,6 +16,7 @@ from graphmill.jobs.commands.store.bundle import bundle_table
 from graphmill.jobs.launch import Launch, launch
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
+from tests import forks
 from tests.assets.storage.damage import flip
 from tests.e2e.commands import ROOT, environment
 from tests.e2e.test_bare_machine import BARE
@@ -75,8 +76,8 @@ def test_a_training_from_a_bundle_is_bit_equal(made, tmp_path):
     (model,) = [each for each in Store(there).artifacts() if each.stage == "model"]
     assert model.verify() == []
     env = environment(made / "home") | {"RAW_OF_THE_BUNDLE": str(made)}
-    here = [sys.executable, "-m", "graphmill.trainers", str(made / "mine.toml"), "disk", "--home", str(made / "home")]
-    done = subprocess.run(here, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    here = ["-m", "graphmill.trainers", str(made / "mine.toml"), "disk", "--home", str(made / "home")]
+    done = forks.run(here, cwd=ROOT, env=env, imports=forks.TRAININGS)
     assert done.returncode == 0, done.stderr
     (full,) = [each for each in Store(made / "home").artifacts() if each.stage == "model"]
     assert (full.version, full.files["weights.safetensors"]) == (model.version, model.files["weights.safetensors"])

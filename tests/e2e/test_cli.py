@@ -21,7 +21,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     (folder / "small.toml").write_text(SMALL)
     assert graphmill("build", str(folder / "small.toml"), home=folder / "home").returncode == 0
-    assert graphmill("train", str(folder / "small.toml"), "sage", home=folder / "home").returncode == 0
+    assert graphmill("train", str(folder / "small.toml"), "sage", home=folder / "home", forked=True).returncode == 0
     return folder / "home"
 
 
@@ -47,7 +47,7 @@ def test_a_pipeline_from_file_to_leaderboard_and_again(tmp_path: Path, pipeline:
     assert built.returncode == 0 and "graph: built" in built.stdout, built.stderr
     one = graphmill("train", str(pipeline), "sage", home=home)
     assert one.returncode == 0 and "sage: trained" in one.stdout and "gcn" not in one.stdout, one.stderr
-    run = graphmill("run", str(pipeline), home=home)
+    run = graphmill("run", str(pipeline), home=home, forked=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.count(": trained") == 2 and run.stdout.count("reused") == 3
     assert "leaderboard" in run.stdout and "±" in run.stdout

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def command(home: Path, *words: str) -> str:
-    done = graphmill(*words, home=home)
+    done = graphmill(*words, home=home, forked=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

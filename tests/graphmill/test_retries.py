@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,24 +28,33 @@ from tests.graphmill.test_component import project as project
 from tests.trainers.runs import content
 
 EPOCHS = 200
-WITH_POLICY = "TEST_RETRY_POLICY"
-"""Variable that gives the job a retry policy. With one, Dagster tries a step again that was interrupted, too."""
 
 
-def training_job() -> dg.JobDefinition:
+def job_with(policy: dg.RetryPolicy | None) -> dg.JobDefinition:
     """The job of all assets of the project in the current folder, as the process of a run finds it."""
     for name in [each for each in sys.modules if each.partition(".")[0] == "shop"]:
         del sys.modules[name]
     loaded = importlib.import_module("shop.definitions").defs()
-    policy = dg.RetryPolicy(max_retries=1) if WITH_POLICY in os.environ else None
     job = dg.define_asset_job("night", op_retry_policy=policy)
     return dg.Definitions.merge(loaded, dg.Definitions(jobs=[job])).resolve_job_def("night")
 
 
-def execute(instance: dg.DagsterInstance, **more: Any) -> tuple[dg.DagsterRun, list[str]]:
+def training_job() -> dg.JobDefinition:
+    """That job, as Dagster makes it again: without arguments."""
+    return job_with(None)
+
+
+def retried_job() -> dg.JobDefinition:
+    """The same with a retry policy, by which Dagster tries a step again that was interrupted, too."""
+    return job_with(dg.RetryPolicy(max_retries=1))
+
+
+def execute(
+    instance: dg.DagsterInstance, job: Callable[[], dg.JobDefinition] = training_job, **more: Any
+) -> tuple[dg.DagsterRun, list[str]]:
     """Executes the job, and returns its run and the lines that it logged itself."""
     config = {"execution": {"config": {"in_process": {}}}} | more.pop("run_config", {})
-    with dg.execute_job(dg.reconstructable(training_job), instance, run_config=config, **more) as done:
+    with dg.execute_job(dg.reconstructable(job), instance, run_config=config, **more) as done:
         run_id = done.run_id
     lines = [each.user_message for each in instance.all_logs(run_id) if each.dagster_event is None]
     run = instance.get_run_by_id(run_id)
@@ -72,26 +82,33 @@ def killed_in_epoch(epoch: int, home: Path, error: type[BaseException] | None = 
     return run
 
 
+def forget(path: Path) -> None:
+    """Removes the model and the checkpoint of a project; a longer training could go on from the latter."""
+    shutil.rmtree(graphmill.artifact(path, "sage").path)
+    shutil.rmtree(path.parents[3] / ".graphmill" / "checkpoints")
+
+
 @pytest.mark.first
-def test_a_repeated_run_goes_on_to_the_same_bits(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = project / COMMUNITIES
+def test_a_repeated_run_and_a_retry_policy_go_on_to_the_same_bits(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, home, run_to_end = project / COMMUNITIES, project / ".graphmill", ChildProcesses._run_to_end
     path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
     (project / "history").mkdir()
     with dg.DagsterInstance.local_temp(str(project / "history")) as instance:
         straight, lines = execute(instance)
         assert straight.status == dg.DagsterRunStatus.SUCCESS and not any("goes on" in line for line in lines)
-        undisturbed = content(model := graphmill.artifact(path, "sage"))
-        shutil.rmtree(model.path)
-        shutil.rmtree(project / ".graphmill" / "checkpoints")  # a longer training could go on from it
-        with monkeypatch.context() as patch:
-            patch.setattr(ChildProcesses, "_run_to_end", killed_in_epoch(5, project / ".graphmill"))
-            first, _ = execute(instance, raise_on_error=False)
-            assert first.status == dg.DagsterRunStatus.FAILURE
-            (checkpoint,) = (project / ".graphmill" / "checkpoints").glob("*.safetensors")
-            reached = waiting_run(checkpoint, checkpoint.stem)
-            assert reached is not None and 5 <= reached.epoch < EPOCHS
-        options = dg.ReexecutionOptions.from_failure(first.run_id, instance)
-        again, lines = execute(instance, reexecution_options=options)
+        undisturbed = content(graphmill.artifact(path, "sage"))
+
+        forget(path)
+        monkeypatch.setattr(ChildProcesses, "_run_to_end", killed_in_epoch(5, home))
+        first, _ = execute(instance, raise_on_error=False)
+        assert first.status == dg.DagsterRunStatus.FAILURE
+        (checkpoint,) = (home / "checkpoints").glob("*.safetensors")
+        reached = waiting_run(checkpoint, checkpoint.stem)
+        assert reached is not None and 5 <= reached.epoch < EPOCHS
+        monkeypatch.setattr(ChildProcesses, "_run_to_end", run_to_end)
+        again, lines = execute(instance, reexecution_options=dg.ReexecutionOptions.from_failure(first.run_id, instance))
         assert again.parent_run_id == first.run_id
         said = [line for line in lines if line.startswith("sage: ")]
         repeats = f"of run {first.run_id[:8]}, which this run repeats; `resume: false` would begin anew"
@@ -100,27 +117,17 @@ def test_a_repeated_run_goes_on_to_the_same_bits(project: Path, monkeypatch: pyt
         assert trained[0].startswith(f"sage: seed 0, epoch {reached.epoch + 1}/{EPOCHS}")
         assert content(graphmill.artifact(path, "sage")) == undisturbed
 
+        forget(path)
+        ways = iter([killed_in_epoch(5, home), run_to_end])
 
-def test_a_retry_policy_goes_on_after_the_training_was_killed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = project / COMMUNITIES
-    path.write_text(path.read_text().replace("epochs = 2", f"epochs = {EPOCHS}"))
-    (project / "history").mkdir()
-    monkeypatch.setenv(WITH_POLICY, "1")
-    undisturbed, first = ChildProcesses._run_to_end, [killed_in_epoch(5, project / ".graphmill")]
+        def killed_once(*arguments: Any) -> int:
+            return next(ways)(*arguments)
 
-    def run_to_end(*arguments: Any) -> int:
-        return (first.pop() if first else undisturbed)(*arguments)
-
-    monkeypatch.setattr(ChildProcesses, "_run_to_end", run_to_end)
-    with dg.DagsterInstance.local_temp(str(project / "history")) as instance:
-        done, lines = execute(instance)
+        monkeypatch.setattr(ChildProcesses, "_run_to_end", killed_once)
+        done, lines = execute(instance, retried_job)
         assert done.status == dg.DagsterRunStatus.SUCCESS and done.parent_run_id is None
         assert any(line.startswith("sage: goes on from the checkpoint of epoch ") for line in lines)
-        retried = content(model := graphmill.artifact(path, "sage"))
-        shutil.rmtree(model.path)
-        shutil.rmtree(project / ".graphmill" / "checkpoints")
-        execute(instance)
-    assert content(graphmill.artifact(path, "sage")) == retried
+        assert content(graphmill.artifact(path, "sage")) == undisturbed
 
 
 def test_the_page_of_a_cancelled_training_says_how_it_goes_on(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

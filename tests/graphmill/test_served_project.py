@@ -120,7 +120,7 @@ def graphs(instance: dg.DagsterInstance, run_ids: set[str]) -> dict[str, bool]:
 
 @pytest.mark.first
 @pytest.mark.parametrize(
-    "num_days", [4, pytest.param(DAYS, marks=pytest.mark.slow("thirty days by the queue and by a backfill"))]
+    "num_days", [3, pytest.param(DAYS, marks=pytest.mark.slow("thirty days by the queue and by a backfill"))]
 )
 def test_days_are_backfilled_two_at_once(
     project: Path, num_days: int, request: pytest.FixtureRequest, instance: dg.DagsterInstance

@@ -104,7 +104,6 @@ class Batching:
     """The data of a run that every source of mini-batches needs.
 
     Attributes:
-        topology: the graph.
         labels: labels of N nodes (assets/tasks/labels.py).
         plan: the seeds of each batch.
         edge_weight: kind of edge weights that the model needs, see `attach_weights`; or None.

@@ -15,8 +15,6 @@ locked out by later ones. If the bound may grow, it grows once to two batches of
 is trained on. An error in any task ends the flow and reaches the step; when the step stops asking, all threads end.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass

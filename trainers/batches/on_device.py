@@ -8,8 +8,6 @@ Batches have the same bytes as those that the CPU samples.
 Memory on the device: 8 bytes per node for the sampler's map, the topology if it is copied, and the batches that wait, within `queue`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 
@@ -24,14 +22,7 @@ from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.sampling.sample_cuda import CudaSampler
 from graphmill.kernels.types import Array, Block, Topology
-from graphmill.trainers.batches.batch import (
-    DATA_MEANS,
-    DATA_SUMS,
-    DATA_WEIGHTS,
-    Batching,
-    Drawer,
-    require_weights,
-)
+from graphmill.trainers.batches.batch import DATA_MEANS, DATA_SUMS, DATA_WEIGHTS, Batching, Drawer, require_weights
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line
 

@@ -16,8 +16,6 @@ Memory: a third of `queue` for each queue; the images of the static tiers; reuse
 queue; for each loader space for `io_depth` ranges of 256 KiB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any

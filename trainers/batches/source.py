@@ -9,8 +9,6 @@ Memory: the queue's bound, one sampled but not yet admitted batch of blocks per 
 rows lie in buffers from a pool, which may be an eighth larger than the rows; returned buffers take no memory beyond what was lent at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any

@@ -6,8 +6,6 @@ the comparison with the digest, transposes and weights are done by the threads o
 Memory: as online, without the samplers' 8 bytes per node; the arrays of a batch are views of the bytes that were read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,11 +48,7 @@ class StoredSampler:
 
 @dataclass(frozen=True)
 class StoredPlan(EpochPlan):
-    """The batches of an evaluation under the keys by which they are stored, of an epoch of their own.
-
-    Attributes:
-        stored_epoch: number of that epoch.
-    """
+    """The batches of an evaluation under the keys by which they are stored, of an epoch of their own."""
 
     stored_epoch: int = 0
 

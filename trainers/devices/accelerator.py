@@ -37,7 +37,6 @@ class Backend(Protocol):
 
     Attributes:
         kind: torch's name of the kind of device.
-        torch_device: the device.
         total_bytes: bytes of its memory.
         kernels: the device that kernels are launched on, on the stream of the training step.
     """

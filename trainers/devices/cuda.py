@@ -1,7 +1,5 @@
 """A GPU as an accelerator's backend: torch's allocator and streams, CuPy's kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -9,8 +9,6 @@ Only time changes. The rows, the ledger and the losses are those of a run withou
 ledger books as crossed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -15,8 +15,6 @@ A block of more than 64 MiB that a thread other than the main one allocates is s
 `Device.rows` takes such blocks from a pool.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 

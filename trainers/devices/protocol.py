@@ -49,7 +49,6 @@ class Device(Protocol):
 
     Attributes:
         kind: "logical" for a part of this machine's CPU, else torch's name of the kind of device.
-        torch_device: torch's device of its tensors.
         remote: whether it has memory of its own, to which operands must be sent.
         traffic: ledger of the transfers besides those of training batches: parameters, checkpoints, evaluation.
         work_bytes, cache_bytes: bounds on memory for work and for cached rows in bytes, None for no bound.

@@ -24,11 +24,7 @@ Tile = tuple[Any, ...]
 
 
 class TileThreads:
-    """Threads that each compute one tile at a time; a context. They start with the first tiles.
-
-    Args:
-        number: number of threads.
-    """
+    """Threads that each compute one tile at a time; a context. They start with the first tiles."""
 
     def __init__(self, number: int):
         self.number, self._threads = number, None

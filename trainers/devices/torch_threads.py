@@ -6,8 +6,6 @@ first call; if two threads make that call at once, one of them may get a code of
 this module one training in eighteen ended with other bits than the rest. A call on one number stays on one thread.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

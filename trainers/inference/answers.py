@@ -99,7 +99,6 @@ class ClassAnswers(Answers):
     """Chooses classes from probabilities.
 
     Args:
-        names: names of the classes.
         columns: the columns that are asked for.
 
     Raises:
@@ -252,7 +251,6 @@ class AskedNodes:
     """The nodes that are predicted: whole ranges of ids, or some nodes of them.
 
     Attributes:
-        num_nodes: number of nodes of the graph.
         ranges: (low, high), ascending and apart, the ids of the node types that are asked for.
         named: ids[n], ascending, the nodes of the ranges that a file names; None for all of them.
     """
@@ -286,7 +284,6 @@ def asked_nodes(graph: Graph, nodes: Path, types: Sequence[str], named: Path | N
     """Returns the nodes that are predicted.
 
     Args:
-        graph: the graph.
         nodes: its Parquet file of nodes.
         types: names of node types; "all" for all of them; none for those that have nodes in the split, whose labels the model has learnt.
         named: a file that names nodes of these types (`named_nodes`); None for all nodes of these types.

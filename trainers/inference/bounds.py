@@ -36,7 +36,6 @@ class Bounds:
 
     Attributes:
         workspace_bytes: W of trainers/inference/exact.py, in bytes.
-        threads: number of the kernels' threads.
         folder: folder of files for layers that do not fit; None keeps all in memory.
         progress: receives every range of every layer, or every batch.
         device: the device that computes; layers between two passes stay on the host.

@@ -10,8 +10,6 @@ known to be too many. A user's module over whole blocks computes whole neighbour
 the other, and so more than is counted. Memory: N bytes, as for exact inference of some nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,7 +40,6 @@ class EvaluationChoice:
     """The way in which a training is evaluated.
 
     Attributes:
-        way: the way.
         exact, sampled: seconds of both on the reference machine; None if an evaluation computes few rows and edges. Of an exact evaluation
             that takes more they are those of the layers that showed it, and of one whose bound takes less those of the bound.
         began: whether a checkpoint named the way.

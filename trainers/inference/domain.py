@@ -1,7 +1,5 @@
 """The nodes that a process computes in exact inference: all of them, or those of its parts if several processes share the work."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -36,8 +34,6 @@ class Domain(Protocol):
     """The nodes that a process computes, counted from 0. The methods are those of all nodes; `PartNodes` is for several processes.
 
     Attributes:
-        topology: the graph.
-        num_nodes: number of the nodes.
         ends: i64[N+1], upper bounds of the ends of each node's edges.
         shares_rows: whether other processes have rows of nodes, which are fetched from them in step.
     """

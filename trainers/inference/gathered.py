@@ -61,7 +61,6 @@ class GatheredLayers:
     """Exact inference with a model as layers, one pass over the domain after the other, in ranges that gather their sources.
 
     Args:
-        model: the model.
         nodes: the nodes that this process computes.
         features: the rows of its nodes, or of this process's nodes.
         bounds: memory, threads and the device.

@@ -8,8 +8,6 @@ Sets are the rows of layers of an exact inference, or the logits of the batches 
 inference that several share has a log of its own; they agree on where they go on.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import time
@@ -155,7 +153,6 @@ class KeptBatches:
 
     Args:
         kept: the log; None keeps nothing.
-        name: name of the set.
         sizes: number of rows of each batch.
 
     Attributes:

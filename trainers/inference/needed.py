@@ -12,8 +12,6 @@ A layer's rows are kept for the nodes of its set alone (`NeededRows`), so they f
 Memory: N / 4 bytes per layer and once more, and N bytes while the sets are made, for ranges of the nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

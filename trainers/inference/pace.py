@@ -3,8 +3,6 @@
 A sampled one also says at its start how long it will take; an exact one shows that by its bar.
 """
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Iterable, Iterator

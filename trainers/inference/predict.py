@@ -110,7 +110,6 @@ def predict_table(
 
     Args:
         store: the store of the graph and the model.
-        pipeline, name: the pipeline and the name of the table.
         out: the Parquet file; replaced if it exists.
         seed: seed of the table's model; None for the first.
         workspace: a size; see trainers/inference/exact.py.
@@ -240,7 +239,6 @@ def find_model(
     """Returns the trained model of a recipe.
 
     Args:
-        store: the store of the model.
         pipeline, name: the train table, for the message.
         semantic, inputs: the recipe, and the artifacts that decide its weights.
 

@@ -5,8 +5,6 @@ by one thread that is one batch ahead. If the bounds keep logits, an inference t
 processes have them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar

@@ -4,8 +4,6 @@
 from memory, and the file in order. Rows of `SpilledRows` stand one after the other, for ranges that gather some of them.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -50,7 +50,6 @@ class Rows(Protocol):
     """Rows of all nodes.
 
     Attributes:
-        width: number of columns.
         dtype: type of the rows that are returned.
     """
 

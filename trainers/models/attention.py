@@ -6,8 +6,6 @@ attended rows where it lies. Made by products and sums of single heads, they wri
 direction, a quarter of an uncut pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

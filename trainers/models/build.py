@@ -39,12 +39,7 @@ if TYPE_CHECKING:
     from graphmill.trainers.recipe.config import TrainConfig
 
 PARAMETERS = Line("h2d", "parameter")
-LAYERS: dict[str, type[nn.Module]] = {
-    "gcn": GcnLayer,
-    "gat": GatLayer,
-    "gin": GinLayer,
-    "pinsage": PinSageLayer,
-}
+LAYERS: dict[str, type[nn.Module]] = {"gcn": GcnLayer, "gat": GatLayer, "gin": GinLayer, "pinsage": PinSageLayer}
 
 
 def build_model(

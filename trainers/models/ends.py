@@ -22,8 +22,6 @@ It stands where the projection of one type stands and is row-wise as that is, so
 of a node follows from its id, since the nodes of a type are a range of ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Literal
@@ -55,11 +53,7 @@ class Projection(nn.Module):
     """
 
     def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        dropout: float = 0.0,
-        activation: Callable[[Tensor], Tensor] | None = None,
+        self, in_width: int, out_width: int, dropout: float = 0.0, activation: Callable[[Tensor], Tensor] | None = None
     ):
         super().__init__()
         self.width = out_width

@@ -5,8 +5,6 @@ pruning replaces rows between them. A model that is a list of such layers runs i
 the last are row-wise and called separately (trainers/models/ends.py).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence
@@ -149,13 +147,7 @@ class LayeredModel(nn.Module):
         return x if self.projection is None else self.projection(x, rng.layer(PROJECTED, node_ids))
 
     def forward_layer(
-        self,
-        index: int,
-        block: Block,
-        h_src: Tensor,
-        rng: StepRandom,
-        held: bool = False,
-        summed: Tensor | None = None,
+        self, index: int, block: Block, h_src: Tensor, rng: StepRandom, held: bool = False, summed: Tensor | None = None
     ) -> Tensor:
         """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F].
 

@@ -3,8 +3,6 @@
 Tensors are float32, float64, float16 or bfloat16. Within `torch.autocast` products are computed in its type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -25,7 +25,6 @@ class StepRandom:
     """Names the masks of one training step; evaluation draws none.
 
     Attributes:
-        seed: the run's seed.
         train_epoch, position: the step's place in the run; never the sampling epoch, so reused samples get new masks.
         training: False in evaluation, where dropout is the identity.
     """

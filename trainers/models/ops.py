@@ -4,8 +4,6 @@ Tensors are float32, float64, float16 or bfloat16; an output has the type of its
 Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix products round the same only if the alignment is the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

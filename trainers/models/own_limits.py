@@ -7,8 +7,6 @@ The process reads the path and the text of a pipeline file from its standard inp
 two; it prints a list of [path of the key, sentence]. It is a process of its own, since it runs a user's code.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping

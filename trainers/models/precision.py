@@ -5,8 +5,6 @@ losses stay float32, and matrix products are computed from bfloat16 by torch's a
 operation widens them. Layers between two passes of an exact evaluation are kept in float32.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 

@@ -3,8 +3,6 @@
 python -m graphmill.trainers.ranks.exchange_rate RANK FILE     one of the two processes; the first one prints its numbers
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -8,8 +8,6 @@ a GPU has, one link to a switch. Rounds depend on routes alone, and not on speed
 Known limit: of two GPUs with a direct link the tool does not tell the way over PCIe.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -17,8 +17,6 @@ Ranks that do not end when they are told add at most GRACE_SECONDS. The error na
 an error of its own, or those that still ran when all others had waited for them in vain.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

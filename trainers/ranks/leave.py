@@ -5,8 +5,6 @@ and abort when the second returns while the interpreter ends. So a process that 
 close, and its peers notice. Nothing is lost: checkpoints and artifacts are whole or absent.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -9,8 +9,6 @@ Its efficiency with two transfers is the median of what pairs carried together, 
 Known limits: a link that is full only with three transfers or more is not seen. The number of pairs grows with the fourth power of ranks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

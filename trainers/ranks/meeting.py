@@ -8,8 +8,6 @@ grows at every missing rank, and blames a rank at which both stand still for SIL
 Known limit: a rank that hangs while it computes, in a loop without end, looks like one that works; it ends the wait after MEETING_SECONDS.
 """
 
-from __future__ import annotations
-
 import datetime
 import socket
 import threading

@@ -6,8 +6,6 @@ and the caller waits for its end on the host within the ranks' timeout. So a ran
 and NCCL's own watch, which would end the wrong process, comes later.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

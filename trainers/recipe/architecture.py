@@ -1,7 +1,5 @@
 """The keys of a `[[train]]` table that make the model: kind, depth, width, its two ends, and the end of each layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """The choice between batches that are prepared ahead of the step, on threads of their own, and in turn with it."""
 
-from __future__ import annotations
-
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.config import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique

@@ -4,8 +4,6 @@ Versions are given (by the step that launched the training, or on the command li
 compute them. A given artifact names its inputs, so packed chunks are enough to find their samples and their cache plan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -117,7 +117,6 @@ class Option:
     """A row of the table.
 
     Attributes:
-        name: its name in limits.
         text: as documentation writes it.
         keys: its keys: of the train table, of the sub-table, or one path of the file with dots.
         scope: what says whether it is asked for: the train table, its sub-table, other tables, or the code of a model.
@@ -324,7 +323,6 @@ class Limit:
     """A cell of the table of options that is more than "yes".
 
     Attributes:
-        option: name of the option.
         why: end of the sentence that begins with the option and the trainer.
         when: name of a condition under which it holds, "" for always.
         useless: whether the option has no effect, instead of contradicting the technique.

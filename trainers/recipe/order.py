@@ -1,7 +1,5 @@
 """The order of a training process, and its form as JSON for a process that another one starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The bounds of a run's queue, without torch."""
 
-from __future__ import annotations
-
 import sys
 
 from graphmill.assets.sizes import parse_size

@@ -4,8 +4,6 @@ Code that only needs the version of a recipe's model (the code server that lists
 which imports torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """The settings that every technique has, for code that is independent of the technique."""
 
-from __future__ import annotations
-
 from graphmill.assets.building.keys import Checked
 
 

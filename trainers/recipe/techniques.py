@@ -5,8 +5,6 @@ the pipeline file must have, which artifacts the training reads, and which of th
 is imported on demand: executors need torch, which code that lists the tables of a pipeline does not load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module

@@ -6,8 +6,6 @@ an effect, and attributes of edges. The models of graphmill read the neighbours 
 `edge_weight = true`. Your own model or sampler may read all attributes of a block, so nothing is said about those.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -51,7 +49,6 @@ class Clash(NamedTuple):
 
     Attributes:
         option, limit, condition: the cell of the table.
-        text: the sentence.
     """
 
     option: Option

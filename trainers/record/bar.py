@@ -1,7 +1,5 @@
 """The bar of a terminal, laid out so that nothing of it is cut: what does not fit beside the bar stands on lines of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.cells import cell_len

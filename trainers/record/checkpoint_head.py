@@ -4,8 +4,6 @@ The text in it has a digest of its own, since the digest of the whole file is co
 object store (assets/storage/remote/checkpoints.py) the checkpoint of another machine counts, too. Both are read by the same functions.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

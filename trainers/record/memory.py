@@ -4,8 +4,6 @@ Pages of mapped files are left out. They are in the page cache, which the kernel
 was free and not how much was needed. The kernel keeps no peak of anonymous pages alone, hence the sampling.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -10,8 +10,6 @@ dropped, and the training continues.
 A training that continues from a checkpoint appends to TensorBoard's folder and begins a new run of MLflow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -33,7 +31,6 @@ class Label:
     """The training that the numbers belong to.
 
     Attributes:
-        seed, version: seed and version of the model.
         recipe: its recipe, plain values by name.
     """
 

@@ -83,12 +83,7 @@ class CachedSource(FeatureSource):
     slotted = tiered = True
 
     def __init__(
-        self,
-        table: FeatureTable,
-        behind: TableSource,
-        placement: Placement,
-        device: Device,
-        max_rows: int = MAX_ROWS,
+        self, table: FeatureTable, behind: TableSource, placement: Placement, device: Device, max_rows: int = MAX_ROWS
     ):
         self.behind, self.device = behind, device
         self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes

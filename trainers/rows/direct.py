@@ -8,8 +8,6 @@ cache is left to the topology.
 Memory: per thread a reader's buffer (`depth` ranges of `range_pages` pages: 2 MiB here), and `WINDOW_BYTES` if rows are converted.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 

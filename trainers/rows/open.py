@@ -1,7 +1,5 @@
 """The choice of how the rows of a table are read: a train table's key `features`."""
 
-from __future__ import annotations
-
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.system.control_group import fits_memory
@@ -19,7 +17,6 @@ def open_source(table: FeatureTable, where: str, threads: int = 1, reserved_byte
     Args:
         where: "memory", "mapped", "direct", or "auto": mapped if the table takes at most half of the memory that is free, and leaves what
             the run needs, else direct.
-        threads: number of threads of a gather.
         reserved_bytes: bytes that the run is still to take.
 
     Raises:

@@ -13,8 +13,6 @@ A loader has few bytes in flight, two pieces of a packed chunk: one is digested 
 the disk was slower, and so was the digest of memory that had left the processor's cache (docs/log.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

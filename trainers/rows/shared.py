@@ -7,8 +7,6 @@ over the file, in order (`CachedSource`). The other rows are read batch by batch
 Memory: the rows, within `memory_bytes`, and 16 bytes per node while they are chosen, 8 afterwards.
 """
 
-from __future__ import annotations
-
 from math import ceil
 
 import numpy as np
@@ -35,7 +33,6 @@ def shared_rows(
     Args:
         features: rows of a run; only a table that is read past the page cache without a cache gains.
         sampler: draws the batches.
-        plan: the batches.
         memory_bytes: bytes of rows that may be held.
         sharing: number of batches that read a row from which on it is held.
     """

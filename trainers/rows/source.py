@@ -184,12 +184,7 @@ class TableSource(FeatureSource):
     stored: FeatureTable | None = None
 
     def __init__(
-        self,
-        rows: Array,
-        mapped: bool,
-        threads: int,
-        row_of: Array | None = None,
-        verified: VerifiedRows | None = None,
+        self, rows: Array, mapped: bool, threads: int, row_of: Array | None = None, verified: VerifiedRows | None = None
     ):
         self.verified = verified
         self.rows, self.row_of, self.mapped, self.threads = rows, row_of, mapped, threads

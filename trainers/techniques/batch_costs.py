@@ -4,8 +4,6 @@ Bytes over links are those of drawn batches. Seconds of an epoch and of its eval
 batch. `MINIBATCH` is what a training by `minibatch` takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

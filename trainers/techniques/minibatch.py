@@ -4,8 +4,6 @@ Rows come from the table, or from a cache in front of it (trainers/rows/cache.py
 affects a weight.
 """
 
-from __future__ import annotations
-
 from graphmill.trainers.batches.source import OnlineSource
 from graphmill.trainers.loop.executor import BatchExecutor, Run
 from graphmill.trainers.techniques.openings import open_samplers

@@ -1,7 +1,5 @@
 """What several techniques open for a run: samplers, drawers on devices, stored batches and packed rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any

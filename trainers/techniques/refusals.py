@@ -4,17 +4,12 @@ trainers/recipe/option_table.py has the options, trainers/recipe/file_rules.py t
 `graphmill validate` refuses by it, with the line; docs/choosing.md shows the cells, and tests/laws/test_options.py trains every other one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from graphmill.trainers.recipe.file_rules import FileRule
 from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
-EVERYWHERE = (
-    *each("link", "has a link of its own", whens="gpu"),
-    *each("uva", "computes where the graph is"),
-)
+EVERYWHERE = (*each("link", "has a link of its own", whens="gpu"), *each("uva", "computes where the graph is"))
 """Limits of every technique."""
 
 UNPACKED = each("io", "reads no packed rows", useless=True)
@@ -79,13 +74,7 @@ BY_PARTS = (
     *each("buffers", "cannot share running statistics", whens="parts", remedy="set [partitions] parts = 1"),
     *two_step("unfused"),
 )
-MINIBATCH = (
-    *UNPACKED,
-    *DRAWN,
-    *ON_DEVICE,
-    *OF_ALL_SEEDS,
-    *UNBOOKED,
-)
+MINIBATCH = (*UNPACKED, *DRAWN, *ON_DEVICE, *OF_ALL_SEEDS, *UNBOOKED)
 DISK = (
     *each("part_plan", ALL_SEEDS, remedy=SECOND_FILE),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=SECOND_FILE),
@@ -143,15 +132,7 @@ FACTORED = (
     *ON_DEVICE,
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
-FRESH = (
-    *OTHER_HOTNESS,
-    *HALVES,
-    *ON_DEVICE,
-    *UNBOOKED,
-    *DRAWN,
-    *OF_ALL_SEEDS,
-    *PACKED_OR_NOT,
-)
+FRESH = (*OTHER_HOTNESS, *HALVES, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),

@@ -3,8 +3,6 @@
 `DISK` is what a training by `disk` takes: a third of the queue each for graphs, staged rows and input rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

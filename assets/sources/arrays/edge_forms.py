@@ -1,7 +1,5 @@
 """What makes `edge_index` [2, E] of an array of another shape or type, for remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +14,6 @@ def to_integers(values: Array, name: str, cast: str = "astype(np.int64)") -> str
     """Returns the remedy for values of another type than integers.
 
     Args:
-        name: name of the array.
         cast: the call that makes integers of whole numbers.
     """
     if values.dtype.kind == "f":

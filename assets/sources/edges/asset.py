@@ -67,7 +67,6 @@ def keep_table(key: str, value: Any, table: Path) -> None:
     A file of the same content stays as it is, since another pipeline of the run may be reading it.
 
     Args:
-        key: the asset's key.
         value: what its IO manager loads: a frame of Polars or pandas, a relation of DuckDB, a table of Arrow (anything that streams Arrow),
             or the path of Parquet or CSV files.
         table: the file; without a run it holds the table itself.

@@ -13,8 +13,6 @@ Peak memory beside DuckDB's limit: two slices of 8 MiB, or two rows. Disk while 
 numbers, for the staged table, and as much for the sort.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

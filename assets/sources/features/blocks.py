@@ -111,12 +111,7 @@ def columns_of_types(blocks: Sequence[FeatureBlock], node_types: Mapping[str, in
 
 
 def write_blocks(
-    writer: Writer,
-    num_nodes: int,
-    blocks: Sequence[FeatureBlock],
-    asked: str,
-    normalize: str,
-    progress: Progress,
+    writer: Writer, num_nodes: int, blocks: Sequence[FeatureBlock], asked: str, normalize: str, progress: Progress
 ) -> tuple[str, list[Rounding]]:
     """Writes `rows` [R, F], their `page_digests`, and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
 

@@ -1,7 +1,5 @@
 """Files of other formats, told by their first bytes, their name or their first lines, with the command that makes a table of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ A title has another number of fields than the rows below it. R writes one name l
 none. Neither says which name belongs to which column, so both are refused with the command that makes a table of them.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence
@@ -26,7 +24,6 @@ def refuse_title(path: Path, above: int, sample: Sequence[str], comment: str) ->
     """Refuses lines above a table that have another number of fields than all rows below them.
 
     Args:
-        path: the file.
         above: number of lines before the first of the sample.
         sample: the first lines behind the comments.
         comment: what comments begin with, "" without.

@@ -8,8 +8,6 @@ Delta, Iceberg and others keep rows that were deleted beside those of now, in fi
 or below a folder with such metadata is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote

@@ -8,8 +8,6 @@ DuckDB's reader of CSV takes most files as they are. Lists with comments, or wit
 line by line and split by DuckDB, so they have no quotes; comments above a `.csv` file are left out, and the rest of it is CSV.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

@@ -5,8 +5,6 @@ from an older mistake. What does not fit its schema is damage of that document, 
 header of a checkpoint, has its schema beside its reader, made of the same checks (assets/storage/files/schema.py).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -235,9 +233,7 @@ def _version(manifest: Mapping[str, Any]) -> str:
     return version_of(manifest["stage"], manifest["code_version"], manifest["config"], versions, manifest["raw"])
 
 
-_ENTRY = Fields(
-    {"format": in_format(ENTRY_FORMAT), "upload": digest, "manifest": manifest_schema, "run": run_schema},
-)
+_ENTRY = Fields({"format": in_format(ENTRY_FORMAT), "upload": digest, "manifest": manifest_schema, "run": run_schema})
 
 
 def entry_schema(value: Any, where: str) -> None:

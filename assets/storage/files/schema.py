@@ -5,8 +5,6 @@ graphmill, or that the document says anything that makes sense. So each kind of 
 readers apply.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field

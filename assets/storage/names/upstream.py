@@ -8,8 +8,6 @@ from its content, and the command line, where the project's assets do not run. T
 overlap do not see each other's.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

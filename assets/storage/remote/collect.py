@@ -159,12 +159,7 @@ def _leftovers(
 def _checkpoints(objects: Objects, listed: dict[Address, Stored], leased: Collection[Address]) -> list[Item]:
     """Returns the checkpoints of models that were published after them."""
     return [
-        Item(
-            address=address,
-            num_bytes=each.num_bytes,
-            why="checkpoint whose model is published",
-            keys=(each.key,),
-        )
+        Item(address=address, num_bytes=each.num_bytes, why="checkpoint whose model is published", keys=(each.key,))
         for address, each in stored_checkpoints(objects).items()
         if address in listed and address not in leased and each.written <= listed[address].written
     ]

@@ -5,8 +5,6 @@ kernel drops it when the last process that holds it dies, SIGKILL included, so a
 owner.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

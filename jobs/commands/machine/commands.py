@@ -1,7 +1,5 @@
 """The commands about this machine, and about machines that are not there: epochs of split devices, a pipeline on a cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -152,12 +152,7 @@ def print_simulation(found: Mapping[str, Any], write: Callable[[str], Any] = pri
 @click.option("--latency-us", type=click.FloatRange(0), default=0.0, help="Microseconds of each call.")
 @json_option
 def exchange(
-    links: str,
-    ranks: int | None,
-    size: str,
-    efficiency: str | None,
-    latency_us: float,
-    as_json: bool,
+    links: str, ranks: int | None, size: str, efficiency: str | None, latency_us: float, as_json: bool
 ) -> None:
     """Draws the rounds of an exchange of rows between devices, in which no link carries two transfers in one direction.
 

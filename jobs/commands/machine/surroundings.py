@@ -1,7 +1,5 @@
 """What `graphmill doctor` asks of the surroundings of a process: limits, locks, folders, letters and environment variables."""
 
-from __future__ import annotations
-
 import locale
 import os
 import resource

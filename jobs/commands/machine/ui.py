@@ -65,10 +65,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 def serve(
-    home: Path | None = None,
-    port: int | None = None,
-    report: Callable[[str], None] = print,
-    names: Sequence[str] = (),
+    home: Path | None = None, port: int | None = None, report: Callable[[str], None] = print, names: Sequence[str] = ()
 ) -> None:
     """Runs the web UI, its daemon and its code server until Ctrl-C or SIGTERM, and ends all of them and their runs then.
 

@@ -1,7 +1,5 @@
 """The leaderboard by class: F1 of each class for each train table, `graphmill leaderboard PIPELINE --by class`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands about results: what is there, scores and costs, predictions, and questions about the store."""
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import partial

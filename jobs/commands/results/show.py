@@ -1,7 +1,5 @@
 """The contents of the store as text: `graphmill ls`, `show` and `verify`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

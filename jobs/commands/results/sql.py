@@ -36,11 +36,7 @@ TABLE_ROWS = 200
 PIECE_ROWS = 10_000
 """Rows that are in memory at a time when all are printed."""
 
-SETTINGS = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "temp_directory": "",
-}
+SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "temp_directory": ""}
 """Nothing is fetched, and nothing is spilled into the working directory."""
 
 

@@ -1,7 +1,5 @@
 """`graphmill status PIPELINE`: the artifacts of a pipeline that are there, those that a run would build, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

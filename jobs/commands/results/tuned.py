@@ -1,7 +1,5 @@
 """All models that the store has of a pipeline, with the keys that were tuned: `graphmill leaderboard PIPELINE --all`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,10 +63,7 @@ def _entry(name: str, models: Sequence[Artifact], alike: Sequence[dict[str, Any]
     tuned = [key for key in keys if key not in SHOWN and any(each.get(key) != keys[key] for each in alike)]
     table = TrainedTable(name=name, **{key: train.get(key, "accuracy") for key in SHOWN})
     return Entry(
-        table=table,
-        models=models,
-        splits=[""] * len(models),
-        tuned=", ".join(f"{key} = {keys[key]}" for key in tuned),
+        table=table, models=models, splits=[""] * len(models), tuned=", ".join(f"{key} = {keys[key]}" for key in tuned)
     )
 
 

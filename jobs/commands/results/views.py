@@ -4,8 +4,6 @@ Every view is read from manifests, run records and metric files at the moment of
 nothing can be out of date. Only the tables of nodes are large; these stay in their Parquet files.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields

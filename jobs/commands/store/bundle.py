@@ -1,7 +1,5 @@
 """`graphmill bundle`: copies the artifacts that one training needs into a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

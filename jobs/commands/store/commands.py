@@ -1,7 +1,5 @@
 """The commands about the store: list, verify, repair, compare, collect, copy."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`graphmill diff A B`: the differences between two artifacts, from the recipe to the elements of their arrays."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +52,6 @@ class Difference:
     """Everything that differs between two artifacts.
 
     Attributes:
-        one, other: the artifacts.
         recipe: stage, code version, config keys, inputs and raw digests that differ.
         numbers: summary numbers that differ, and `num_equal_numbers` that do not.
         checks: checks with other results.

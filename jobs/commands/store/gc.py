@@ -1,7 +1,5 @@
 """`graphmill gc`, of the home and of the object store: shows what nothing refers to, asks, and removes it."""
 
-from __future__ import annotations
-
 import sys
 
 import click

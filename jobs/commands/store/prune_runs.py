@@ -5,8 +5,6 @@ and its place in the lists. Runs that are on their way stay, and so does the las
 its numbers, and the refresh sensor compares with it.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

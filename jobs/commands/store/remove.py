@@ -1,7 +1,5 @@
 """`graphmill rm`: shows the models that are named, or the trials of a pipeline, asks, and removes them with their checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

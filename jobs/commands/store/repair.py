@@ -1,7 +1,5 @@
 """`graphmill repair`, of the home and of the object store: shows what is damaged, asks, and removes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,9 +1,6 @@
 """The recipes of docs/tables.md and docs/formats.md are run as they are printed."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,7 @@ import pytest
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from tests import forks
 from tests.assets.sources.own_data import build_config
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
@@ -28,8 +26,8 @@ def test_every_recipe_was_found():
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe(tmp_path, name):
     code, table = RECIPES[name]
-    environment = os.environ | {"DGLBACKEND": "pytorch"}
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+    done = forks.run(["-c", code], cwd=tmp_path, imports=forks.READERS)
+    assert done.returncode == 0, done.stderr
     (tmp_path / "mine.toml").write_text(table)
     pipeline = load_pipeline(tmp_path / "mine.toml")
     (features,) = FEATURES.configs(pipeline).values()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.commands import graphmill
 from tests.recipes import write_tiny
 
 
@@ -24,11 +22,5 @@ from tests.recipes import write_tiny
 def test_names_are_completed(tmp_path: Path, words: str, expected: set[str]) -> None:
     write_tiny(tmp_path)
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_GRAPHMILL_COMPLETE": "bash_complete"}
-    answer = subprocess.run(
-        [sys.executable, "-c", "from graphmill.jobs.cli import main; main()"],
-        env=os.environ | asked | {"GRAPHMILL_PIPELINES": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    answer = graphmill(home=tmp_path / "home", extra=asked | {"GRAPHMILL_PIPELINES": str(tmp_path)})
     assert {line.partition(",")[2] for line in answer.stdout.split()} == expected, answer.stderr

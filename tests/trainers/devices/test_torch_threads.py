@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from graphmill.trainers.devices.torch_threads import VECTOR_MATH, torch_threads
+from tests import forks
 from tests.e2e.commands import ROOT
 
 # Prints, for every function, how many numbers each of its calls had while a process trained or computed.
@@ -41,9 +40,8 @@ print(json.dumps(Record.calls))
 
 
 def recorded(what: str, folder: Path) -> dict[str, list[int]]:
-    done = subprocess.run(
-        [sys.executable, "-c", RECORDED, what, str(folder)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = forks.run(["-c", RECORDED, what, str(folder)], cwd=ROOT, imports=forks.TRAININGS)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

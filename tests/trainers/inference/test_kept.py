@@ -2,8 +2,6 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,8 @@ from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.rows.source import MappedSource
+from tests import forks
+from tests.e2e.commands import ROOT
 from tests.e2e.commands import graphmill as run_graphmill
 from tests.trainers.graphs import random_graph
 from tests.trainers.inference.killed import PREDICTED, PREDICTIONS, WAYS, as_often_as_possible
@@ -102,8 +102,8 @@ def test_rows_of_another_model_are_not_taken(graph: Graph, tmp_path: Path) -> No
 
 def kill(name: str, folder: Path, rounds: int) -> None:
     """Computes in a process that is killed behind so many rounds."""
-    command = [sys.executable, "-m", "tests.trainers.inference.killed", name, str(folder), str(rounds)]
-    child = subprocess.run(command, capture_output=True, check=False)
+    words = ["-m", "tests.trainers.inference.killed", name, str(folder), str(rounds)]
+    child = forks.run(words, cwd=ROOT, imports=forks.TRAININGS)
     assert child.returncode == -signal.SIGKILL, child.stderr
 
 
@@ -140,7 +140,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a pipeline file and the home of its trained models."""
     folder = tmp_path_factory.mktemp("models")
     (folder / "killed.toml").write_text(PREDICTED)
-    told = run_graphmill("run", str(folder / "killed.toml"), home=folder / "home")
+    told = run_graphmill("run", str(folder / "killed.toml"), home=folder / "home", forked=True)
     assert told.returncode == 0, told.stderr
     return folder
 

@@ -110,7 +110,7 @@ def test_a_pipeline_runs_and_predicts(tmp_path: Path, by_hand: Reference) -> Non
     tables: dict[str, Any] = {"graph": sbm(), "sampling": {"fanouts": [4, 4], "batch_size": 64}}
     (tmp_path / "good.toml").write_text(recipe(table, **tables))
     home, out = tmp_path / "home", tmp_path / "out.parquet"
-    assert graphmill("run", "good.toml", home=home, cwd=tmp_path).returncode == 0
+    assert graphmill("run", "good.toml", home=home, cwd=tmp_path, forked=True).returncode == 0
     done = graphmill("predict", "good.toml", "mine", "--out", str(out), home=home, cwd=tmp_path)
     assert done.returncode == 0 and polars.read_parquet(out).height == 300
     whole = {"partitions": {"parts": 2}, "chunks": {}}

@@ -6,8 +6,6 @@ The convolution stands where a transformer has attention: rows are normalised be
 `sage` and `gcn` the convolution's own map is W_1; `gin` and `gat` have it besides their own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

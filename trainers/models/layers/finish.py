@@ -1,7 +1,5 @@
 """The end of every layer, after its convolution: residual, norm, activation, dropout. A layer that gives logits has the residual only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

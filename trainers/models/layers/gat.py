@@ -6,8 +6,6 @@ belongs to the model, and the graph holds no self-loops.
 With `edge_weight = true` the data's weight w_uv multiplies alpha_uv after the softmax; the self term has the weight 1.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -6,8 +6,6 @@ sampled block estimates the same sum; the self term belongs to the model, and th
 With `edge_weight = true` the data's weight w_uv multiplies c_uv. Degrees stay counts of edges, and the self term has the weight 1.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from graphmill.kernels.layers.aggregate import Reduce

@@ -5,8 +5,6 @@ as exact evaluation. The weights arrive with the block; a block without weights 
 weight w_uv multiplies h_u and this factor.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

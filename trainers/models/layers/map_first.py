@@ -8,8 +8,6 @@ Exact inference reads each row once. So a layer's `split` gives both what its ne
 (its own map, its residual), and `join` makes the layer's output of the sum and of the latter.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

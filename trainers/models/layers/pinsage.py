@@ -10,8 +10,6 @@ Unlike the paper: the last layer gives logits of classes, instead of two dense l
 length after dropout, so that every row that a layer reads has length 1, in training, too.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional
 

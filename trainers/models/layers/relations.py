@@ -5,8 +5,6 @@ edges in the same places, and every kernel for blocks works on it; edges in anot
 the runs of a destination again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

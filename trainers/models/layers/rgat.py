@@ -14,8 +14,6 @@ A layer that maps a source by a matrix per relation before it aggregates compute
 (trainers/models/layers/relations.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,7 +138,6 @@ class RgatLayer(nn.Module):
     Args:
         in_width, out_width: row widths; out_width is a multiple of the heads, except in the last layer, which averages them.
         options: heads, attention dropout and the layer's end.
-        relations: number of relations R.
     """
 
     cacheable = False

@@ -8,8 +8,6 @@ walks), the mean of a relation is weighted by them. With `edge_weight = true` it
 of w_uv, 0 if the sum of weights is 0.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -6,8 +6,6 @@ With `edge_weight = true` the data's weights w_uv count: the mean is sum of w_uv
 sum is sum of w_uv h_u. In the mean of the aggregator "gcn" the node itself has the weight 1.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from graphmill.kernels.layers.aggregate import Reduce

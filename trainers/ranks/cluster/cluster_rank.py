@@ -1,7 +1,5 @@
 """Ranks on the nodes of a Ray cluster, as their launcher sees them; their lines and ends arrive through one thread."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

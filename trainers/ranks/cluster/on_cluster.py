@@ -15,8 +15,6 @@ The launcher is a process of its own: Ray ends a process that does not reach its
     the launcher is killed        Ray ends its actors, and the ranks die with them
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
@@ -71,7 +69,6 @@ class ClusterOrder:
 
     Attributes:
         on: text of the cluster's address.
-        home: path of the home.
         arguments: arguments of Python for each rank.
     """
 

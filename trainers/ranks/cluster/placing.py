@@ -3,8 +3,6 @@
 Ranks of neighbouring numbers stay together on a node, as on machines that torchrun starts one after the other.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -51,8 +49,6 @@ class RankShare:
 
     Attributes:
         cpus: cores, a whole number or a fraction of one.
-        gpus: devices.
-        memory_bytes: memory.
     """
 
     cpus: float

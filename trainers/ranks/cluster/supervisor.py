@@ -5,8 +5,6 @@ and not the end of an actor. It dies with its supervisor, which dies with the jo
 ends by itself.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -10,8 +10,6 @@ Cost: the time of drawing `DRAWN` batches, once per graph and way of sampling, a
 memory, whose pages would be read at random, keeps the bound of its fan-outs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -170,7 +168,6 @@ def draw_batches(
         plan: the order of its batches.
         sampler: draws them, on one thread.
         transpose: blocks that get a transpose.
-        most: number of batches.
         most_bytes: bytes that they may hold, but for the first two.
         most_seconds: seconds of drawing after which no further batch is drawn.
     """

@@ -125,7 +125,6 @@ class CountedVisits:
     """Visits of nodes in a number of batches.
 
     Attributes:
-        num_batches: number of the batches.
         order: ids[N], nodes by falling hotness.
         visits: numbers[N], batches that read the node's row.
         layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has the node, and inputs under it, summed over them.
@@ -155,7 +154,6 @@ class Case:
         row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
         fits: whether the feature table fits into the memory that is free, so that features = "auto" maps it.
         stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
-        exact_evaluation: whether evaluations are exact.
         valid, final: counts of an evaluation between epochs, and of that at the end; None if they were not counted.
         cores: cores that the training may use.
         speeds: measured seconds; while pieces are measured the rates of the machine alone; None if nothing was measured.

@@ -5,8 +5,6 @@ machine of two cores, and the rest is counted: rows, edges, batches, and the sha
 terms of `graphmill plan` (forecast.py), which has this machine's own rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,7 +50,6 @@ class ReferenceCosts:
 
         Args:
             levels: (nodes, their edges) that each layer computes, from the last one down.
-            num_nodes: number of nodes of the graph.
         """
         widths, seconds, nodes, edges = self._widths, 0.0, 0, 0
         for layer, (nodes, edges) in zip(reversed(range(len(widths))), levels, strict=False):
@@ -69,7 +66,6 @@ class ReferenceCosts:
 
         Args:
             rows: input rows of each layer, and the seeds.
-            edges: edges of each layer.
         """
         read = self.missing * rows[0] * (PAGE_BYTES + self.row_bytes) / PAGES
         seconds = BATCH + DRAW * sum(edges) + BYTE * rows[0] * self.row_bytes

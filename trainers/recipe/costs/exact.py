@@ -153,8 +153,6 @@ def layer_rows(train: TrainConfig, number: int, wide: int, out: int) -> tuple[in
     """Returns (columns of the rows that a layer sums in place of its inputs, those of its nodes' terms); (0, 0) if it sums its inputs.
 
     Args:
-        train: the train table.
-        number: number of the layer.
         wide, out: columns that it reads and gives.
     """
     kind, residual = train.model, out * bool(train.residual)

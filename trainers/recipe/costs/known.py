@@ -10,8 +10,6 @@ graph is built, the number of nodes to a power of two, and the processor with it
 graph that has grown a little needs no new measurement.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Collection, Mapping
@@ -68,7 +66,6 @@ class GraphAtHand:
     """A graph from which batches can be drawn.
 
     Attributes:
-        graph: the graph.
         drawing: the way in which neighbours are drawn; None if none are.
         row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
     """

@@ -264,11 +264,7 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
 
 
 def shared_term(case: Case, count: int) -> Term:
-    """Returns the term of the rows that batches of a sampled evaluation share (trainers/rows/shared.py).
-
-    Args:
-        count: number of the batches.
-    """
+    """Returns the term of the rows that batches of a sampled evaluation share (trainers/rows/shared.py)."""
     sizes, direct = case.sizes, case.execution.features in ("auto", "direct")
     cached = case.execution.cache != "none" and {"hotness", "budgets"} <= {*sizes.artifacts, *sizes.configs}
     read = count * case.batch.inputs * max(PAGE_BYTES, sizes.row_bytes)

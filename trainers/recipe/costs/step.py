@@ -22,8 +22,6 @@ twice, 2 d o. Features need no gradient. The peak is the largest of these moment
 is done. A test compares the sum with the bytes that a logical device counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple

@@ -11,8 +11,6 @@ A batch may be empty if a part has fewer batches than the epoch has rounds. It s
 Memory: as online, with the fetched rows of one batch beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -56,10 +54,7 @@ class RankSource(PreparedSource):
     """
 
     def __init__(
-        self,
-        batching: Batching,
-        features: ShardedSource,
-        samplers: Sequence[AnySampler | Drawer] | VanillaSampler,
+        self, batching: Batching, features: ShardedSource, samplers: Sequence[AnySampler | Drawer] | VanillaSampler
     ):
         super().__init__(batching)
         self.features, self.samplers = features, samplers

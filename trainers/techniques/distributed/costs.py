@@ -13,8 +13,6 @@ gradients     B (R - 1) (16 + t + p)    per epoch, "ordered": each batch to each
 neighbours    4 x columns x (crossing rows)     per epoch and layer of `fullgraph`, above the first; as many bytes of gradients
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -55,7 +53,6 @@ class ModelSize:
 
     Attributes:
         num_bytes: bytes of all of them.
-        tensors: number of tensors.
     """
 
     num_bytes: int

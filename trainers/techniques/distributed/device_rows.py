@@ -23,8 +23,6 @@ Slots name a row as `shard * stride + row` on the peer tier. Rows that take more
 window at a time, so the buffer is bounded and a page that several rows share is read once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 

@@ -8,8 +8,6 @@ The reply to a rank is a list of rows: first a head, as many rows as eight bytes
 equal distances in one buffer, and slots can point into it without a copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

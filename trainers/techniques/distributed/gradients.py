@@ -7,8 +7,6 @@ Rows: every rank holds the whole table and its moments, and makes the same updat
 that its batches read to each rank, 8 + H x bytes of a value for a row of H columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -11,8 +11,6 @@ at every rank; they are few numbers per node. Memory: that of exact inference fo
 per node of the rank for places, 8 per node of a part for its ranges, and the fetched rows of one range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cached_property
 

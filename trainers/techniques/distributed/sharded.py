@@ -16,8 +16,6 @@ Memory beside shards in memory: 8 bytes per node for parts and places, the cache
 rows that are read directly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +57,6 @@ class Ownership:
     """The owner of each node.
 
     Attributes:
-        rank, world: this rank, and the number of ranks.
         num_parts: P, a multiple of world; part p belongs to rank p // (P / world).
         part_of: i32[N], the part of each node.
 

@@ -8,8 +8,6 @@ The bytes that a rank sends are known only when it has sampled, so sizes precede
 by a modelled network, since the paper does not count them: the baseline is measured at its best.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphmill.assets.sampling.config import Neighbours

@@ -5,8 +5,6 @@ trains. Samplers are on the devices behind; if none is left, on all of them. Rol
 ranks do: a recipe that was written for two GPUs trains on one, with the same bits.
 """
 
-from __future__ import annotations
-
 import statistics
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The places of roles: their devices, the sources of their rows, and parts of a topology that is larger than a device."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -20,8 +20,6 @@ sees the weights that one model would have, with k > 0 its gradient may lack up 
 the order of batches, whichever replica computed them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@
 Each loop runs on a thread and ends when no batch is left, or with `Closed` if the epoch ends before that.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator

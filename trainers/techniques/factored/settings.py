@@ -1,7 +1,5 @@
 """The table `[train.factored]`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal

@@ -8,8 +8,6 @@ A thread cannot be ended from outside: one that hangs is left alone, as a daemon
 holds the interpreter's lock for ever, which stops the watch as well; a training in a child process is then ended by its guard.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

@@ -13,8 +13,6 @@ the separate one would be as many again, twice. Memory besides the batch's rows:
 type of the computation. A collective source, and a device that reads the rows in place, take one window of all rows.
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 

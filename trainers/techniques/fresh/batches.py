@@ -88,8 +88,7 @@ class PrunedSource(PreparedSource):
                 lanes=lanes_of(self.samplers),
                 # Weights are those of the sampled block; transposes are made of the pruned block.
                 prepare=Work(
-                    "sample",
-                    lambda lane, item, _: draw_batch(self.batching, self.samplers[lane], item, epoch, "none"),
+                    "sample", lambda lane, item, _: draw_batch(self.batching, self.samplers[lane], item, epoch, "none")
                 ),
                 num_bytes=lambda item, batch: block_bytes(batch.blocks),
                 work=send if sends and not isinstance(self.samplers[0], Drawer) else None,

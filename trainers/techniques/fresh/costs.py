@@ -12,8 +12,6 @@ Known limits: gradients are taken as independent of nodes and epochs, and rates 
 some stand for all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

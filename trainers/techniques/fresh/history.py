@@ -1,7 +1,5 @@
 """The history of embeddings in the steps of a training: lookup, splicing and update (FreshGNN, Algorithm 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 

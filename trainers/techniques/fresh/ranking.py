@@ -23,8 +23,6 @@ Memory: 4 bytes per node and cached layer for the scores, and while they are mad
 and for each of a layer that has inputs under it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +40,6 @@ class BatchVisits:
     """Counted requests of batches.
 
     Attributes:
-        num_batches: number of counted batches.
         visits: numbers[N], batches that request the row of each node; 0 for nodes without features.
         layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has node v, and distinct inputs under it, summed over them.
     """

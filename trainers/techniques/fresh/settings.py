@@ -1,7 +1,5 @@
 """The table `[train.fresh]`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

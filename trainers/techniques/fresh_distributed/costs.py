@@ -1,7 +1,5 @@
 """What a training by `fresh-distributed` takes: what `distributed` does, and an arena per rank."""
 
-from __future__ import annotations
-
 from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds

@@ -1,7 +1,5 @@
 """The table `[train.fresh-distributed]`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What a training by `fresh-factored` takes: what `factored` does, whose trainers load packed rows themselves, and the arena."""
 
-from __future__ import annotations
-
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.costs.course import Case

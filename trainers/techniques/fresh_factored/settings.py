@@ -1,7 +1,5 @@
 """The table `[train.fresh-factored]`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphmill.trainers.techniques.factored.settings import FactoredSettings

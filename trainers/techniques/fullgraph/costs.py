@@ -59,7 +59,6 @@ class PassVolumes(NamedTuple):
     Attributes:
         loaded: rows that come from the host.
         fetched: rows that come from the buffers of other parts.
-        steps: steps of the pass.
         exact: whether the chunks are cut.
     """
 

@@ -5,8 +5,6 @@ graph. The operations are those of layer_passes.py, in which a layer's gradient 
 and those of an uncut pass. Seconds are scaled by the edges.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -10,8 +10,6 @@ Nothing is predicted for a user's own layers, whose widths and intermediate resu
 it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -86,7 +84,6 @@ def open_places(
     """Returns the place of each part of this process.
 
     Args:
-        num_parts: m, number of parts.
         devices: number of devices of all ranks; 0 for one per part on the CPU, or for the one device with memory of its own of each rank.
         share: the parts of this rank; None for one process with all.
 

@@ -15,7 +15,7 @@ from tests.recipes import load_tiny, write_tiny
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, quick_launches: None) -> Path:
     """The folder of a home in which the tiny pipeline is built and trained."""
     folder = tmp_path_factory.mktemp("trained")
     launch(Launch(pipeline=load_tiny(folder), home=folder / "home", report=lambda line: None))

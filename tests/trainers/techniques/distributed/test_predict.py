@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranked")
     path, home = folder / "ranked.toml", ["--home", str(folder / "home")]
     path.write_text(RECIPE)
-    told = run_graphmill("run", str(path), home=folder / "home")
+    told = run_graphmill("run", str(path), home=folder / "home", forked=True)
     assert told.returncode == 0, told.stderr
     return path, home
 

@@ -15,6 +15,7 @@ from graphmill.trainers.techniques.distributed.costs import (
     head_bytes,
     request_bytes,
 )
+from tests.e2e.commands import graphmill as run_graphmill
 from tests.recipes import recipe, sbm
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, parts_inputs, train_parts
@@ -52,8 +53,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     train = {"name": "pair", "trainer": "distributed", "hidden": HIDDEN, "epochs": 1, "distributed": {"ranks": 2}}
     tables = {"sampling": {"fanouts": [3, 3], "batch_size": 64}, "partitions": {"parts": 2, "method": "random"}}
     (folder / "net.toml").write_text(recipe(train, name="net", graph=sbm(), **tables))
-    ran = CliRunner().invoke(graphmill, ["--home", str(folder / "home"), "run", str(folder / "net.toml")])
-    assert ran.exit_code == 0, ran.output
+    ran = run_graphmill("run", str(folder / "net.toml"), home=folder / "home", forked=True)
+    assert ran.returncode == 0, ran.stderr
     return folder / "net.toml", folder / "home"
 
 

@@ -8,8 +8,6 @@ the time that threads lose to one another on shared cores, and the handing over 
 Cost: about three events per batch, each O(trainers).
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import deque

@@ -1,7 +1,5 @@
 """The workload of a simulated epoch: stage times, batches, updates, the bound of the queue."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from functools import cached_property

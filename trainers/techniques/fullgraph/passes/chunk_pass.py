@@ -7,8 +7,6 @@ There is one loop (`ChunkPass.run`). Kinds of passes say what a chunk asks for, 
 maps of rows before or in a layer, and of the head (row_passes.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass

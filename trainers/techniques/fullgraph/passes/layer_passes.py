@@ -14,8 +14,6 @@ and loads a library of algebra: 45 MiB and about a second, in each process of a 
 whose gradient is the given one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace

@@ -172,7 +172,6 @@ class MapBackwardPass(ChunkPass[Tensor | None]):
     """Adds the gradients of a map's parameters to the model, and those of the rows that it reads to the host's.
 
     Attributes:
-        rows: the rows of the layer.
         above: gradients of the mapped rows.
         sums: receives the gradients of the rows, which its nodes' own have been written to if it reads own rows; None if they are not
             needed.

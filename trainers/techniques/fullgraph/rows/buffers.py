@@ -12,8 +12,6 @@ rows of another one in two moves: they are collected side by side there, on its 
 one by one within a kernel instead). Parts of other ranks get and give rows by one message per step and rank.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager

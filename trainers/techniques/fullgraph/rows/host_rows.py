@@ -20,8 +20,6 @@ Parts of one device, and those of logical devices, which share the processor, ar
 An error on one device ends the pass when the others have finished the chunk that they are at. It names the device.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -218,7 +216,6 @@ class Place:
     """The place in which a part computes.
 
     Attributes:
-        part: i, number of the part.
         several: whether other devices compute as well, so that each books its own memory.
     """
 
