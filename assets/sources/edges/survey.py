@@ -22,6 +22,7 @@ from graphmill.assets.sources.encoders.columns import encoded_columns
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
 from graphmill.assets.sources.readers.packing import unchecked_words
+from graphmill.assets.sources.readers.sentinels import sentinel_words
 from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import NUMBER, TextForm
@@ -71,6 +72,8 @@ def survey_tables(config: EdgeTableKeys) -> Survey:
             contents += describe_table("feature entries", entries)
         num_edges, num_nodes = edges.count(), _count_nodes(config, edges, nodes)
         notes += unread_notes(unread_columns(config, edges, nodes))
+        if nodes is not None and config.features is not None:
+            notes += sentinel_words(nodes, feature_columns(nodes, config.features))
         if nodes is None and config.num_nodes is None:
             contents.append(_ends_line(config, edges, num_nodes))
     types = [] if config.type_column is None else [config.type_column]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -118,18 +118,26 @@ class EncodedColumns:
             dtype=np.dtype(np.float32), slices=lambda: iter(()),
         )  # fmt: skip
 
-    def block(self, first: int, num_rows: int, node_of_row: Array | None, training: Array | None) -> FeatureBlock:
+    def block(
+        self,
+        first: int,
+        num_rows: int,
+        node_of_row: Array | None,
+        training: Array | None,
+        before: Sequence[Mapping[str, Any]] = (),
+    ) -> FeatureBlock:
         """Fits the encoders and returns the encoded rows f32[num_rows, width].
 
         Args:
             first, num_rows, node_of_row: see `FeatureBlock`.
             training: bool[num_rows] true for the rows of the table that are fitted; None for all rows.
+            before: the columns of another table with what they were fitted to, as `encoders.json` has them; nothing is fitted then.
 
         Raises:
             InputError: there is no training row, or a column cannot be fitted. The slices raise it for gaps and for values that an encoder
                 does not read.
         """
-        fitted = self._fit(training)
+        fitted = self._taken(before) if before else self._fit(training)
         names = [name for each in fitted for name in each.names]
         of_name = [each.column for each in fitted for _ in each.names]
         return FeatureBlock(
@@ -149,6 +157,13 @@ class EncodedColumns:
             ],
             encoders=[each.document() for each in fitted],
         )
+
+    def _taken(self, before: Sequence[Mapping[str, Any]]) -> list[Fitted]:
+        numbers, chosen = {each["column"]: each["fitted"] for each in before}, dict(self._chosen)
+        encoders = {column: each for column, each in chosen.items() if not isinstance(each, Auto)}
+        names = [f"{self.name}_{place}" for place in range(len(encoders))]
+        places = zip(encoders.items(), names, strict=True)
+        return [Fitted(*pair, numbers[pair[0]], Values(self.table.duck, "", name)) for pair, name in places]
 
     def _fit(self, training: Array | None) -> list[Fitted]:
         table, chosen = self.table, dict(self._chosen)

@@ -56,7 +56,7 @@ class Options(Checked):
         """Yields options of another type than their defaults, and a value that `missing` does not have."""
         for each in fields(self):
             value, default = getattr(self, each.name), each.default
-            if default is not None and type(value) is not type(default):
+            if default is not None and (isinstance(value, bool) or not isinstance(value, type(default))):
                 kind = {int: "a whole number", str: "a text in quotes", tuple: "a list"}[type(default)]
                 yield KeyProblem(each.name, f"{each.name} = {value!r} is not {kind}")
         if self.missing is not None and self.missing not in self.gaps:
