@@ -31,12 +31,16 @@ GIVE_MISSING = 'set missing = "mean", "zero" or "flag" for the column: {{ encode
 
 @dataclass(frozen=True)
 class Fitted:
-    """A column with its encoder and the fitted numbers; `values` has the place of staged categories."""
+    """A column with its encoder and the fitted numbers."""
 
     column: str
     encoder: Encoder
     numbers: Numbers
-    values: Values
+
+    @cached_property
+    def ready(self) -> Numbers:
+        """What the encoder converts values by."""
+        return self.encoder.ready(self.numbers)
 
     @cached_property
     def names(self) -> list[str]:
@@ -160,10 +164,7 @@ class EncodedColumns:
 
     def _taken(self, before: Sequence[Mapping[str, Any]]) -> list[Fitted]:
         numbers, chosen = {each["column"]: each["fitted"] for each in before}, dict(self._chosen)
-        encoders = {column: each for column, each in chosen.items() if not isinstance(each, Auto)}
-        names = [f"{self.name}_{place}" for place in range(len(encoders))]
-        places = zip(encoders.items(), names, strict=True)
-        return [Fitted(*pair, numbers[pair[0]], Values(self.table.duck, "", name)) for pair, name in places]
+        return [Fitted(column, each, numbers[column]) for column, each in chosen.items() if not isinstance(each, Auto)]
 
     def _fit(self, training: Array | None) -> list[Fitted]:
         table, chosen = self.table, dict(self._chosen)
@@ -191,12 +192,12 @@ class EncodedColumns:
             problem = f"{self.table.paths[0]}: column '{column}' is empty in every training row"
             raise InputError(problem, "leave it out of the features")
         try:
-            return Fitted(column, encoder, encoder.fit(values), values)
+            return Fitted(column, encoder, encoder.fit(values))
         except InputError as error:
             raise InputError(f"{self.table.paths[0]}: column '{column}': {error.problem}", error.remedy) from error
 
     def _slices(self, fitted: Sequence[Fitted], width: int) -> Iterator[tuple[int, Array]]:
-        read = [each.encoder.read(self.table, each.column, each.numbers, each.values) for each in fitted]
+        read = [each.encoder.read(self.table, each.column) for each in fitted]
         for rows in self.table.select(read):
             for low, high in row_ranges(rows.count, width * 8 * COPIES):
                 encoded = np.empty((high - low, width), np.float32)
@@ -223,7 +224,7 @@ class EncodedColumns:
             raise InputError(
                 f"{place} is empty", GIVE_MISSING.format(encoder.name if encoder.name in ENCODERS else "auto")
             )
-        encoded = encoder.encode(read, fitted.numbers, gaps)
+        encoded = encoder.encode(read, fitted.ready, gaps)
         return np.concatenate([encoded, gaps[:, None]], axis=1) if encoder.missing == "flag" else encoded
 
 

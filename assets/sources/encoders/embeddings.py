@@ -18,7 +18,6 @@ import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.encoders.encoder import TEXT, Encoder, Numbers, text_sql
-from graphmill.assets.sources.encoders.training_rows import Values
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.storage.names.user_code import find_source, load_reference
@@ -59,7 +58,7 @@ class Embedding(Encoder):
         """Returns whether there is a text; its words are not fitted."""
         return f"CASE WHEN {table.field(column)} IS NOT NULL THEN true END"
 
-    def read(self, table: TableFiles, column: str, numbers: Numbers, values: Values) -> str:
+    def read(self, table: TableFiles, column: str) -> str:
         """Returns the text."""
         return text_sql(table, column)
 

@@ -92,9 +92,13 @@ class Encoder(Options):
         """Returns the fitted numbers of the training values: none, unless the encoder says more."""
         return {}
 
-    def read(self, table: TableFiles, column: str, numbers: Numbers, values: Values) -> str:
+    def read(self, table: TableFiles, column: str) -> str:
         """Returns the SQL expression of the numbers, or lists of numbers, that `encode` gets, null for a gap."""
         return self.staged(table, column)
+
+    def ready(self, numbers: Numbers) -> Numbers:
+        """Returns what `encode` gets: the fitted numbers, with what is computed of them once for all rows."""
+        return numbers
 
     def names(self, column: str, numbers: Numbers) -> list[str]:
         """Returns the names of the columns that it makes, without the flag of gaps: that of the column for one."""
@@ -110,7 +114,11 @@ class Encoder(Options):
 
     @abstractmethod
     def encode(self, read: Column, numbers: Numbers, gaps: Array) -> Array:
-        """Returns f64[n, width] of the values that `read` is an expression for; the values at `gaps` bool[n] are arbitrary."""
+        """Returns f64[n, width] of the values that `read` is an expression for; the values at `gaps` bool[n] are arbitrary.
+
+        Args:
+            numbers: what `ready` returned.
+        """
 
 
 def _length(read: Column) -> int:
