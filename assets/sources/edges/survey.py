@@ -19,10 +19,10 @@ from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.numbering import id_kind
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
 from graphmill.assets.sources.encoders.columns import encoded_columns
+from graphmill.assets.sources.encoders.sentinels import sentinel_words
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
 from graphmill.assets.sources.readers.packing import unchecked_words
-from graphmill.assets.sources.readers.sentinels import sentinel_words
 from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import NUMBER, TextForm

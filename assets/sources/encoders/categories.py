@@ -66,8 +66,8 @@ class CategoryEncoder(TextEncoder):
 def code_sql(text: str) -> str:
     """Returns the expression of the code of a text: the last 8 bytes of its MD5 as a little-endian number.
 
-    Codes tell a text from a category as its letters do, but for one pair in 2^64. (A cast to an ENUM takes 600 microseconds for a text that
-    is not one of 60,000 categories: the error that nobody reads names the nearest one.)
+    Two texts have one code with a probability of 2^-64. A cast to an ENUM takes 600 microseconds for a text that is not one of its 60,000
+    members, since the message of the error names the nearest one.
     """
     return f"md5_number_lower({text})"
 

@@ -97,7 +97,7 @@ class Encoder(Options):
         return self.staged(table, column)
 
     def ready(self, numbers: Numbers) -> Numbers:
-        """Returns what `encode` gets: the fitted numbers, with what is computed of them once for all rows."""
+        """Returns the fitted numbers for `encode`, with values that are computed from them once for all rows."""
         return numbers
 
     def names(self, column: str, numbers: Numbers) -> list[str]:
@@ -117,7 +117,7 @@ class Encoder(Options):
         """Returns f64[n, width] of the values that `read` is an expression for; the values at `gaps` bool[n] are arbitrary.
 
         Args:
-            numbers: what `ready` returned.
+            numbers: result of `ready`.
         """
 
 

@@ -32,11 +32,11 @@ from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
 from graphmill.assets.sources.edges.survey import describe_table
 from graphmill.assets.sources.encoders.rules import require_used, rule_digests, rules_of
+from graphmill.assets.sources.encoders.sentinels import sentinel_words
 from graphmill.assets.sources.encoders.training_rows import training_nodes
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
-from graphmill.assets.sources.readers.sentinels import sentinel_words
 from graphmill.assets.sources.tables.config import NodeTable, TypedTableKeys
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.tables.relation import RelationFiles

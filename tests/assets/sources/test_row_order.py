@@ -65,7 +65,7 @@ def test_rows_of_every_source_are_matched_by_ids(tmp_path: Path, form: str) -> N
         assert np.array_equal(found.features.array("rows"), X), "nodes stand in the order of their ids"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), parts=st.integers(1, 12), sparse=st.booleans())
 def test_permuted_rows_and_tables_give_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory, seed, parts, sparse
