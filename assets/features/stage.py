@@ -204,8 +204,9 @@ def _file_digests(table: TableConfig) -> dict[str, str]:
     if table.file is None:
         return {}
     refuse_managed([table.file])
-    by_id = {} if open_ids(table.file, table.tensor) is None else {"rows": hashlib.sha256(b"by id").hexdigest()}
-    return {"file": sha256_file(table.file), **by_id}
+    found = {"file": sha256_file(table.file)}
+    by_id = open_ids(table.file, table.tensor) is not None
+    return found | ({"rows": hashlib.sha256(b"by id").hexdigest()} if by_id else {})
 
 
 def _file_blocks(opened: OpenSource, graph: GraphConfig, table: TableConfig) -> list[FeatureBlock]:
