@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphmill.assets.features.encode import encode as encode
     from graphmill.assets.features.read import open_features as open_features
     from graphmill.assets.graph.read import open_graph as open_graph
     from graphmill.assets.pipeline.exports.frames import node_frame as node_frame
@@ -49,6 +50,7 @@ if not os.path.isdir(os.path.join(__path__[0], "kernels")):
     __path__.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 _PLACES = {
+    "graphmill.assets.features.encode": ("encode",),
     "graphmill.assets.features.read": ("open_features",),
     "graphmill.assets.graph.read": ("open_graph",),
     "graphmill.assets.pipeline.exports.frames": ("node_frame",),

@@ -1,5 +1,6 @@
 """The features stage: the rows of a feature table, from a source or from a file beside it."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,8 +12,10 @@ from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
+from graphmill.assets.features.encode import ENCODERS_FILE
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.arrays.archive import SLICE_BYTES
+from graphmill.assets.sources.arrays.mapped_arrays import file_block, open_ids
 from graphmill.assets.sources.features.blocks import (
     FeatureBlock,
     blocks_type,
@@ -23,10 +26,13 @@ from graphmill.assets.sources.features.blocks import (
     write_blocks,
 )
 from graphmill.assets.sources.features.rounding import Rounding, rounded_words
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, OwnIds, TableConfig
+from graphmill.assets.sources.readers.part_files import refuse_managed
+from graphmill.assets.sources.readers.row_order import nodes_of_ids
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.unread import named_tables
 from graphmill.assets.storage.files.arrays import open_array
+from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.errors import InputError
@@ -138,13 +144,7 @@ class FeaturesStage(SourceStage):
 
     def raw(self, semantic: FeaturesConfig) -> Mapping[str, str]:
         """Returns the digests of the content that decides the rows."""
-        from graphmill.assets.sources.readers.part_files import refuse_managed
-        from graphmill.assets.storage.files.digests import sha256_file
-
-        if semantic.table.file is not None:
-            refuse_managed([semantic.table.file])
-        file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
-        return {**file, **self.source_digests(semantic)}
+        return {**_file_digests(semantic.table), **self.source_digests(semantic)}
 
     def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> Sound:
         """Reads all rows and checks each value; returns the checks that warn."""
@@ -183,7 +183,8 @@ FEATURES = FeaturesStage()
 
 def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlock]:
     """Returns the rows of the table, from its file or from the source; raises InputError if they have no columns."""
-    found = _file_blocks(opened, semantic.table) if semantic.table.file else opened.blocks(semantic.table)
+    table = semantic.table
+    found = _file_blocks(opened, semantic.graph, table) if table.file else opened.blocks(table)
     if not blocks_width(found):
         problem = f"{found[0].where}: the features have 0 columns, so a model would know nothing of a node"
         raise InputError(problem, "give at least one column; a graph without features gets a column of ones")
@@ -195,25 +196,41 @@ def _write_encoders(writer: Writer, opened: OpenSource, blocks: Sequence[Feature
     firsts = dict(zip(np.cumsum([0, *opened.node_types.values()]).tolist(), opened.node_types, strict=False))
     found = {firsts.get(block.first, "nodes"): [*block.encoders] for block in blocks if block.encoders}
     if found:
-        writer.path("encoders.json").write_text(
-            json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        writer.path(ENCODERS_FILE).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
-    """Returns the rows of a file that lies beside the source."""
-    from graphmill.assets.sources.arrays.mapped_arrays import file_block
+def _file_digests(table: TableConfig) -> dict[str, str]:
+    """Returns the digest of the file of a table, and a word if its rows are matched by ids; none without a file."""
+    if table.file is None:
+        return {}
+    refuse_managed([table.file])
+    found = {"file": sha256_file(table.file)}
+    by_id = open_ids(table.file, table.tensor) is not None
+    return found | ({"rows": hashlib.sha256(b"by id").hexdigest()} if by_id else {})
 
+
+def _file_blocks(opened: OpenSource, graph: GraphConfig, table: TableConfig) -> list[FeatureBlock]:
+    """Returns the rows of a file that lies beside the source: by ids if the file has them, else by position.
+
+    Raises:
+        InputError: the ids are not those of the nodes, or nothing states the order of the nodes.
+    """
     assert table.file is not None
-    if table.node_type is None:
-        return [file_block(table.file, table.tensor, 0, opened.num_nodes, opened.node_of_row)]
-    types = opened.node_types
-    if table.node_type not in types:
-        known = ", ".join(types) or "none: its nodes have no types"
-        raise InputError(f"the source has no node type '{table.node_type}'", f"it has {known}")
-    first = sum(count for name, count in list(types.items())[: list(types).index(table.node_type)])
-    count, of_row = types[table.node_type], opened.node_of_row
-    rows = None if of_row is None else of_row[first : first + count]
+    types, first, count = opened.node_types, 0, opened.num_nodes
+    if table.node_type is not None:
+        if table.node_type not in types:
+            known = ", ".join(types) or "none: its nodes have no types"
+            raise InputError(f"the source has no node type '{table.node_type}'", f"it has {known}")
+        first = sum(each for _, each in list(types.items())[: list(types).index(table.node_type)])
+        count = types[table.node_type]
+    if (ids := open_ids(table.file, table.tensor)) is None:
+        graph.row_order(table.node_type)
+        rows = None if opened.node_of_row is None else opened.node_of_row[first : first + count]
+    else:
+        numbers = np.asarray(ids).astype(np.int64)
+        own = isinstance(opened, OwnIds)
+        found = opened.nodes_of(numbers, table.node_type) if own else (numbers, (numbers < 0) | (numbers >= count))
+        rows = nodes_of_ids(*found, first, count, str(table.file))
     return [file_block(table.file, table.tensor, first, count, rows)]
 
 

@@ -37,6 +37,7 @@ TYPE_NAMES = {
     str: "a text in quotes",
     Path: "a path in quotes",
     AssetTable: "an asset key in quotes",
+    Reference: "a reference module:name in quotes",
 }
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 EACH_NAME = "a table for each name"
@@ -160,6 +161,8 @@ class Tables:
             return None, [self.problem(where, f"{_name(where)} = {_show(value)} is beyond 2^63")]
         if wanted is Path and isinstance(value, str):
             return self._convert_path(value, where)
+        if wanted is Reference and isinstance(value, str) and is_reference(value):
+            return Reference(value, self.folder), []
         if wanted is AssetTable and isinstance(value, str):
             wrong = wrong_asset_key(value)
             return (None, [self.problem(where, f"{_name(where)} = {wrong}")]) if wrong else (asset_table(value), [])

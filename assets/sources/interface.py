@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -185,6 +185,17 @@ class GraphConfig(Checked):
         chosen = getattr(self, "split", None)
         return tuple(replace(self, split=each) for each in chosen) if isinstance(chosen, tuple) else (self,)  # pyright: ignore[reportCallIssue]
 
+    def row_order(self, node_type: str | None) -> str:
+        """Returns the order of the rows of an array that lies beside the source, in words.
+
+        Args:
+            node_type: the type of the nodes that the rows are about; None for all nodes.
+
+        Raises:
+            InputError: nothing states it.
+        """
+        return "row i is node i"
+
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
         """Returns key -> value of all keys of `[graph]` that decide the rows of a feature table."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
@@ -252,6 +263,22 @@ class TableConfig(Checked):
             yield KeyProblem("columns file", f"columns = {self.columns!r} beside a file: give one of them")
         if self.file is not None and self.encode is not None:
             yield KeyProblem("encode file", "encode beside a file, whose columns have no names: give one of them")
+
+
+@runtime_checkable
+class OwnIds(Protocol):
+    """An open source whose nodes have ids of their own; those of other sources are the numbers of the nodes."""
+
+    def nodes_of(self, ids: Array, node_type: str | None) -> tuple[Array, Array]:
+        """Returns (nodes i64[n] within their type, bool[n] true for ids without a node) of ids i64[n].
+
+        Args:
+            node_type: the type of the nodes; None in a graph without types.
+
+        Raises:
+            InputError: ids of the nodes are texts, or unique within their type alone.
+        """
+        ...
 
 
 class OpenSource(Protocol):

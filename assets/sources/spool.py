@@ -62,6 +62,10 @@ class EdgeColumns:
 class EdgeSpool:
     """The file of records; sources append, the sort reads batches.
 
+    Attributes:
+        num_edges: number of records.
+        largest_weight: largest absolute weight of them; 0 without weights.
+
     Args:
         undirected: whether reverse edges will be added; the histogram counts them.
         watched: whether `directions` samples the edges.
@@ -70,7 +74,7 @@ class EdgeSpool:
     def __init__(self, folder: Path, num_nodes: int, columns: EdgeColumns, *, undirected: bool, watched: bool = False):
         self.directions = Directions() if watched else None
         self.folder, self.num_nodes, self.columns, self.undirected = folder, num_nodes, columns, undirected
-        self.num_edges = 0
+        self.num_edges, self.largest_weight = 0, 0.0
         self.shift = max(0, (max(num_nodes, 1) - 1).bit_length() - COARSE_BINS.bit_length() + 1)
         self.histogram = np.zeros(((max(num_nodes, 1) - 1) >> self.shift) + 1, np.int64)
         self.dtype = record_dtype(num_nodes, columns)
@@ -94,6 +98,8 @@ class EdgeSpool:
             if name in (self.dtype.names or ()):
                 assert values is not None, f"edges lack {name}"
                 records[name] = values
+        if weight is not None and len(weight):
+            self.largest_weight = max(self.largest_weight, float(np.abs(weight).max()))
         if self.directions is not None:
             self.directions.add(
                 records["src"], records["dst"], records["type"] if "type" in (records.dtype.names or ()) else 0

@@ -14,7 +14,7 @@ from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, St
 from graphmill.assets.costs.needs import Need, Sizes
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.arrays.array_files import check_matrix
-from graphmill.assets.sources.arrays.mapped_arrays import open_rows
+from graphmill.assets.sources.arrays.mapped_arrays import open_ids, open_rows
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.registry import code_digest
@@ -80,8 +80,14 @@ class SourceStage(OnePass):
             check_matrix(rows.shape, rows.dtype, len(rows) if rows.ndim else 0, str(table.file))
             stored = stored_type(dtype, table.dtype, source.normalize, str(table.file))
             without = max(0, found.num_nodes - len(rows))
+            notes = [*found.notes, f"features of {table.file.name}: {matched(source, table)}"]
             return replace(
-                found, num_features=rows.shape[1], dtype=stored, num_without_features=without, type_widths=()
+                found,
+                num_features=rows.shape[1],
+                dtype=stored,
+                num_without_features=without,
+                type_widths=(),
+                notes=notes,
             )
         return found.stored_as(table.dtype)
 
@@ -147,6 +153,18 @@ class SourceStage(OnePass):
         """Returns the digests of the content that the source reads for this stage, and of the code of a package's source."""
         source = self.source(semantic)
         return {**source.raw(self.feature_table(semantic)), **code_digest(source.source)}
+
+
+def matched(source: GraphConfig, table: TableConfig) -> str:
+    """Returns how the rows of a file of features are matched with the nodes, in words.
+
+    Raises:
+        InputError: the file has no ids, and nothing states the order of the nodes.
+    """
+    assert table.file is not None
+    if open_ids(table.file, table.tensor) is not None:
+        return "matched by id"
+    return f"matched by position: {source.row_order(table.node_type)}"
 
 
 def _found_by_all(asked: Sequence[tuple[Stage, Any]], execution: Any) -> list[InputError]:

@@ -43,7 +43,7 @@ class EdgeBatch(NamedTuple):
 
 
 def value_name(value: str) -> str:
-    """Returns the value of a column of relations as names of edge types have it: they are joined by /."""
+    """Returns a relation, or a value of a column of them, as names of edge types have it: they are joined by /."""
     return value.replace("/", ".")
 
 
@@ -57,6 +57,7 @@ class Relation:
         place: function row -> place of that edge in words, for errors.
         values: what a column tells apart, each an edge type of its own; none if all edges have one type.
         dropped: function that returns the number of edges which `batches` left out, once all are read.
+        remarks: function of the largest weight of a graph -> sentences about edges that look like something else.
     """
 
     kind: tuple[str, str, str]
@@ -65,12 +66,13 @@ class Relation:
     place: Callable[[int], str]
     values: Sequence[str] = ()
     dropped: Callable[[], int] = lambda: 0
+    remarks: Callable[[float], Sequence[str]] = lambda largest: ()
 
     @property
     def edge_types(self) -> list[str]:
         """Names of its edge types."""
         source, name, target = self.kind
-        middle = [f"{name}.{value_name(value)}" for value in self.values] or [name]
+        middle = [f"{name}.{value_name(value)}" for value in self.values] or [value_name(name)]
         return ["/".join((source, each, target)) for each in middle]
 
 
@@ -147,6 +149,8 @@ class TypedSource:
         graph, config, names = self.found, self.config, self.found.edge_types
         if graph.splits is not None:
             checked(graph.splits, graph.labels, graph.where)
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise InputError(f"{graph.where}: two relations are called {twice}", "rename one")
         watched = config.counts_reverses(len(names))
         spool = EdgeSpool(
             self.folder, self.num_nodes, config.columns(names), undirected=config.undirected, watched=watched
@@ -173,6 +177,9 @@ class TypedSource:
             unread=graph.unread,
             node_names=graph.node_names,
             original_ids=graph.original_ids,
+            remarks=list(
+                dict.fromkeys(text for each in graph.relations for text in each.remarks(spool.largest_weight))
+            ),
         )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from graphmill.assets.sources.arrays.array_files import COPY, NPY, check_matrix, first_of, no_array, other_rows
 from graphmill.assets.sources.arrays.edge_forms import to_integers, to_two_rows
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.rounding import WHOLE, rounded_weights
 from graphmill.assets.sources.features.types import BFLOAT16, widened
 from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
@@ -113,6 +114,9 @@ TENSOR_TYPES = {
 }  # fmt: skip
 """Types of the safetensors format, as NumPy has them."""
 
+IDS = ("id", "ids", "node_id", "node_ids")
+"""Names of a tensor of whole numbers [N] that is the ids of the rows beside it."""
+
 MOST_HEADER_BYTES = 100_000_000
 """Longest header of the safetensors format."""
 
@@ -155,6 +159,25 @@ HEADER_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, Overf
 """The errors that a header with wrong bytes causes."""
 
 
+def open_ids(path: Path, tensor: str | None) -> Array | None:
+    """Maps the ids integer[N] of the rows of a safetensors file; None for a file without ids, and for a `.npy` file.
+
+    Args:
+        tensor: name of the tensor of the rows, None for the only other one.
+    """
+    if first_of(path).startswith(NPY) or path.suffix == ".npy" or other_rows(path) is not None:
+        return None
+    try:
+        names = [name for name, entry in _entries(path)[1].items() if name != tensor and _are_ids(name, entry)]
+    except HEADER_ERRORS:
+        return None  # `open_rows` refuses the file
+    return open_tensor(path, names[0])[0] if names else None
+
+
+def _are_ids(name: str, entry: Any) -> bool:
+    return name in IDS and isinstance(entry, dict) and str(entry.get("dtype"))[:1] in "IU" and len(entry["shape"]) == 1
+
+
 def _entries(path: Path) -> tuple[int, dict[str, Any]]:
     """Returns (first byte of the tensors, name -> entry of the header)."""
     with open(path, "rb") as file:
@@ -171,8 +194,9 @@ def _chosen(path: Path, entries: dict[str, Any], name: str | None) -> str:
     """
     if not entries:
         raise InputError(f"{path}: is no whole safetensors file: it has no tensors", COPY)
-    if name is None and len(entries) == 1:
-        (name,) = entries
+    others = [each for each in entries if not _are_ids(each, entries[each])]
+    if name is None and 1 in (len(entries), len(others)):
+        (name,) = others if len(others) == 1 else entries
     if name not in entries:
         what = f"has no tensor '{name}'" if name else f"holds {len(entries)} tensors"
         raise InputError(f"{path}: {what}; it has {', '.join(sorted(entries))}", "name one of these as `tensor`")
@@ -201,4 +225,21 @@ def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight
             yield EdgeBatch(part[0], part[1], weights)
             forget_pages(edges)
 
-    return Relation(kind=names, num_edges=edges.shape[1], batches=batches, place=lambda row: f"{where} column {row}")
+    return Relation(
+        kind=names,
+        num_edges=edges.shape[1],
+        batches=batches,
+        place=lambda row: f"{where} column {row}",
+        remarks=lambda largest: _rounded(weight, where) if weight is not None and largest >= WHOLE["float32"] else (),
+    )
+
+
+def _rounded(weight: Array, where: str) -> list[str]:
+    """Returns a sentence about whole weights [E] that float32 rounds."""
+    count, example = 0, 0
+    for low in range(0, len(weight), STEP_EDGES):
+        part = np.asarray(weight[low : low + STEP_EDGES])
+        wrong = (np.abs(part) > WHOLE["float32"]) & (part.astype(np.float32).astype(np.longdouble) != part)
+        wrong &= part == np.floor(part)
+        count, example = count + int(np.count_nonzero(wrong)), int(part[wrong][0]) if wrong.any() else example
+    return [rounded_weights(where, count, example)] if count else []

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from graphmill.assets.sources.edges.source import EdgesConfig
 from graphmill.assets.sources.interface import FEATURES_TOO
+from graphmill.assets.sources.readers.part_files import expand
 from graphmill.assets.storage.files.digests import identity_of
 from graphmill.assets.storage.names.patterns import files_below, matches
 from graphmill.assets.storage.names.upstream import AssetTable, asset_named, table_of_run
@@ -107,8 +108,10 @@ def _write(key: str, value: Any, path: Path) -> None:
     if isinstance(value, duckdb.DuckDBPyRelation):
         value.write_parquet(str(value := path.with_suffix(".duckdb.parquet")))
     if isinstance(value, str | os.PathLike):
-        text = os.fspath(value)
-        value = polars.scan_csv(text) if text.endswith((".csv", ".csv.gz")) else polars.scan_parquet(text)
+        # One by one: Polars orders the files of a folder by letters, part.10 before part.2.
+        files, hive = expand([Path(value)], key), Path(value).is_dir()
+        text = files[0].name.endswith((".csv", ".csv.gz"))
+        value = polars.scan_csv(files) if text else polars.scan_parquet(files, hive_partitioning=hive)
     elif hasattr(value, "__arrow_c_stream__"):
         value = polars.DataFrame(value).lazy()
     if not isinstance(value, polars.LazyFrame):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.kernels.errors import InputError
@@ -27,6 +28,20 @@ DRAWN_KEYS = ("label_column", "labels", "no_label", "seed", "train_ratio", "vali
 
 NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", "feature", "value")}
 """Names of the first columns of files without a line of names."""
+
+
+OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
+"""Keys that name a column of edge tables."""
+
+
+def shared_columns(keys: Any) -> Iterator[KeyProblem]:
+    """Yields a problem for each key of an edge table that names a column which another key names, too."""
+    named: dict[str, str] = {}
+    for key in OF_EDGES:
+        column = getattr(keys, key)
+        if column is not None and (other := named.setdefault(column, key)) != key:
+            text = f"{key} = '{column}' is also the {other}: name the column of each"
+            yield KeyProblem(f"{key} {other}", text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +138,7 @@ class EdgeTableKeys(SpooledConfig):
             text = f"num_nodes = {self.num_nodes} with {self.id_type} ids: give a count of integer ids"
             yield KeyProblem("num_nodes id_type", text)
         yield from text_problems(self.delimiter, self.comment)
+        yield from shared_columns(self)
 
     def _entry_problems(self) -> Iterator[KeyProblem]:
         if self.feature_entries is None:
@@ -142,6 +158,12 @@ class EdgeTableKeys(SpooledConfig):
     def id_section(self) -> str:
         """The table of the pipeline file whose `id_type` may say that ids are text; "" if they cannot be."""
         return "[graph]" if self.num_nodes is None else ""
+
+    def row_order(self, node_type: str | None) -> str:
+        """Returns the order of the node tables, or without them that of the ids."""
+        if self.nodes is not None:
+            return stated_order(self.patterns("nodes"), "nodes")
+        return super().row_order(node_type) if self.num_nodes is not None else "nodes in the order of their ids"
 
     def brings_split(self) -> bool:
         """Tells whether there is a column of splits."""

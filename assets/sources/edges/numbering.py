@@ -56,6 +56,13 @@ class Numbering:
         place = self._ranks.look_up(given, self.threads)
         return place, place < 0
 
+    def of_numbers(self, given: Array) -> tuple[Array, Array]:
+        """Returns the nodes of ids as `look_up` does; raises InputError if the ids of the tables are not whole numbers."""
+        if self.staged:
+            remedy = "save the rows in the order of the node table, and without ids"
+            raise InputError("ids beside features are whole numbers, and those of the tables are not", remedy)
+        return self.look_up(given)
+
     def alike(self, duck: Duck, value: object) -> str:
         """Returns an id that is another way to write a text, or another number of one that counts from 0 or 1; "" without one."""
         if not self.staged:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphmill.assets.sources.edges.config import OF_EDGES
 from graphmill.assets.sources.edges.entries import KEY, entry_columns
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.packing import unchecked_words
@@ -16,9 +17,8 @@ from graphmill.kernels.errors import InputError
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgeTableKeys
 
-OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
 OF_NODES = ("id_column", "label_column", "split_column", "name_column")
-"""Keys of `[graph]` that name a column of the tables."""
+"""Keys that name a column of node tables."""
 
 
 def open_table(config: EdgeTableKeys, duck: Duck, key: str) -> TableFiles:

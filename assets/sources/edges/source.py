@@ -43,8 +43,10 @@ from graphmill.assets.sources.edges.numbering import (
     refuse_lost_rows,
 )
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
+from graphmill.assets.sources.edges.remarks import edge_remarks
 from graphmill.assets.sources.edges.survey import looks_like_other_ends, looks_like_triples, survey_tables
 from graphmill.assets.sources.encoders.columns import encoded_columns
+from graphmill.assets.sources.encoders.rules import rule_digests, rules_of
 from graphmill.assets.sources.encoders.training_rows import TrainingNodes, training_nodes, training_rows
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
@@ -106,6 +108,7 @@ def _raw_features(config: EdgeTableKeys, table: TableConfig, duck: Duck) -> dict
     if read is None:
         return found | _digests(config, duck, "nodes", ("id_column",))
     names, roles = feature_columns(nodes, read), ("id_column", *(key for key in OF_NODES if key in config.fit_keys))
+    found |= rule_digests(rules_of(config.encode))
     return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", roles, names)
 
 
@@ -153,6 +156,10 @@ class TablesSource:
         """Node ids of the rows of the node tables."""
         return self.numbering.node_of_row
 
+    def nodes_of(self, ids: Array, node_type: str | None) -> tuple[Array, Array]:
+        """Returns the nodes of ids; see `OwnIds`."""
+        return self.numbering.of_numbers(ids)
+
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
         """Returns the feature columns of the node tables, or the entries."""
         config = self.config.for_table(table)
@@ -192,6 +199,8 @@ class TablesSource:
         if spool.num_edges == 0:
             problem = "no edge has two ends with a node" if dangling.count else "the edge tables have no rows"
             raise InputError(f"{self.edges.paths[0]}: {problem}", "give a graph with at least one edge")
+        keeps = config.duplicates == "keep"
+        repeated = edge_remarks(self.edges, config.weight_column, spool.largest_weight, keeps=keeps)
         numbers = {"edge_types": config.stored_types(self._relations)} if self._relations else {}
         shared = {} if numbering.num_shared is None else {"num_ids_of_both_ends": numbering.num_shared}
         dropped = {"num_dropped_edges": dangling.count} if dangling.drop else {}
@@ -202,7 +211,7 @@ class TablesSource:
             original_ids=original_ids(self.duck, numbering, self._kind),
             numbers=numbers | shared | dropped,
             unread=unread_columns(config, self.edges, self.nodes),
-            remarks=[*dangling.remarks("edges"), *self._remarks()],
+            remarks=[*dangling.remarks("edges"), *self._remarks(), *repeated],
         )
 
     def _remarks(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,12 +31,16 @@ GIVE_MISSING = 'set missing = "mean", "zero" or "flag" for the column: {{ encode
 
 @dataclass(frozen=True)
 class Fitted:
-    """A column with its encoder and the fitted numbers; `values` has the place of staged categories."""
+    """A column with its encoder and the fitted numbers."""
 
     column: str
     encoder: Encoder
     numbers: Numbers
-    values: Values
+
+    @cached_property
+    def ready(self) -> Numbers:
+        """What the encoder converts values by."""
+        return self.encoder.ready(self.numbers)
 
     @cached_property
     def names(self) -> list[str]:
@@ -118,18 +122,26 @@ class EncodedColumns:
             dtype=np.dtype(np.float32), slices=lambda: iter(()),
         )  # fmt: skip
 
-    def block(self, first: int, num_rows: int, node_of_row: Array | None, training: Array | None) -> FeatureBlock:
+    def block(
+        self,
+        first: int,
+        num_rows: int,
+        node_of_row: Array | None,
+        training: Array | None,
+        before: Sequence[Mapping[str, Any]] = (),
+    ) -> FeatureBlock:
         """Fits the encoders and returns the encoded rows f32[num_rows, width].
 
         Args:
             first, num_rows, node_of_row: see `FeatureBlock`.
             training: bool[num_rows] true for the rows of the table that are fitted; None for all rows.
+            before: the columns of another table with what they were fitted to, as `encoders.json` has them; nothing is fitted then.
 
         Raises:
             InputError: there is no training row, or a column cannot be fitted. The slices raise it for gaps and for values that an encoder
                 does not read.
         """
-        fitted = self._fit(training)
+        fitted = self._taken(before) if before else self._fit(training)
         names = [name for each in fitted for name in each.names]
         of_name = [each.column for each in fitted for _ in each.names]
         return FeatureBlock(
@@ -149,6 +161,10 @@ class EncodedColumns:
             ],
             encoders=[each.document() for each in fitted],
         )
+
+    def _taken(self, before: Sequence[Mapping[str, Any]]) -> list[Fitted]:
+        numbers, chosen = {each["column"]: each["fitted"] for each in before}, dict(self._chosen)
+        return [Fitted(column, each, numbers[column]) for column, each in chosen.items() if not isinstance(each, Auto)]
 
     def _fit(self, training: Array | None) -> list[Fitted]:
         table, chosen = self.table, dict(self._chosen)
@@ -176,12 +192,12 @@ class EncodedColumns:
             problem = f"{self.table.paths[0]}: column '{column}' is empty in every training row"
             raise InputError(problem, "leave it out of the features")
         try:
-            return Fitted(column, encoder, encoder.fit(values), values)
+            return Fitted(column, encoder, encoder.fit(values))
         except InputError as error:
             raise InputError(f"{self.table.paths[0]}: column '{column}': {error.problem}", error.remedy) from error
 
     def _slices(self, fitted: Sequence[Fitted], width: int) -> Iterator[tuple[int, Array]]:
-        read = [each.encoder.read(self.table, each.column, each.numbers, each.values) for each in fitted]
+        read = [each.encoder.read(self.table, each.column) for each in fitted]
         for rows in self.table.select(read):
             for low, high in row_ranges(rows.count, width * 8 * COPIES):
                 encoded = np.empty((high - low, width), np.float32)
@@ -208,7 +224,7 @@ class EncodedColumns:
             raise InputError(
                 f"{place} is empty", GIVE_MISSING.format(encoder.name if encoder.name in ENCODERS else "auto")
             )
-        encoded = encoder.encode(read, fitted.numbers, gaps)
+        encoded = encoder.encode(read, fitted.ready, gaps)
         return np.concatenate([encoded, gaps[:, None]], axis=1) if encoder.missing == "flag" else encoded
 
 

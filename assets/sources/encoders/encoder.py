@@ -56,7 +56,7 @@ class Options(Checked):
         """Yields options of another type than their defaults, and a value that `missing` does not have."""
         for each in fields(self):
             value, default = getattr(self, each.name), each.default
-            if default is not None and type(value) is not type(default):
+            if default is not None and (isinstance(value, bool) or not isinstance(value, type(default))):
                 kind = {int: "a whole number", str: "a text in quotes", tuple: "a list"}[type(default)]
                 yield KeyProblem(each.name, f"{each.name} = {value!r} is not {kind}")
         if self.missing is not None and self.missing not in self.gaps:
@@ -92,9 +92,13 @@ class Encoder(Options):
         """Returns the fitted numbers of the training values: none, unless the encoder says more."""
         return {}
 
-    def read(self, table: TableFiles, column: str, numbers: Numbers, values: Values) -> str:
+    def read(self, table: TableFiles, column: str) -> str:
         """Returns the SQL expression of the numbers, or lists of numbers, that `encode` gets, null for a gap."""
         return self.staged(table, column)
+
+    def ready(self, numbers: Numbers) -> Numbers:
+        """Returns the fitted numbers for `encode`, with values that are computed from them once for all rows."""
+        return numbers
 
     def names(self, column: str, numbers: Numbers) -> list[str]:
         """Returns the names of the columns that it makes, without the flag of gaps: that of the column for one."""
@@ -110,7 +114,11 @@ class Encoder(Options):
 
     @abstractmethod
     def encode(self, read: Column, numbers: Numbers, gaps: Array) -> Array:
-        """Returns f64[n, width] of the values that `read` is an expression for; the values at `gaps` bool[n] are arbitrary."""
+        """Returns f64[n, width] of the values that `read` is an expression for; the values at `gaps` bool[n] are arbitrary.
+
+        Args:
+            numbers: result of `ready`.
+        """
 
 
 def _length(read: Column) -> int:

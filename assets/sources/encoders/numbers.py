@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from graphmill.assets.building.keys import within
+from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.encoders.encoder import GAPS, NUMBER, NUMBER_LIST, Encoder, Numbers
 from graphmill.assets.sources.encoders.exact_sums import Moments
 from graphmill.assets.sources.encoders.training_rows import Values
@@ -33,15 +33,30 @@ NEAR_END = 1e-7
 class NumberEncoder(Encoder):
     """An encoder of one number as one number."""
 
+    # Numbers that mean that there is no value, such as -999.
+    no_value: tuple[float, ...] = ()
+
     kinds = (NUMBER,)
     gaps = GAPS
 
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields marks that are not numbers, and marks of gaps that are refused."""
+        yield from super().problems()
+        if not isinstance(self.no_value, tuple):
+            return
+        if wrong := [each for each in self.no_value if isinstance(each, bool) or not isinstance(each, int | float)]:
+            yield KeyProblem("no_value", f"no_value: {wrong[0]!r} is not a number")
+        elif self.no_value and self.missing is None:
+            yield KeyProblem("no_value", 'no_value makes gaps: set missing = "mean", "zero" or "flag", too')
+
     def staged(self, table: TableFiles, column: str) -> str:
         """Returns the number as DOUBLE; a text that is not one becomes infinite, which `wrong` finds."""
-        if not table.is_csv:
-            return f"CAST({table.field(column)} AS DOUBLE)"
-        text = table.field(column)
-        return f"CASE WHEN {text} IS NOT NULL THEN coalesce(TRY_CAST({text} AS DOUBLE), 'infinity') END"
+        number = f"CAST({table.field(column)} AS DOUBLE)"
+        if table.is_csv:
+            text = table.field(column)
+            number = f"CASE WHEN {text} IS NOT NULL THEN coalesce(TRY_CAST({text} AS DOUBLE), 'infinity') END"
+        marks = ", ".join(f"CAST({each!r} AS DOUBLE)" for each in self.no_value)
+        return f"CASE WHEN {number} NOT IN ({marks}) THEN {number} END" if marks else number
 
     def fit(self, values: Values) -> Numbers:
         """Returns the numbers of the subclass, and the mean if gaps get it."""

@@ -3,6 +3,7 @@
     encode = "auto"                                                   every column by its type and its training values
     encode = { "price" = "log", "city_*" = "onehot" }                 names of encoders
     encode = { "city" = { encoder = "onehot", least = 10 } }          an encoder with options
+    encode = { "review" = { encoder = "embedding", function = "reviews:embed", width = 384 } }          a function of the user's
 
 A column's own name goes before patterns, and of patterns the first that fits counts. A column that no rule fits stays a number.
 """
@@ -17,19 +18,25 @@ from typing import Any, Literal
 from graphmill.assets.building.keys import ConfigError, KeyProblem
 from graphmill.assets.sources.encoders.auto import Auto
 from graphmill.assets.sources.encoders.categories import Hash, MultiHot, OneHot, Ordinal
+from graphmill.assets.sources.encoders.embeddings import Embedding
 from graphmill.assets.sources.encoders.encoder import Encoder
-from graphmill.assets.sources.encoders.numbers import Log, MinMax, Plain, RankNormal, Standard
+from graphmill.assets.sources.encoders.numbers import Log, MinMax, Plain, RankNormal, Standard, Vector
 from graphmill.assets.sources.encoders.texts import Text
 from graphmill.assets.sources.encoders.times import Time
+from graphmill.assets.storage.files.digests import code_digests
+from graphmill.assets.storage.names.user_code import Reference
 from graphmill.kernels.errors import InputError, did_you_mean
 
-Encode = Literal["auto"] | Mapping[str, str | Mapping[str, Any]] | None
+Encode = Literal["auto"] | Mapping[str, str | Mapping[str, Reference | Any]] | None
 """The values of the key."""
 ENCODERS: Mapping[str, type[Encoder] | type[Auto]] = {
     each.name: each
-    for each in (Auto, Standard, MinMax, Log, RankNormal, Plain, OneHot, Ordinal, Hash, MultiHot, Time, Text)
+    for each in (Auto, Standard, MinMax, Log, RankNormal, Plain, OneHot, Ordinal, Hash, MultiHot, Time, Text, Embedding)
 }
 """Name in a pipeline file -> encoder."""
+
+FITTED = ("column", "fitted", "columns")
+"""Keys of a column in `encoders.json` that are not options of its encoder."""
 
 Rules = Sequence[tuple[str, Encoder | Auto]]
 """Patterns and their encoders, those of a column's own name and of a node type first."""
@@ -74,6 +81,17 @@ def spelled(rules: Rules) -> list[Any]:
     return [[pattern, encoder.name, options(encoder)] for pattern, encoder in rules]
 
 
+def rule_digests(rules: Rules) -> Mapping[str, str]:
+    """Returns encoder/FUNCTION -> SHA-256 of the module's file, for the functions of the user's in the rules."""
+    functions = [encoder.function for _, encoder in rules if isinstance(encoder, Embedding)]
+    return code_digests({f"encoder/{function}": function for function in functions})
+
+
+def fitted_before(columns: Sequence[Mapping[str, Any]]) -> Rules:
+    """Returns the encoders of columns as `encoders.json` has them, without what they were fitted to."""
+    return [(each["column"], _encoder({key: each[key] for key in each if key not in FITTED})) for each in columns]
+
+
 def options(encoder: Encoder | Auto) -> dict[str, Any]:
     """Returns the options of an encoder that are not at their defaults."""
     given = {each.name: (getattr(encoder, each.name), each.default) for each in fields(encoder)}
@@ -83,7 +101,7 @@ def options(encoder: Encoder | Auto) -> dict[str, Any]:
 def _encoder(rule: str | Mapping[str, Any]) -> Encoder | Auto:
     given = {"encoder": rule} if isinstance(rule, str) else rule
     chosen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return ENCODERS[chosen.pop("encoder")](**chosen)
+    return {**ENCODERS, Vector.name: Vector}[chosen.pop("encoder")](**chosen)
 
 
 def _rule_problems(rule: Any) -> Iterator[str]:

@@ -45,13 +45,14 @@ class Text(Encoder):
     def staged(self, table: TableFiles, column: str) -> str:
         """Returns the list of the buckets of all sequences of words."""
         words = f"regexp_extract_all(lower({text_sql(table, column)}), '{WORD}')"
-        sequences = [words]
+        sequences = ["w"]
         for length in range(2, self.ngrams + 1):
-            places = f"range(1, len({words}) - {length - 2})"
-            sequences.append(f"list_transform({places}, lambda i: array_to_string({words}[i : i + {length - 1}], ' '))")
-        listed = f"list_concat({', '.join(sequences)})" if len(sequences) > 1 else words
+            places = f"range(1, len(w) - {length - 2})"
+            sequences.append(f"list_transform({places}, lambda i: array_to_string(w[i : i + {length - 1}], ' '))")
+        listed = f"list_concat({', '.join(sequences)})" if len(sequences) > 1 else "w"
         buckets = f"list_transform({listed}, lambda x: {bucket_sql('x', self.buckets)})"
-        return f"CASE WHEN {table.field(column)} IS NOT NULL THEN {buckets} END"
+        # A lambda over the one list of words: written out in its place, the words would be found anew for each sequence.
+        return f"CASE WHEN {table.field(column)} IS NOT NULL THEN list_transform([{words}], lambda w: {buckets})[1] END"
 
     def fit(self, values: Values) -> Numbers:
         """Returns the weight of each bucket."""

@@ -64,12 +64,10 @@ class Values:
 
     Attributes:
         sql: query of the values that are there, as a column `v`.
-        name: name that is unique among the columns of all tables.
     """
 
     duck: Duck
     sql: str
-    name: str
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Returns the result of a query in which {values} stands for a table with the column `v`."""
@@ -113,7 +111,7 @@ class TrainingRows:
     def values(self, number: int) -> Values:
         """Returns the values of a column, by the number of its expression."""
         sql = f"SELECT c{number} AS v FROM {self._name} WHERE c{number} IS NOT NULL"
-        return Values(self._duck, sql, f"{self._name}_{number}")
+        return Values(self._duck, sql)
 
     def _kept(self, rows: str, training: Array, file: int) -> str:
         """Returns the query of the rows that `training` has true for; both sides keep the order of their files."""

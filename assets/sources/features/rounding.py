@@ -129,3 +129,8 @@ def _words(found: Rounded, count: int, target: str) -> str:
     kind = "whole numbers" if found.whole else "values"
     example = int(found.example) if isinstance(found.example, float) and found.example.is_integer() else found.example
     return f"{found.column}: {count:,} {kind} are rounded by {target}, such as {example}"
+
+
+def rounded_weights(where: str, count: int, example: int) -> str:
+    """Returns the sentence about whole weights of edges beyond 2^24, of which neighbours become one float32."""
+    return f"{where}: {count:,} whole weights are rounded by float32, such as {example}: divide them, or subtract the smallest"

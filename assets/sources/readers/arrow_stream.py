@@ -23,6 +23,8 @@ FORMATS = {
     b"l": np.int64, b"L": np.uint64, b"f": np.float32, b"g": np.float64,
 }  # fmt: skip
 """Arrow's names of the fixed-size types."""
+OFFSETS = {b"+l": np.int32, b"+L": np.int64, b"u": np.int32, b"U": np.int64}
+"""Arrow's names of lists and of texts -> type of the places where their values end."""
 
 
 class _Schema(ctypes.Structure):
@@ -78,7 +80,8 @@ class Column:
     """One column of a batch; its arrays are views that die with the batch.
 
     Attributes:
-        values: dtype[n]; the value at a null is arbitrary. For a column of lists, the values of all its lists.
+        values: dtype[n]; the value at a null is arbitrary. For a column of lists, the values of all its lists; a text is a list of its
+            UTF-8 bytes.
         nulls: bool[n], or None if no value is null. For a column of lists, the nulls of the lists themselves.
         lengths: i64[n] lengths of the lists, or None if values are not lists.
         value_nulls: bool[len(values)] nulls inside lists, or None.
@@ -88,6 +91,13 @@ class Column:
     nulls: Array | None = None
     lengths: Array | None = None
     value_nulls: Array | None = None
+
+    def texts(self, chosen: Array) -> list[str]:
+        """Returns the texts at `chosen` bool[n] of a column of texts."""
+        assert self.lengths is not None
+        text, ends = self.values.tobytes(), np.cumsum(self.lengths)
+        places = zip((ends - self.lengths)[chosen].tolist(), ends[chosen].tolist(), strict=True)
+        return [text[first:end].decode() for first, end in places]
 
     def after(self, count: int) -> Column:
         """Returns the column without its first `count` values; it may not hold lists."""
@@ -100,7 +110,8 @@ def arrow_batches(relation: Any) -> Iterator[list[Column]]:
     """Yields the columns of each batch of a DuckDB relation, in the relation's order.
 
     Args:
-        relation: a relation that `connection.sql(...)` returned; its columns are numbers, or lists (also of fixed length) of numbers.
+        relation: a relation that `connection.sql(...)` returned; its columns are numbers, lists (also of fixed length) of
+            numbers, or texts.
 
     Raises:
         StreamError: the query failed while it ran.
@@ -138,15 +149,16 @@ def _column(schema: Any, array: Any, offset: int, length: int) -> Column:
     nulls, start = _nulls(array, offset, length), array.offset + offset
     if schema.format in FORMATS:
         return Column(_buffer(array, 1, FORMATS[schema.format], start, length), nulls)
-    inner, items = schema.children[0].contents, array.children[0].contents
     if schema.format.startswith(b"+w:"):
         width = int(schema.format[3:])
         first, last, lengths = start * width, (start + length) * width, np.full(length, width, np.int64)
     else:
-        assert schema.format in (b"+l", b"+L"), f"column of Arrow type {schema.format}"
-        ends = _buffer(array, 1, np.int32 if schema.format == b"+l" else np.int64, start, length + 1).astype(np.int64)
+        assert schema.format in OFFSETS, f"column of Arrow type {schema.format}"
+        ends = _buffer(array, 1, OFFSETS[schema.format], start, length + 1).astype(np.int64)
         first, last, lengths = int(ends[0]), int(ends[-1]), np.diff(ends)
-    inside = _column(inner, items, first, last - first)
+    if schema.n_children == 0:
+        return Column(_buffer(array, 2, np.uint8, first, last - first), nulls, lengths)
+    inside = _column(schema.children[0].contents, array.children[0].contents, first, last - first)
     return Column(inside.values, nulls, lengths, inside.nulls)
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
-from graphmill.assets.sources.edges.config import DRAWN_KEYS, SPLIT_KEYS, UNSAMPLED
+from graphmill.assets.sources.edges.config import DRAWN_KEYS, SPLIT_KEYS, UNSAMPLED, shared_columns
 from graphmill.assets.sources.encoders.rules import Encode, Rules, encode_problems, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
+from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.assets.tasks.labels import CLASSES
@@ -141,6 +142,11 @@ class RelationTable(TableKeys):
 
     names = ("src", "dst")
 
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields columns that two keys name, and wrong forms of text."""
+        yield from super().problems()
+        yield from shared_columns(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TypedTableKeys(SpooledConfig):
@@ -205,6 +211,13 @@ class TypedTableKeys(SpooledConfig):
         """The attributes that a graph of these tables certainly lacks."""
         featured = self.typed and all(table.features is not None for table in self.nodes.values())
         return super().never | ({"featureless"} if featured else set())
+
+    def row_order(self, node_type: str | None) -> str:
+        """Returns the order of the tables of a node type, or of all types in turn."""
+        if node_type is None:
+            return "; ".join(f"{name}: {self.row_order(name)}" for name in self.nodes)
+        files = self.nodes[node_type].files if node_type in self.nodes else ()
+        return stated_order(files, f"nodes.{node_type}") if files else super().row_order(node_type)
 
     def brings_split(self) -> bool:
         """Tells whether a node type has a column of splits."""

@@ -11,6 +11,7 @@ import numpy as np
 from graphmill.assets.sources.edges.edge_tables import Dangling, End, checked_edges, stage_edges, type_names
 from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by, named_columns, unread_of
+from graphmill.assets.sources.edges.remarks import edge_remarks
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import table_digests
 from graphmill.assets.sources.readers.table_files import TableFiles
@@ -85,11 +86,12 @@ class RelationFiles:
                 problem = f"{where}, but the ids of the node type '{node_type.name}' are {ids}"
                 raise InputError(problem, f"write both with one type{text}")
 
-    def relation(self, source: NodeType, target: NodeType, *, weighted: bool) -> Relation:
+    def relation(self, source: NodeType, target: NodeType, *, weighted: bool, keeps: bool = False) -> Relation:
         """Returns the edges, which are read when they are asked for.
 
         Args:
             weighted: whether edges get weights, which are 1 without a column.
+            keeps: whether an edge that the table has twice counts twice.
         """
         files = self.table.counts()
         return Relation(
@@ -99,6 +101,7 @@ class RelationFiles:
             place=lambda row: self.table.place(*locate(files, row)),
             values=self.values,
             dropped=lambda: self.dangling.count,
+            remarks=lambda largest: edge_remarks(self.table, self.keys.weight_column, largest, keeps=keeps),
         )
 
     def _batches(self, source: NodeType, target: NodeType, *, weighted: bool) -> Iterator[EdgeBatch]:

@@ -31,7 +31,8 @@ import numpy as np
 from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
 from graphmill.assets.sources.edges.survey import describe_table
-from graphmill.assets.sources.encoders.rules import require_used, rules_of
+from graphmill.assets.sources.encoders.rules import require_used, rule_digests, rules_of
+from graphmill.assets.sources.encoders.sentinels import sentinel_words
 from graphmill.assets.sources.encoders.training_rows import training_nodes
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
@@ -71,6 +72,7 @@ class TypedTablesConfig(TypedTableKeys):
                 # The type of the ids decides their order.
                 found[f"ids/{each.name}"] = hashlib.sha256(each.kind.encode()).hexdigest()
                 found |= each.feature_digests(config.fit_keys, with_rows=table.file is None)
+                found |= rule_digests(config.rules(each.name)) if table.file is None else {}
         return found
 
     @contextmanager
@@ -103,6 +105,7 @@ class TypedTablesConfig(TypedTableKeys):
                 unread=source.unread(),
             )
             surveyed = survey_typed(found, self, {}, _contents(source, node_types))
+            surveyed = replace(surveyed, notes=[*surveyed.notes, *source.sentinels()])
             # The widths of encoded types are bounds.
             return replace(surveyed, type_widths=()) if config.fit_keys else surveyed
 
@@ -155,6 +158,12 @@ class TypedTablesSource:
             parts.append((np.arange(self.node_types[name]) if rows is None else rows) + first)
         return np.concatenate(parts)
 
+    def nodes_of(self, ids: Array, node_type: str | None) -> tuple[Array, Array]:
+        """Returns the nodes of ids within their type; see `OwnIds`."""
+        if node_type is None and len(self.types) > 1:
+            raise InputError("ids beside features are those of one node type", "set node_type in the [features] table")
+        return self.types[node_type or next(iter(self.types))].numbering.of_numbers(ids)
+
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
         """Returns a block for each node type with feature columns."""
         config, found, nodes = self.config.for_table(table), [], None
@@ -195,14 +204,17 @@ class TypedTablesSource:
 
     def edges(self) -> list[Relation]:
         """Returns the relations, whose edges are read when they are asked for."""
-        weighted = self.config.weighted
-        return [
-            each.relation(*(self.types[name] for name in _ends(each)), weighted=weighted) for each in self.relations
-        ]
+        how = {"weighted": self.config.weighted, "keeps": self.config.duplicates == "keep"}
+        return [each.relation(*(self.types[name] for name in _ends(each)), **how) for each in self.relations]
 
     def unread(self) -> list[str]:
         """Returns phrases about the columns that no key names."""
         return [phrase for each in (*self.types.values(), *self.relations) for phrase in each.unread()]
+
+    def sentinels(self) -> list[str]:
+        """Returns sentences about numbers of feature columns that may mean a missing value."""
+        tables = [(each.table, each.feature_names) for each in self.types.values()]
+        return [words for table, names in tables if table is not None for words in sentinel_words(table, names)]
 
     def _originals(self) -> Any:
         """Returns the N ids of the tables, as text if one type's are text; None for one type whose ids are 0 to N-1."""

@@ -45,13 +45,77 @@ def tables(draw: st.DrawFn) -> tuple[pl.DataFrame, pl.DataFrame, np.ndarray]:
     return *(pl.DataFrame(each, schema_overrides=TYPES) for each in (columns, changed)), training
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(tables(), st.integers(1, 3))
 def test_rows_outside_the_training_rows_change_no_fitted_number(drawn, files: int) -> None:
     frame, changed, training = drawn
     one, two = (encode(each, RULES, training, files=files) for each in (frame, changed))
     assert json.dumps(one.columns) == json.dumps(two.columns)
     assert one.rows[training].tobytes() == two.rows[training].tobytes()
+
+
+MISSING = {
+    f"{name}_{missing}": {"encoder": name, "missing": missing}
+    for name in ("standard", "log", "minmax", "rank") for missing in ("mean", "zero", "flag")
+} | {
+    f"{name}_{missing}": {"encoder": name, "missing": missing}
+    for name in ("onehot", "ordinal", "hash", "text", "time") for missing in ("zero", "flag")
+}  # fmt: skip
+CHANGES = 1000
+STRANGE = {
+    "numbers": [0.0, -0.0, 1e-300, 1e149, -1e149, 999.0],
+    "texts": ["", " ", "nan", "None", "7", "07", "a" * 300, "x" + chr(0x1F600)],
+    "times": [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)],
+    "lists": [[], ["new"], ["red"] * 20],
+}
+"""Values that no training row has."""
+
+
+def kind_of(name: str) -> str:
+    """Returns the kind of the values of a column of this name."""
+    encoder = "text" if name == "auto_text" else "time" if name == "auto_time" else name.partition("_")[0]
+    return {"time": "times", "list": "lists"}.get(
+        encoder, "texts" if encoder in ("onehot", "ordinal", "hash", "text") else "numbers"
+    )
+
+
+def drawn_value(rng: np.random.Generator, kind: str, *, strange: bool) -> object:
+    if strange and rng.random() < 0.5:
+        return STRANGE[kind][rng.integers(len(STRANGE[kind]))]
+    if kind == "numbers":
+        return float(rng.normal() * 10.0 ** rng.integers(-3, 9))
+    if kind == "times":
+        return datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=int(rng.integers(-(10**9), 10**9)))
+    words = [f"{['red', 'blue'][rng.integers(2)]}{rng.integers(4)}" for _ in range(rng.integers(1, 4))]
+    return words if kind == "lists" else " ".join(words)
+
+
+def test_a_thousand_drawn_changes_of_test_rows_change_no_fitted_number() -> None:
+    """Each change is a column of its own, beside those of the same encoder, which all have the training rows in common."""
+    rng, rows = np.random.default_rng(0), 30
+    training = rng.permutation(rows) < 18
+    rules = {**RULES, **MISSING}
+    kinds = {name: kind_of(name) for name in rules}
+    changes = -(-CHANGES // len(rules))
+    columns: dict[str, pl.Series] = {}
+    for name, kind in kinds.items():
+        dtype = {"texts": pl.String, "times": pl.Datetime("us"), "lists": pl.List(pl.String), "numbers": pl.Float64}
+        first = [drawn_value(rng, kind, strange=False) for _ in range(rows)]
+        for number in range(changes + 1):
+            values = list(first)
+            changed = np.flatnonzero(~training & (rng.random(rows) < rng.random())) if number else ()
+            for row in changed:
+                gap = (name in MISSING or name == "gap") and rng.random() < 0.2
+                values[row] = None if gap else drawn_value(rng, kind, strange=True)
+            columns[f"{name}#{number}"] = pl.Series(f"{name}#{number}", values, dtype[kind])
+    found = encode(pl.DataFrame([*columns.values()]), {f"{name}#*": rule for name, rule in rules.items()}, training)
+    of_encoder: dict[str, set[str]] = {}
+    for each in found.columns:
+        name, _, number = each["column"].partition("#")
+        told = {**each, "column": name, "columns": [text.replace(f"#{number}", "") for text in each["columns"]]}
+        of_encoder.setdefault(name, set()).add(json.dumps(told))
+    assert {name: len(told) for name, told in of_encoder.items()} == dict.fromkeys(rules, 1)
+    assert len(found.columns) >= CHANGES
 
 
 def large() -> tuple[pl.DataFrame, np.ndarray]:

@@ -67,3 +67,15 @@ def test_every_key_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         AssetConfig(edges=path).raw(None)
     keep_table(key, FRAME, path)
     assert len(AssetConfig(edges=path).raw(None)) == 1
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("named", ["parts", "parts/part.*", "days"])
+def test_parts_of_a_table_are_kept_in_the_order_of_their_numbers(tmp_path: Path, form: str, named: str) -> None:
+    for number in range(12):
+        folder = tmp_path / "days" / f"day={number}" if named == "days" else tmp_path / "parts"
+        folder.mkdir(parents=True, exist_ok=True)
+        frame, path = polars.DataFrame({"src": [number], "dst": [number]}), folder / f"part.{number}.{form}"
+        frame.write_csv(path) if form == "csv" else frame.write_parquet(path)
+    keep_table("edges", tmp_path / named, path := tmp_path / "upstream" / "edges.parquet")
+    assert polars.read_parquet(path)["src"].to_list() == [*range(12)]

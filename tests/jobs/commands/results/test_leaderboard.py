@@ -110,7 +110,10 @@ def test_another_metric_than_accuracy_is_named(home: Path, tmp_path: Path) -> No
     entries = stored_entries(compared(tmp_path), home)
     asked = [replace(entry, table=replace(entry.table, metric="f1_macro")) for entry in entries]
     assert next(remarks(asked)) == "valid and test are macro F1 in percent."
-    assert next(remarks([*entries[:1], *asked[1:2]])) == "valid and test: accuracy in percent of sage, macro F1 in percent of gcn."
+    assert (
+        next(remarks([*entries[:1], *asked[1:2]]))
+        == "valid and test: accuracy in percent of sage, macro F1 in percent of gcn."
+    )
     assert "valid and test" not in " ".join(remarks(entries))
 
 
