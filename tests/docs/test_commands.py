@@ -149,6 +149,8 @@ def check_graphmill(command: Command, example: SimpleNamespace) -> None:
         return None
     # Several commands become the same one on the example; one that has succeeded would again.
     if name not in NOT_RUN and (name, *rest) not in example.succeeded:
+        if name == "new":  # another command may have written the file of this name
+            (example.folder / "pipelines" / f"{rest[0]}.toml").unlink(missing_ok=True)
         graphmill(name, *rest)
         example.succeeded.add((name, *rest))
     return None
