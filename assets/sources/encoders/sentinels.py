@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphmill.assets.sources.readers.duck import quoted
-from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
+from graphmill.assets.sources.encoders.encoder import NUMBER, kind_of
+from graphmill.assets.sources.readers.table_files import TableFiles
 
 MARKS = frozenset(sign * (10**digits - 1) for digits in range(2, 10) for sign in (-1, 1)) | {
     -(2**15),
@@ -23,11 +23,10 @@ TIMES = 5
 
 def sentinel_words(table: TableFiles, names: Sequence[str]) -> list[str]:
     """Returns a sentence for each column of numbers whose smallest or largest value stands apart, is repeated, and is a mark."""
-    numbers = [name for name in names if table.is_csv or _is_number(table, name)]
+    numbers = [name for name in names if table.is_csv or kind_of(table, name) == NUMBER]
     if not numbers:
         return []
-    # The files' own names: a CSV column is text, and what is not a number is left out.
-    values = [f"TRY_CAST({table.field(name) if table.is_csv else quoted(name)} AS DOUBLE)" for name in numbers]
+    values = [f"TRY_CAST({table.field(name)} AS DOUBLE)" for name in numbers]
     columns = ", ".join(f"{value} AS v{place}" for place, value in enumerate(values))
     rows = f"(SELECT {columns} FROM {table.source(0)} LIMIT {LOOKED_AT})"
     ends = ", ".join(f"min(v{place}), max(v{place})" for place in range(len(numbers)))
@@ -38,11 +37,6 @@ def sentinel_words(table: TableFiles, names: Sequence[str]) -> list[str]:
         for end in found[2 * place : 2 * place + 2]
         if end in MARKS and (sentence := _told(table, rows, place, name, int(end)))
     ]
-
-
-def _is_number(table: TableFiles, name: str) -> bool:
-    kind = table.type_of(name)
-    return kind in NUMBERS or kind.startswith("DECIMAL")
 
 
 def _told(table: TableFiles, rows: str, place: int, name: str, mark: int) -> str:
