@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphmill.assets.sources.encoders.encoder import NUMBER, kind_of
+from graphmill.assets.sources.encoders.numbers import NumberEncoder
+from graphmill.assets.sources.encoders.rules import Rules, encoder_of
 from graphmill.assets.sources.readers.table_files import TableFiles
 
 MARKS = frozenset(sign * (10**digits - 1) for digits in range(2, 10) for sign in (-1, 1)) | {
@@ -21,8 +23,13 @@ TIMES = 5
 """How many times as far from the middle of all other values as these reach."""
 
 
-def sentinel_words(table: TableFiles, names: Sequence[str]) -> list[str]:
-    """Returns a sentence for each column of numbers whose smallest or largest value stands apart, is repeated, and is a mark."""
+def sentinel_words(table: TableFiles, names: Sequence[str], rules: Rules = ()) -> list[str]:
+    """Returns a sentence for each column of numbers whose smallest or largest value stands apart, is repeated, and is a mark.
+
+    Args:
+        names: the feature columns.
+        rules: their encoders; marks that `no_value` names are not told.
+    """
     numbers = [name for name in names if table.is_csv or kind_of(table, name) == NUMBER]
     if not numbers:
         return []
@@ -35,8 +42,13 @@ def sentinel_words(table: TableFiles, names: Sequence[str]) -> list[str]:
         sentence
         for place, name in enumerate(numbers)
         for end in found[2 * place : 2 * place + 2]
-        if end in MARKS and (sentence := _told(table, rows, place, name, int(end)))
+        if end in MARKS and end not in _known(rules, name) and (sentence := _told(table, rows, place, name, int(end)))
     ]
+
+
+def _known(rules: Rules, name: str) -> Sequence[float]:
+    encoder = encoder_of(rules, name)
+    return encoder.no_value if isinstance(encoder, NumberEncoder) else ()
 
 
 def _told(table: TableFiles, rows: str, place: int, name: str, mark: int) -> str:
