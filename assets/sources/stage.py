@@ -80,7 +80,7 @@ class SourceStage(OnePass):
             check_matrix(rows.shape, rows.dtype, len(rows) if rows.ndim else 0, str(table.file))
             stored = stored_type(dtype, table.dtype, source.normalize, str(table.file))
             without = max(0, found.num_nodes - len(rows))
-            notes = [*found.notes, f"features of {table.file.name}: {matched(source, table)}"]
+            notes = [*found.notes, f"features of {table.file.name}: {len(rows):,} rows, {matched(source, table)}"]
             return replace(
                 found,
                 num_features=rows.shape[1],

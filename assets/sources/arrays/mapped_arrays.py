@@ -175,7 +175,10 @@ def open_ids(path: Path, tensor: str | None) -> Array | None:
 
 
 def _are_ids(name: str, entry: Any) -> bool:
-    return name in IDS and isinstance(entry, dict) and str(entry.get("dtype"))[:1] in "IU" and len(entry["shape"]) == 1
+    if name not in IDS or not isinstance(entry, dict):
+        return False
+    shape = entry.get("shape")
+    return str(entry.get("dtype"))[:1] in "IU" and isinstance(shape, list) and len(shape) == 1
 
 
 def _entries(path: Path) -> tuple[int, dict[str, Any]]:

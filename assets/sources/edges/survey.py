@@ -19,6 +19,7 @@ from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.numbering import id_kind
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
 from graphmill.assets.sources.encoders.columns import encoded_columns
+from graphmill.assets.sources.encoders.rules import rules_of
 from graphmill.assets.sources.encoders.sentinels import sentinel_words
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
@@ -73,7 +74,7 @@ def survey_tables(config: EdgeTableKeys) -> Survey:
         num_edges, num_nodes = edges.count(), _count_nodes(config, edges, nodes)
         notes += unread_notes(unread_columns(config, edges, nodes))
         if nodes is not None and config.features is not None:
-            notes += sentinel_words(nodes, feature_columns(nodes, config.features))
+            notes += sentinel_words(nodes, feature_columns(nodes, config.features), rules_of(config.encode))
         if nodes is None and config.num_nodes is None:
             contents.append(_ends_line(config, edges, num_nodes))
     types = [] if config.type_column is None else [config.type_column]

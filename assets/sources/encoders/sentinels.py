@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphmill.assets.sources.readers.duck import quoted
-from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
+from graphmill.assets.sources.encoders.encoder import NUMBER, kind_of
+from graphmill.assets.sources.encoders.numbers import NumberEncoder
+from graphmill.assets.sources.encoders.rules import Rules, encoder_of
+from graphmill.assets.sources.readers.table_files import TableFiles
 
 MARKS = frozenset(sign * (10**digits - 1) for digits in range(2, 10) for sign in (-1, 1)) | {
     -(2**15),
@@ -21,13 +23,17 @@ TIMES = 5
 """How many times as far from the middle of all other values as these reach."""
 
 
-def sentinel_words(table: TableFiles, names: Sequence[str]) -> list[str]:
-    """Returns a sentence for each column of numbers whose smallest or largest value stands apart, is repeated, and is a mark."""
-    numbers = [name for name in names if table.is_csv or _is_number(table, name)]
+def sentinel_words(table: TableFiles, names: Sequence[str], rules: Rules = ()) -> list[str]:
+    """Returns a sentence for each column of numbers whose smallest or largest value stands apart, is repeated, and is a mark.
+
+    Args:
+        names: the feature columns.
+        rules: their encoders; marks that `no_value` names are not told.
+    """
+    numbers = [name for name in names if table.is_csv or kind_of(table, name) == NUMBER]
     if not numbers:
         return []
-    # The files' own names: a CSV column is text, and what is not a number is left out.
-    values = [f"TRY_CAST({table.field(name) if table.is_csv else quoted(name)} AS DOUBLE)" for name in numbers]
+    values = [f"TRY_CAST({table.field(name)} AS DOUBLE)" for name in numbers]
     columns = ", ".join(f"{value} AS v{place}" for place, value in enumerate(values))
     rows = f"(SELECT {columns} FROM {table.source(0)} LIMIT {LOOKED_AT})"
     ends = ", ".join(f"min(v{place}), max(v{place})" for place in range(len(numbers)))
@@ -36,13 +42,13 @@ def sentinel_words(table: TableFiles, names: Sequence[str]) -> list[str]:
         sentence
         for place, name in enumerate(numbers)
         for end in found[2 * place : 2 * place + 2]
-        if end in MARKS and (sentence := _told(table, rows, place, name, int(end)))
+        if end in MARKS and end not in _known(rules, name) and (sentence := _told(table, rows, place, name, int(end)))
     ]
 
 
-def _is_number(table: TableFiles, name: str) -> bool:
-    kind = table.type_of(name)
-    return kind in NUMBERS or kind.startswith("DECIMAL")
+def _known(rules: Rules, name: str) -> Sequence[float]:
+    encoder = encoder_of(rules, name)
+    return encoder.no_value if isinstance(encoder, NumberEncoder) else ()
 
 
 def _told(table: TableFiles, rows: str, place: int, name: str, mark: int) -> str:

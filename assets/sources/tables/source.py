@@ -213,8 +213,11 @@ class TypedTablesSource:
 
     def sentinels(self) -> list[str]:
         """Returns sentences about numbers of feature columns that may mean a missing value."""
-        tables = [(each.table, each.feature_names) for each in self.types.values()]
-        return [words for table, names in tables if table is not None for words in sentinel_words(table, names)]
+        found: list[str] = []
+        for name, each in self.types.items():
+            if each.table is not None:
+                found += sentinel_words(each.table, each.feature_names, self.config.rules(name))
+        return found
 
     def _originals(self) -> Any:
         """Returns the N ids of the tables, as text if one type's are text; None for one type whose ids are 0 to N-1."""

@@ -184,10 +184,10 @@ def test_inspect_says_how_rows_are_matched_and_what_is_refused(tmp_path: Path) -
 
     by_position = survey_pipeline(pipeline("x.npy"))
     assert (
-        "features of x.npy: matched by position: 2 files in the order of the numbers in their names"
+        "features of x.npy: 60 rows, matched by position: 2 files in the order of the numbers in their names"
         in by_position.notes
     )
-    assert "features of x.safetensors: matched by id" in survey_pipeline(pipeline("x.safetensors")).notes
+    assert "features of x.safetensors: 60 rows, matched by id" in survey_pipeline(pipeline("x.safetensors")).notes
     (tmp_path / "n" / "part.10.parquet").rename(tmp_path / "n" / "last.parquet")
     with pytest.raises(InputError, match=r"nothing states the order of last\.parquet, part\.2\.parquet"):
         survey_pipeline(pipeline("x.npy"))

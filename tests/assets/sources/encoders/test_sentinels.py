@@ -89,11 +89,12 @@ def test_inspect_tells_it_and_what_it_says_works(tmp_path: Path) -> None:
     (said,), problems = notes('"standard"')
     assert not problems
     way = said.rpartition("set age = ")[2].removesuffix(" in `encode`")
-    assert notes(way)[1] == []
+    assert notes(way) == ([], [])
     typed = RECIPE.replace(
         'source = "edges"\nedges = "e.parquet"\nnodes = "n.parquet"\nfeatures = ["age"]', 'source = "tables"'
     )
     typed += '[graph.nodes.a]\npath = "n.parquet"\nfeatures = "age"\n'
     typed += '[graph.edges.to]\npath = "e.parquet"\nsource_type = "a"\ntarget_type = "a"\n'
-    survey = survey_pipeline(parse_pipeline(tmp_path / "p.toml", typed.replace("ENCODER", way).encode()))
-    assert any("4 of 20 rows are -999" in note for note in survey.notes) and not survey.problems
+    for encoder, said in (('"log"', True), (way, False)):
+        survey = survey_pipeline(parse_pipeline(tmp_path / "p.toml", typed.replace("ENCODER", encoder).encode()))
+        assert any("4 of 20 rows are -999" in note for note in survey.notes) is said and not survey.problems
