@@ -93,7 +93,7 @@ class Template:
     @property
     def fanouts(self) -> str:
         """The neighbours per node of each layer, as TOML has them."""
-        return str([15, 10, 5, 5][: self.layers])
+        return str([15, 10, 10, 10][: self.layers])
 
 
 def write_pipeline(name: str, source: str) -> Path:
@@ -163,13 +163,14 @@ def _fitted(source: str, folder: Path) -> Template:
 def _fitted_to(guess: Guess, folder: Path) -> Template:
     """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs.
 
-    There is one layer more than leads to the farthest node type, from 2 to 4, so that nodes see others with the same neighbours.
+    There is one layer more than leads to the farthest node type, from 2 to 4, so that nodes see others with the same neighbours; up
+    to 3 for many labelled rows, whose batches would be large.
     """
     graph, model = f"{graph_table(guess, folder)}\n", TYPED_MODEL if guess.typed else MODEL
     model += TYPED_INPUT * (len(guess.node_types) > 1)
     training, layers = int(TRAIN_RATIO * guess.num_labelled), min(4, max(Template.layers, guess.reach + 1))
     if training >= FEW * Template.batch_size:
-        return Template(graph, model, layers=layers)
+        return Template(graph, model, layers=min(3, layers))
     batch_size = max(SMALLEST_BATCH, 1 << max(0, training // FEW).bit_length() - 1)
     return Template(graph, model, min(Template.batch_size, batch_size), hidden=64, epochs=60, layers=layers)
 

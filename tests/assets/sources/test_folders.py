@@ -109,7 +109,7 @@ def test_encoders_and_layers_fit_the_tables(folder: Path) -> None:
     nodes = loaded.graph.nodes  # pyright: ignore
     assert nodes["products"].encode == {"category_id": "onehot", "price": "log"}
     assert nodes["orders"].encode["total"] == "standard"
-    assert loaded.sampling is not None and loaded.sampling.fanouts == (15, 10, 5, 5) and loaded.train[0].layers == 4
+    assert loaded.sampling is not None and loaded.sampling.fanouts == (15, 10, 10, 10) and loaded.train[0].layers == 4
 
 
 def test_edges_without_both_ends_are_left_out_counted_and_said(
