@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.assets.costs.needs import Need, require_fit, sizes_of
+from graphmill.assets.costs.needs import COMMAND, Need, require_fit, sizes_of
 from graphmill.assets.definitions import Surroundings, asset_of
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of
@@ -19,7 +19,6 @@ from graphmill.assets.pipeline.shown import key_of, materialized
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.system.machine import memory_bytes
-from graphmill.jobs.operations.size import waited_for
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.shown import report_address
 from graphmill.jobs.runs.slot import POOL, held_slot
@@ -82,12 +81,13 @@ def _steps_of(pipeline: Pipeline, preprocessing: list[Step], trial: bool) -> lis
 
 
 def training_asset(
-    step: Step, pipeline: Pipeline, around: Surroundings, children: ChildProcesses
+    step: Step, pipeline: Pipeline, around: Surroundings, children: ChildProcesses, *, apart: bool = False
 ) -> dg.AssetsDefinition:
     """Returns the asset that trains a table's models in a child process, unless the store has them all.
 
     Args:
         pipeline: the recipe; its text goes to the child, so a later edit changes nothing.
+        apart: whether each step has a process of its own, for which a command waits.
     """
 
     def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:
@@ -113,9 +113,9 @@ def training_asset(
                     if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config, resume)
                         command = [sys.executable, "-m", "graphmill.trainers", pipeline.name, step.name]
-                        need = waited_for(one, _need(one, each, inputs))
+                        need = _need(one, each, inputs)
                         if need is not None and not around.on:  # the kernel would end the command without a word
-                            require_fit(need, memory_bytes())
+                            require_fit(need.beside(COMMAND) if apart else need, memory_bytes())
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
                         reported |= dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)

@@ -281,10 +281,10 @@ def _cut(case: Case) -> list[Term]:
     spills = free is not None and ROWS_SHARE * rows > free
     most, likely = (ranks * int(HEAP * each) for each in (held, expected))
     return [
-        # Rows that do not fit go to a file, and blocks that are not kept are cut again.
+        # Rows that do not fit go to a file.
         Term(ROWS, 0 if spills else rows, "hidden", bound, enough=0),
         Term("a chunk's rows and activations", most, CHUNKS, bound=True, likely=likely),
-        Term(BLOCKS, kept, bound=bound, enough=0),
+        Term(BLOCKS, kept, bound=bound),
     ]
 
 
