@@ -8,7 +8,8 @@ these.
 Ends of positives come first, so both ends of an edge that is predicted are among the first `num_ends` nodes of every block
 (kernels/links/exclusion.py).
 
-Cost: one sort of the batch's ids. It takes 56 ns per id of 30,000, a twentieth of the sampling of the same seeds.
+Cost: one sort of the batch's ids, and the draws of its negatives: 0.7 ms for 1,024 edges with one negative each, beside the 4 ms of
+sampling their neighbours with fan-outs 10 and 10; 2 ms if known edges are left out.
 """
 
 from dataclasses import dataclass

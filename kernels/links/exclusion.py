@@ -12,8 +12,8 @@ It comes before edge weights and transposes, as a row's mean is one of the edges
 of those that are left. Degrees of the whole graph keep counting the edges, so GCN coefficients and sums of a row of which k edges are left
 are d_in / k times those of its edges.
 
-Cost: one comparison per edge of the ends' rows, one search per edge between ends, and a copy of a block that changes: 3 % of the
-processor seconds of sampling (fan-outs 10 and 10).
+Cost: one comparison per edge of the ends' rows, one search per edge between ends, and a copy of a block that changes. For 1,024 edges of
+a graph of 300,000 nodes: 0.8 ms beside the 4 ms of sampling with fan-outs 10 and 10, 1.5 ms beside 16 ms with 15, 10 and 5.
 
 Not for walks: a walk that passes a target on its way to another node is not noticed.
 """
@@ -93,29 +93,34 @@ def _excluded(block: Block, targets: Array, local: Triples, typed: bool) -> Bloc
     rows = np.searchsorted(ends, edges, "right")
     relation = block.edge_type[edges] if typed and block.edge_type is not None else None
     found = contains(targets, local.numbers(block.indices[edges], rows, relation))
-    return _without(block, edges[found], rows[found]) if found.any() else block
+    return _without(block, edges[found], rows[found], local.num_nodes) if found.any() else block
 
 
-def _without(block: Block, edges: Array, rows: Array) -> Block:
-    """Returns a block without some edges, ascending, which are in these rows."""
-    gone = np.bincount(rows, minlength=block.num_dst)
-    taken = block.end - block.start - gone.astype(np.int32)
-    end = np.cumsum(taken, dtype=np.int32)
-    kept = np.ones(len(block.indices), bool)
+def _without(block: Block, edges: Array, rows: Array, num_ends: int) -> Block:
+    """Returns a block without some edges, ascending, of these rows, which are among the first `num_ends`: the others move as a whole."""
+    gone = np.bincount(rows, minlength=num_ends).astype(np.int32)
+    last = int(block.end[num_ends - 1])
+    kept = np.ones(last, bool)
     kept[edges] = False
-    by_edge = {name: getattr(block, name)[kept] for name in BY_EDGE if getattr(block, name) is not None}
+    arrays = {name: getattr(block, name) for name in BY_EDGE}
+    by_edge = {
+        name: np.concatenate([array[:last][kept], array[last:]]) for name, array in arrays.items() if array is not None
+    }
+    end = block.end - np.int32(len(edges))
+    end[:num_ends] = block.end[:num_ends] - np.cumsum(gone, dtype=np.int32)
+    start = np.concatenate([block.start[:1], end[:-1]])
     if block.share is not None:
-        by_edge["share"] = _shared_anew(by_edge["share"], taken, gone > 0)
-    made = replace(block, start=end - taken, end=end, t_start=None, t_edge=None, t_dst=None, t_weight=None, **by_edge)
+        _share_anew(by_edge["share"][: end[num_ends - 1]], (end - start)[:num_ends], gone > 0)
+    made = replace(block, start=start, end=end, t_start=None, t_edge=None, t_dst=None, t_weight=None, **by_edge)
     return made if block.t_start is None else transpose(made)
 
 
-def _shared_anew(share: Array, taken: Array, changed: Array) -> Array:
-    """Returns f32[nnz]: the shares of rows that lost edges divided by their sum, the others as they are.
+def _share_anew(share: Array, taken: Array, changed: Array) -> None:
+    """Divides the shares of rows that lost edges by their sum, in place; the others stay as they are.
 
     Args:
-        taken: number of edges of each row; changed: bool, whether the row lost edges.
+        share: f32[edges of the rows]; taken: number of edges of each row; changed: bool, whether the row lost edges.
     """
     row = np.repeat(np.arange(len(taken)), taken)
     sums = np.bincount(row, weights=share, minlength=len(taken))
-    return (share / np.where(changed & (sums > 0), sums, 1.0)[row]).astype(np.float32)
+    share /= np.where(changed & (sums > 0), sums, 1.0)[row]
