@@ -54,7 +54,7 @@ class Trained:
     drawing: Drawing | None
 
     def logits(self, node_ids: Array | None = None, *, workspace: str = "1GiB") -> torch.Tensor:
-        """Returns f32[n, num_classes], computed from all neighbours, layer by layer.
+        """Returns f32[n, num_classes] (of numbers standardised ones), computed from all neighbours, layer by layer.
 
         Args:
             node_ids: ids[n] global; None for all nodes in order.
@@ -70,7 +70,14 @@ class Trained:
         return Inference(self.model, self.graph.topology, open_source(self.features, "auto"), bounds).exact(node_ids)
 
     def classes(self, node_ids: Array | None = None) -> list[str] | list[int]:
-        """Returns the name of the most probable class of each node; a number if the labels are numbers."""
+        """Returns the name of the most probable class of each node; a number if the labels are numbers.
+
+        Raises:
+            InputError: the task is another one than classes, whose logits mean something else.
+        """
+        if self.graph.task != "classes":
+            problem = f"the model's task is {self.graph.task}, and its nodes have no classes"
+            raise InputError(problem, "take logits(), or graphmill predict")
         names = class_column(self.graph.class_names).to_list()
         return [names[place] for place in self.logits(node_ids).argmax(dim=1).tolist()]
 

@@ -11,6 +11,7 @@ from graphmill.assets.building.stage import Check
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
+from graphmill.assets.tasks.labels import CLASSES, column_words
 
 MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
@@ -60,16 +61,17 @@ def built_in_words(artifact: Artifact, reused: bool) -> str:
 
     Of one that was built just now they say the time, and the contents of the source that were not read.
     """
-    numbers, size = artifact.summary["numbers"], format_bytes(artifact.total_bytes)
+    size = format_bytes(artifact.total_bytes)
     if reused:
-        return f"{_contents(numbers)}, {size}"
+        return f"{_contents(artifact)}, {size}"
     run = artifact.run_record()
     unread = f"; not read: {'; '.join(run['unread'])}" if run.get("unread") else ""
-    return f"{_contents(numbers)} in {run.get('seconds', 0.0):.1f} s, {size}{unread}"
+    return f"{_contents(artifact)} in {run.get('seconds', 0.0):.1f} s, {size}{unread}"
 
 
-def _contents(numbers: Mapping[str, Any]) -> str:
+def _contents(artifact: Artifact) -> str:
     """Returns the size of a graph, its classes and its split, or the size of its features in words, "" for the numbers of other stages."""
+    numbers = artifact.summary["numbers"]
     if {"num_rows", "num_features", "feature_dtype"} <= numbers.keys():
         return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
     if not {"num_nodes", "num_edges"} <= numbers.keys():
@@ -80,7 +82,8 @@ def _contents(numbers: Mapping[str, Any]) -> str:
     if not numbers.get("num_classes"):
         return f" ({size}, no labels{both})" if "num_classes" in numbers else f" ({size}{both})"
     split = ", ".join(f"{numbers[f'num_{part}']:,} {part}" for part in ("train", "valid", "test"))
-    return f" ({size}, {numbers['num_classes']:,} classes; {split}{both})"
+    columns = column_words(artifact.config.get("task", CLASSES), numbers["num_classes"])
+    return f" ({size}, {columns}; {split}{both})"
 
 
 def join_checks(artifacts: Sequence[Artifact], declared: Sequence[str], *, reused: bool) -> list[Check]:

@@ -17,6 +17,7 @@ from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.assets.storage.files.schema import plain
 from graphmill.assets.storage.files.stage_numbers import NUMBERS
 from graphmill.assets.storage.names.version import canonical
+from graphmill.assets.tasks.labels import column_counts, column_words, kind_of, labelled
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology
@@ -160,35 +161,62 @@ CLASS_NODES, LEAST_CLASSES = 10, 20
 
 
 def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Array]) -> list[Check]:
-    """Tests labels i32[N] and the split."""
-    outside = unknown = 0
-    for low, high in node_ranges(len(labels)):
-        part = labels[low:high]
-        outside += int(np.count_nonzero((part < -1) | (part >= num_classes)))
-        unknown += int(np.count_nonzero(part == -1))
-    largest = int(labels.max(initial=-1))
+    """Tests the labels of N nodes (assets/tasks/labels.py) and the split."""
     problems, sizes = list(split_problems(parts, labels)), [len(part) for part in parts]
     split = f"{sizes[0]:,} training, {sizes[1]:,} validation and {sizes[2]:,} test nodes"
     return [
-        Check(
-            name="labels are in range",
-            passed=outside == 0,
-            detail=f"{len(labels) - unknown:,} of {len(labels):,} nodes have a label, each below {num_classes:,}, the number of classes"
-            if outside == 0
-            else f"{outside:,} of {len(labels):,} labels are outside [-1, {num_classes:,})",
-            numbers={"largest label": largest, "number of classes": num_classes, "labels outside": outside},
-        ),
+        _range_check(labels, num_classes) if labels.ndim == 1 else _values_check(labels),
         Check(
             name="splits are disjoint",
             passed=not problems,
             detail="; ".join(problems) or f"{split}: none is in two parts, twice in one or without a label",
             numbers={"nodes of all parts": sum(sizes), "different nodes of all parts": len(np.unique(np.concatenate(parts)))},
         ),
-        classes_check(labels, num_classes),
+        *label_checks(labels, num_classes),
     ]  # fmt: skip
 
 
-def classes_check(labels: Array, num_classes: int) -> Check:
+def _range_check(labels: Array, num_classes: int) -> Check:
+    """Tests classes i32[N]."""
+    outside = unknown = 0
+    for low, high in node_ranges(len(labels)):
+        part = labels[low:high]
+        outside += int(np.count_nonzero((part < -1) | (part >= num_classes)))
+        unknown += int(np.count_nonzero(part == -1))
+    largest = int(labels.max(initial=-1))
+    return Check(
+        name="labels are in range",
+        passed=outside == 0,
+        detail=f"{len(labels) - unknown:,} of {len(labels):,} nodes have a label, each below {num_classes:,}, the number of classes"
+        if outside == 0
+        else f"{outside:,} of {len(labels):,} labels are outside [-1, {num_classes:,})",
+        numbers={"largest label": largest, "number of classes": num_classes, "labels outside": outside},
+    )
+
+
+def _values_check(labels: Array) -> Check:
+    """Tests several labels i8[N, C], which are 0, 1 or -1, or targets f32[N, T], which are finite or NaN."""
+    outside = known = 0
+    for low, high in node_ranges(len(labels)):
+        part = labels[low:high]
+        wrong = (part < -1) | (part > 1) if part.dtype.kind == "i" else np.isinf(part)
+        outside += int(np.count_nonzero(wrong))
+        known += int(np.count_nonzero(labelled(part)))
+    columns = column_words(kind_of(labels), labels.shape[1])
+    return Check(
+        name="labels are in range",
+        passed=outside == 0,
+        detail=f"{known:,} of {len(labels):,} nodes have values of {columns}; {outside:,} values are out of range",
+        numbers={"labels outside": outside, "labels outside allowed": 0},
+    )
+
+
+def label_checks(labels: Array, num_classes: int) -> list[Check]:
+    """Returns the warnings about labels: whether classes are shared; none for other kinds."""
+    return [_classes_check(labels, num_classes)] if labels.ndim == 1 else []
+
+
+def _classes_check(labels: Array, num_classes: int) -> Check:
     """Warns of labels i32[N] that are numbers, dates or ids rather than classes: hardly two nodes share one."""
     filled, num_labelled = np.zeros(max(1, num_classes), bool), 0
     for low, high in node_ranges(len(labels)):
@@ -209,7 +237,7 @@ def classes_check(labels: Array, num_classes: int) -> Check:
 def homophily(topology: Topology, labels: Array) -> tuple[int, int]:
     """Returns (edges between equal labels, edges between known labels)."""
     equal, known = 0, 0
-    if labels.max(initial=-1) < 0:
+    if labels.ndim > 1 or labels.max(initial=-1) < 0:
         return equal, known  # no edge to look at
     for low, high in row_slices(topology.indptr):
         source = labels[topology.indices[topology.indptr[low] : topology.indptr[high]]]
@@ -226,11 +254,12 @@ def describe(
 ) -> dict[str, Any]:
     """Returns the numbers of the summary: sizes, degrees, classes, homophily."""
     equal, known = homophily(topology, labels)
-    counts, isolated = np.zeros(len(class_names), np.int64), 0
+    counts, isolated, num_labelled = np.zeros(len(class_names), np.int64), 0, 0
     for low, high in node_ranges(len(labels)):
-        found = np.bincount(labels[low:high][labels[low:high] >= 0])  # of labels outside the classes as well
+        found = column_counts(labels[low:high], len(counts))  # of labels outside the classes as well
         counts = np.pad(counts, (0, max(0, len(found) - len(counts))))
         counts[: len(found)] += found
+        num_labelled += int(np.count_nonzero(labelled(labels[low:high])))
         isolated += int(np.count_nonzero((topology.in_degree[low:high] == 0) & (topology.out_degree[low:high] == 0)))
     in_degree = topology.in_degree
     quantiles = np.quantile(in_degree, [0, 0.25, 0.5, 0.75, 0.99, 1], method="lower") if len(in_degree) else np.zeros(6)
@@ -240,7 +269,7 @@ def describe(
         "num_classes": len(class_names),
         "class_names": list(class_names),
         "class_counts": counts.tolist(),
-        "num_labelled": int(counts.sum()),
+        "num_labelled": num_labelled,
         "num_train": len(parts[0]),
         "num_valid": len(parts[1]),
         "num_test": len(parts[2]),

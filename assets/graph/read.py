@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
+from graphmill.assets.tasks.labels import CLASSES, STORED, Kind, kind_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 
@@ -23,9 +24,9 @@ class Graph:
 
     Attributes:
         topology: in-neighbours and whole-graph degrees.
-        labels: i32[N], -1 unknown.
+        labels: labels of N nodes (assets/tasks/labels.py); of classes i32[N], -1 unknown.
         train_ids, valid_ids, test_ids: ids[n], ascending, disjoint.
-        num_classes, class_names: the classes, in label order.
+        num_classes, class_names: the classes in label order; the columns of the labels if these are of another kind.
         relations: names of the edge types, in the order of their numbers; none if edges have no types.
         node_types: names of the node types, in the order of their ids; none if nodes have no types.
     """
@@ -39,6 +40,11 @@ class Graph:
     class_names: tuple[str, ...]
     relations: tuple[str, ...] = ()
     node_types: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> Kind:
+        """What a model learns of a node."""
+        return kind_of(self.labels)
 
     @property
     def splits(self) -> tuple[Array, Array, Array]:
@@ -57,8 +63,10 @@ def open_graph(artifact: Artifact) -> Graph:
 
     ids = {"dtype": ("int32", "int64"), "ndim": 1}
     arrays = {name: ids for name in ("indices", "train_ids", "valid_ids", "test_ids")}
-    arrays |= {name: {"dtype": "int32", "ndim": 1} for name in ("in_degree", "out_degree", "labels")}
+    arrays |= {name: {"dtype": "int32", "ndim": 1} for name in ("in_degree", "out_degree")}
     arrays |= {"indptr": {"dtype": "int64", "ndim": 1}}
+    dtype, ndim = STORED[artifact.config.get("task", CLASSES)]
+    arrays |= {"labels": {"dtype": dtype, "ndim": ndim}}
     require(artifact, {"stage": "graph", "arrays": arrays})
     array = artifact.array
     optional = [name for name in OPTIONAL_ARRAYS if f"{name}.npy" in artifact.files]

@@ -46,6 +46,9 @@ REMARKS = {
 }
 """Name of a check -> the sentence about it."""
 
+ABOUT_CLASSES = (CLASSES, FILLED)
+"""Checks of graphs whose nodes have a class each."""
+
 LONELY, FEW_NODES = 0.9, 10
 """Share of nodes without in-edges from which a part of the split is told, and nodes of a part below which all must lack them."""
 HUB_SHARE, HUB_TIMES, HUB_NODES = (0.2, 0.95), 4, 30
@@ -69,11 +72,14 @@ def remarks(
     # Of an undirected graph every edge at a node ends in it, too.
     degree = np.asarray(in_degree) if config.undirected else np.asarray(in_degree) + np.asarray(out_degree)
     num_edges = int(np.asarray(in_degree).sum(dtype=np.int64)) // (2 if config.undirected else 1)
+    of_classes = [
+        (CLASSES, _unknown_classes, "no name of a class means that there is none"),
+        (FILLED, _empty_classes, "each class has a node"),
+    ]
     return [
         _check(KEYS, [*raw.remarks, *_odd_relations(raw)], "nothing looks like something else"),
         _check(NODES, _marked_nodes(raw, degree, num_edges), "no id looks like a marker"),
-        _check(CLASSES, _unknown_classes(raw), "no name of a class means that there is none"),
-        _check(FILLED, _empty_classes(raw), "each class has a node"),
+        *(_check(name, find(raw), said) for name, find, said in of_classes if raw.labels.ndim == 1),
         _check(ONCE, _both_directions(raw, config), "no edges of both directions are reversed once more"),
         _check(NEIGHBOURS, _lonely(raw, config, parts, in_degree), "the nodes of each part have in-edges"),
     ]

@@ -15,22 +15,24 @@ from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed,
 from graphmill.assets.graph.checks import (
     SHARED,
     SLICE_EDGES,
-    classes_check,
     describe,
+    label_checks,
     node_checks,
     require_numbers,
     topology_checks,
 )
 from graphmill.assets.graph.read import SAMPLING
-from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
+from graphmill.assets.graph.remarks import ABOUT_CLASSES, REMARKS, degrees, remarks, watch_directions
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph, TaskTable
 from graphmill.assets.sources.registry import config_class, sound_classes, source_names
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
+from graphmill.assets.sources.targets import require_known
 from graphmill.assets.sources.unread import all_tables, named_columns
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.tasks.labels import CLASSES, column_words
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 
@@ -48,7 +50,8 @@ def _headline(artifacts: Sequence[Artifact]) -> str:
     same = numbers["homophily_ratio"]
     alike = f", {100 * same:.1f} % of the edges inside a class" if same >= 0 else ""
     size = f"**{numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges**"
-    return f"{size}, {numbers['num_classes']:,} classes{alike}, {split} nodes to train, validate and test"
+    columns = column_words(artifacts[0].config.get("task", CLASSES), numbers["num_classes"])
+    return f"{size}, {columns}{alike}, {split} nodes to train, validate and test"
 
 
 GRAPH_PAGE = Page(
@@ -72,7 +75,7 @@ GRAPH_PAGE = Page(
     columns={
         "in_degree": "edges that end in the node",
         "out_degree": "edges that begin in the node",
-        "labels": "class of the node, -1 where it is not known",
+        "labels": "class of the node, -1 where it is not known; of other tasks its labels or numbers",
         "node_id": "number of the node, from 0: its place in every array",
         "original_id": "what the source calls the node",
         "name": "text of the node, where the source has one",
@@ -123,7 +126,7 @@ class GraphStage(SourceStage):
         "indptr is monotone": "The starts of the rows never fall, begin at 0 and end at the number of edges.",
         "ids are in range": "Every neighbour id names a node of the graph.",
         "rows are sorted": "The neighbours of each node are ascending, strictly so where duplicates are merged.",
-        "labels are in range": "Every label is -1 (unknown) or names a class.",
+        "labels are in range": "Every label is -1 (unknown) or names a class; of several labels each is 0 or 1, and a target is finite.",
         "splits are disjoint": "No node is in two of training, validation and test, twice in one of them, or there without a "
         "label.",
         SHARED: "Labels are classes: there are at least ten labelled nodes for each. Numbers, dates and ids have a value of their own for "
@@ -143,6 +146,7 @@ class GraphStage(SourceStage):
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
         """Checks the table by the schema of its source; the pipeline's seed is the seed of splits and generators."""
         graph, choices = raw.get("graph"), ", ".join(source_names())
+        task, mistakes = tables.parse(TaskTable, raw.get("task", {}), ("task",))
         if not isinstance(graph, Mapping):
             return None, [
                 tables.problem(("graph",), f"the file lacks the table [graph] with source = one of {choices}")
@@ -154,7 +158,9 @@ class GraphStage(SourceStage):
         except InputError as error:
             wrong = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
             return None, wrong if graph["source"] in source_names() else wrong + _unknown_everywhere(graph, tables)
-        config, problems = tables.parse(schema, graph, ("graph",), {"seed": seed})
+        given = {"seed": seed, "task": CLASSES if task is None else task.kind}
+        config, problems = tables.parse(schema, graph, ("graph",), given)
+        problems = [*mistakes, *problems]
         if config is None:
             return None, problems
         features = raw.get("features")
@@ -172,8 +178,10 @@ class GraphStage(SourceStage):
         return semantic
 
     def expected_checks(self, semantic: GraphConfig) -> tuple[str, ...]:
-        """Returns the names of the checks; weights are tested if the configuration asks the source for them."""
-        return (*self.checks, WEIGHTS) if semantic.weighted else self.checks
+        """Returns the names of the checks; weights are tested if the configuration asks the source for them, classes if nodes have some."""
+        left = () if semantic.task == CLASSES else (SHARED, *ABOUT_CLASSES)
+        checks = tuple(name for name in self.checks if name not in left)
+        return (*checks, WEIGHTS) if semantic.weighted else checks
 
     def columns_from(self, semantic: GraphConfig) -> Mapping[str, str]:
         """Returns column of the nodes -> column of the source."""
@@ -194,8 +202,8 @@ class GraphStage(SourceStage):
         raw.directions = watch_directions(raw, semantic)
         train, valid, test = map(len, parts)
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
-        shared = classes_check(raw.labels, len(raw.class_names))
-        return Sound(counts, [shared, *remarks(raw, semantic, parts, *found)])
+        shared = label_checks(raw.labels, len(raw.class_names))
+        return Sound(counts, [*shared, *remarks(raw, semantic, parts, *found)])
 
     def build_from(self, opened: OpenSource, building: Building[GraphConfig, Threads]) -> Summary:
         """Reads the source, compresses the edges, splits, tests and describes the graph."""
@@ -217,7 +225,9 @@ class GraphStage(SourceStage):
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
         checks += node_checks(raw.labels, len(raw.class_names), parts)
         checks += remarks(raw, semantic, parts, topology.in_degree, topology.out_degree)
-        return Summary(numbers=numbers, checks=checks, figures=_draw(topology, numbers, writer), unread=raw.unread)
+        return Summary(
+            numbers=numbers, checks=checks, figures=_draw(topology, numbers, raw.labels, writer), unread=raw.unread
+        )
 
 
 GRAPH = GraphStage()
@@ -229,8 +239,11 @@ NODE_ROWS = 1 << 18
 def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
     """Returns the source's split, or a stratified one."""
     if raw.splits is not None:
-        return checked(raw.splits, raw.labels)
-    return stratified(raw.labels, config.seed, config.train_ratio, config.valid_ratio)
+        parts = checked(raw.splits, raw.labels)
+    else:
+        parts = stratified(raw.labels, config.seed, config.train_ratio, config.valid_ratio)
+    require_known(raw.labels, parts, raw.class_names, "labels")
+    return parts
 
 
 def _compress(
@@ -275,19 +288,19 @@ def _node_frame(raw: RawGraph, low: int, high: int) -> polars.DataFrame:
     ids = np.arange(low, high, dtype=np.int64)
     names = [None] * len(ids) if raw.node_names is None else list(raw.node_names[low:high])
     classes = polars.Series(list(raw.class_names), dtype=polars.String)
-    place = polars.Series(raw.labels[low:high]).cast(polars.Int64)
+    place = polars.Series(raw.labels[low:high] if raw.labels.ndim == 1 else np.full(len(ids), -1)).cast(polars.Int64)
     original = ids if raw.original_ids is None else raw.original_ids[low:high]
     return polars.DataFrame({"node_id": ids, "original_id": original}).with_columns(
         polars.Series("name", names, dtype=polars.String), classes.gather(place.set(place < 0, None)).alias("class")
     )
 
 
-def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:
+def _draw(topology: Topology, numbers: Mapping[str, Any], labels: Array, writer: Writer) -> dict[str, str]:
     from graphmill.assets.figures.graph import class_balance, degree_histogram
 
     degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)
     figures = {"degrees": "degree.png"}
-    if numbers["num_classes"]:
+    if numbers["num_classes"] and labels.dtype.kind == "i":
         unknown = numbers["num_nodes"] - numbers["num_labelled"]
         counts = np.array(numbers["class_counts"], np.int64)
         class_balance(writer.path("classes.png"), numbers["class_names"], counts, unknown)

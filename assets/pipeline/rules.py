@@ -17,6 +17,7 @@ from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
+from graphmill.assets.sources.interface import TaskTable
 from graphmill.assets.sources.unread import named_tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -26,13 +27,16 @@ JOBS = ("preprocess", "train", "all")
 """Jobs of every pipeline; a train table of such a name would have an op of the job's name, and Dagster would load nothing."""
 
 SAMPLING = "sampling"
-"""The one table that configures no stage of its own: several stages read it."""
+"""A table that configures no stage of its own: several stages read it."""
+
+TASK = "task"
+"""A table that the graph stage reads beside its own, and the trainings by way of the graph."""
 
 
 def table_names() -> tuple[str, ...]:
     """Returns the tables that a pipeline file may have, except [[train]]."""
     graph, *others = (stage.table for stage in stages() if stage.table)
-    return (graph, SAMPLING, *others)
+    return (graph, TASK, SAMPLING, *others)
 
 
 def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dict[str, Any], list[Problem]]:
@@ -41,6 +45,8 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
     problems: list[Problem] = []
     if SAMPLING in raw:
         values[SAMPLING], problems = tables.parse(SamplingConfig, raw[SAMPLING], (SAMPLING,))
+    if TASK in raw:  # the graph stage reports its mistakes
+        values[TASK], _ = tables.parse(TaskTable, raw[TASK], (TASK,))
     catalogue = [stage for stage in stages() if stage.table]
     for stage in catalogue:
         # The graph's table is always parsed, so that its absence is a problem.
@@ -83,6 +89,7 @@ def key_owners(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -
 
 
 def _schemas(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> Iterator[tuple[str, Any]]:
+    yield f"[{TASK}]", TaskTable
     yield f"[{SAMPLING}]", SamplingConfig
     yield f"[{SCHEDULE}]", ScheduleTable
     yield f"[{RUN}]", RunTable

@@ -52,6 +52,11 @@ class TrainSchema:
         """Returns name -> keys of the tables that a file has for a training if it lacks them; the table may have mistakes."""
         return {}
 
+    @classmethod
+    def default_keys(cls, kind: Any) -> Mapping[str, Any]:
+        """Returns the keys that a table has if it leaves them out, for the kind of `[task]`, which may be a mistake."""
+        return {}
+
     @staticmethod
     def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
         """Yields the keys of `[[train]]` tables that contradict other tables, and what has no effect on any; each with its problem."""
@@ -96,7 +101,11 @@ def completed(raw: Mapping[str, Any], schema: type[TrainSchema] | None) -> dict[
     schema = schema or TrainSchema
     found = _spread_fanouts(raw, schema.layers)
     entries = found.get("train")
+    task = found.get("task")
+    keys = schema.default_keys(task.get("kind")) if isinstance(task, Mapping) else {}
     for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
+            entry |= {key: value for key, value in keys.items() if key not in entry}
         for name, table in schema.default_tables(entry).items() if isinstance(entry, Mapping) else ():
             found.setdefault(name, dict(table))
     return found

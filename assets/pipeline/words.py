@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 
-from graphmill.assets.sources.classes import CLASSIFIES
-
-TASK = f"{CLASSIFIES}: leave it out"
-LOSS = "the loss is the cross entropy of the classes: leave it out, and weigh classes by class_weights"
+TASK = 'what a model learns stands in a table of its own: [task] with kind = "classes", "multilabel" or "regression"'
+LOSS = "it follows from [task] kind: of classes it is cross entropy, weighed by class_weights, and `error` names that of numbers"
 RATE = "it is called lr"
 OPTIMISER = "the optimiser is Adam: leave it out, and set lr and weight_decay"
 SCHEDULE = 'it is called lr_schedule: "constant", "cosine" or "linear", after `warmup` epochs'
@@ -50,10 +48,11 @@ TRAIN: Mapping[str, str] = {
 """Keys that are no keys of a `[[train]]` table."""
 
 ELSEWHERE: Mapping[str, str] = {
-    name: TRAIN[name] for name in ("task", "task_type", "objective", "regression", "multilabel")
-} | {
-    name: f"{TRAIN[name]}, in [[train]]"
-    for name in ("loss", "criterion", "learning_rate", "optimizer", "optimiser", "scheduler")
+    **{name: TRAIN[name] for name in ("task_type", "objective", "regression", "multilabel")},
+    **{
+        name: f"{TRAIN[name]}, in [[train]]"
+        for name in ("loss", "criterion", "learning_rate", "optimizer", "optimiser", "scheduler")
+    },
 }
 """Keys that are keys of no table, and no tables either."""
 

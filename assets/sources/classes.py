@@ -8,7 +8,9 @@ from graphmill.assets.sources.markers import is_bound
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
-CLASSIFIES = "graphmill classifies nodes; regression and several labels per node are not built"
+CLASSIFIES = (
+    'without [task] a node has one class; kind = "multilabel" is for several labels, kind = "regression" for numbers'
+)
 """The sentence about labels that are not one class per node."""
 
 NUMBER_THEM = "number the classes from 0, unknown is -1"

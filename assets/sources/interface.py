@@ -19,6 +19,7 @@ from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, encode_problems
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.names.upstream import wrong_asset_key
+from graphmill.assets.tasks.labels import CLASSES, Kind
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -53,6 +54,7 @@ class GraphConfig(Checked):
         generated: whether everything comes from the keys, and nothing from outside.
         inspected: whether `graphmill inspect` looks for mistakes in the content.
         example: keys of `[graph]` in a pipeline file that `graphmill new` writes.
+        tasks: the kinds of tasks whose labels the source gives.
     """
 
     # names the kind of source, see graphmill.assets.sources.registry
@@ -63,6 +65,8 @@ class GraphConfig(Checked):
     undirected: bool = True
     # "merge" stores an edge that occurs several times once
     duplicates: Literal["merge", "keep"] = "merge"
+    # what a model learns of a node, from [task]; not a key of [graph]
+    task: Kind = field(default=CLASSES, metadata={"key": False, "hashed": "unless default"})
     # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
     feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
     # whether a feature table of the pipeline has the key encode, which `for_table` reads; not a key of [graph]
@@ -81,6 +85,7 @@ class GraphConfig(Checked):
     generated: ClassVar[bool] = False
     inspected: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = {}
+    tasks: ClassVar[tuple[Kind, ...]] = ("classes",)
 
     def files(self) -> Mapping[str, Path]:
         """Returns name -> file that the source reads; the names do not say where the files are."""
@@ -123,6 +128,11 @@ class GraphConfig(Checked):
             yield KeyProblem(
                 "train_ratio valid_ratio", f"{text}: give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
             )
+        if self.task not in self.tasks:
+            text = (
+                f"kind = {self.task!r}, but source = {self.source!r} gives labels for {' and '.join(self.tasks)} alone"
+            )
+            yield KeyProblem("source", f"[task] {text}: take another source (docs/own-data.md), or another kind")
         yield from _split_problems(getattr(self, "split", None))
         yield from _after_problems(self.after)
 
@@ -200,6 +210,16 @@ class GraphConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TaskTable(Checked):
+    """The keys of `[task]`."""
+
+    # What a model learns of a node: classes = one class; multilabel = any number of labels; regression = one number or several.
+    kind: Kind = CLASSES
+
+    remedy = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableConfig(Checked):
     """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes."""
 
@@ -274,8 +294,8 @@ class RawGraph:
         src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty if `spool` holds them.
         spool: the edges of a source that may not fit in memory, with their attributes.
         memory_bytes: working memory for sorting the spool.
-        labels: i32[N], -1 for unknown.
-        class_names: C names, label order.
+        labels: labels of N nodes of the task's kind (assets/tasks/labels.py).
+        class_names: names of the classes, labels or targets, in their order.
         splits: train, valid and test node ids, or None: stratified at random from the seed.
         node_names: N names, or None.
         original_ids: N ids as the source wrote them (a sequence or Polars series), or None if they are 0 to N-1.

@@ -120,7 +120,7 @@ def several_labels(names: Sequence[str]) -> list[str]:
             if parts <= {*names}.union(*(p for n, p in lists.items() if n != name))
         ]
         if known:
-            way = "graphmill gives a node one class: keep one of them"
+            way = 'keep one of them, or give a column of 0 and 1 for each, with [task] kind = "multilabel"'
             return [
                 f"{len(known):,} names of classes look like several labels: {', '.join(map(repr, known[:3]))}. If so, {way}"
             ]

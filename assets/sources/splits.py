@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from graphmill.assets.tasks.labels import labelled, strata
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb_ids, key
 from graphmill.kernels.types import Array, Stream, id_dtype
@@ -33,19 +34,20 @@ def part_meant(name: str) -> str:
 
 
 def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float) -> tuple[Array, Array, Array]:
-    """Draws a split that has every class in the same shares.
+    """Draws a split that has every class in the same shares; nodes with other labels than classes are drawn alike.
 
     Args:
-        labels: i32[N], -1 for nodes that belong to no part.
+        labels: labels of N nodes (assets/tasks/labels.py); nodes without one belong to no part.
         seed: any integer; the same seed draws the same split.
         train_ratio, valid_ratio: shares of each class, rounded to the nearest node, at least one for training; the rest is for testing.
 
     Returns:
         (train, valid, test): ids[n], ascending.
     """
-    known = np.flatnonzero(labels >= 0)
-    order = np.lexsort((absorb_ids(key(seed, Stream.SPLITS), known), labels[known]))
-    sizes = np.bincount(labels[known]) if len(known) else np.zeros(0, np.int64)
+    groups = strata(labels)
+    known = np.flatnonzero(groups >= 0)
+    order = np.lexsort((absorb_ids(key(seed, Stream.SPLITS), known), groups[known]))
+    sizes = np.bincount(groups[known]) if len(known) else np.zeros(0, np.int64)
     place = np.arange(len(known)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     first = np.maximum(np.floor(sizes * train_ratio + 0.5), 1)
     second = np.maximum(np.floor(sizes * (train_ratio + valid_ratio) + 0.5), first)
@@ -60,7 +62,7 @@ def checked(parts: tuple[Array, Array, Array], labels: Array, where: str = "") -
 
     Args:
         parts: train, valid and test ids of any integer type, in any order.
-        labels: i32[N].
+        labels: labels of N nodes.
 
     Raises:
         InputError: lists all problems: ids outside the graph, ids twice in a part or in two parts, nodes without a label.
@@ -77,7 +79,7 @@ def checked(parts: tuple[Array, Array, Array], labels: Array, where: str = "") -
 
 
 def split_problems(parts: tuple[Array, Array, Array], labels: Array) -> Iterator[str]:
-    """Yields the problems of a split of the nodes 0 to N-1 with labels i32[N]."""
+    """Yields the problems of a split of the nodes 0 to N-1 with labels."""
     in_range: list[Array] = []
     for name, part in zip(PARTS, parts, strict=True):
         outside = part[(part < 0) | (part >= len(labels))]
@@ -86,7 +88,7 @@ def split_problems(parts: tuple[Array, Array, Array], labels: Array) -> Iterator
         inside, counts = np.unique(part[(part >= 0) & (part < len(labels))], return_counts=True)
         if (counts > 1).any():
             yield f"{name}: {np.count_nonzero(counts > 1)} ids occur twice: {shown(inside[counts > 1])}"
-        unknown = inside[labels[inside] < 0]
+        unknown = inside[~labelled(labels[inside])]
         if len(unknown):
             yield f"{name}: {len(unknown)} nodes have no label: {shown(unknown)}"
         in_range.append(inside)

@@ -19,7 +19,9 @@ from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.spool import EdgeSpool
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.targets import column_names, unlabelled
 from graphmill.assets.sources.unread import unread_notes
+from graphmill.assets.tasks.labels import column_words, kind_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -78,8 +80,8 @@ class TypedGraph:
         node_types: name -> number of nodes, in the order of their ids.
         relations: relations in the order of their edge types.
         blocks: blocks of the source's own feature table, whose ids are global.
-        labels: i32[N]; splits: global ids, or None.
-        class_names: names of the classes; None: they are the numbers up to the largest label.
+        labels: labels of N nodes (assets/tasks/labels.py); splits: global ids, or None.
+        class_names: names of the classes, labels or targets; None: they are numbered.
         node_names, original_ids: as in `RawGraph`.
     """
 
@@ -157,13 +159,12 @@ class TypedSource:
             raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
         pointers = np.cumsum([0, *graph.node_types.values()], dtype=np.int64)
         types = {"edge_types": config.stored_types(names), "node_types": list(graph.node_types)} if names else {}
-        classes = [str(label) for label in range(int(graph.labels.max(initial=-1)) + 1)]
         return RawGraph(
             num_nodes=self.num_nodes,
             spool=spool,
             memory_bytes=config.memory_bytes // 2,
             labels=graph.labels,
-            class_names=classes if graph.class_names is None else graph.class_names,
+            class_names=column_names(graph.labels, graph.class_names),
             splits=graph.splits,
             node_type_ptr=pointers if names else None,
             numbers=types | graph.numbers,
@@ -238,8 +239,8 @@ def _contents(graph: TypedGraph, files: Mapping[str, Path]) -> list[str]:
         lines.append(f"edges {', '.join(relation.edge_types)}: {relation.num_edges:,}")
     for block in graph.blocks:
         lines.append(f"features: {block.num_rows:,} x {block.width} {block.dtype}")
-    known = int(np.count_nonzero(graph.labels >= 0))
-    lines.append(f"labels: {known:,} of {len(graph.labels):,} nodes, {int(graph.labels.max(initial=-1)) + 1} classes")
+    known, width = len(graph.labels) - unlabelled(graph.labels), len(column_names(graph.labels))
+    lines.append(f"labels: {known:,} of {len(graph.labels):,} nodes, {column_words(kind_of(graph.labels), width)}")
     if graph.splits is None:
         lines.append("split: none; a stratified one would be drawn from the pipeline's seed")
     else:

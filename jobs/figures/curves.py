@@ -10,7 +10,7 @@ from graphmill.assets.building.labels import rounded
 from graphmill.assets.figures.style import MARKERS, SERIES
 from graphmill.assets.pipeline.shown import figure
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.trainers.record.scores import METRICS
+from graphmill.trainers.record.scores import METRICS, METRICS_OF, bare, percent, scale, shown
 
 DASHES = ("-", "--", ":")
 """Line styles of the first models, and of those whose colours come again."""
@@ -75,9 +75,13 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
     for number, (history, name) in enumerate(zip(histories, names, strict=True)):
         again, place = divmod(number, len(SERIES))
         style = {"color": SERIES[place], "marker": MARKERS[place], "linestyle": DASHES[again % len(DASHES)]}
-        _draw_model(losses, scores, history, name, style)
-    validation = f"validation {METRICS.get(metric, metric)}"
-    for axes, title, unit in ((losses, "training loss", "mean cross entropy, nats"), (scores, validation, "%")):
+        _draw_model(losses, scores, history, name, style, metric)
+    validation, of_numbers = f"validation {METRICS.get(metric, metric)}", metric in METRICS_OF["regression"]
+    loss = "mean error of standardised numbers" if of_numbers else "mean cross entropy, nats"
+    for axes, title, unit in (
+        (losses, "training loss", loss),
+        (scores, validation, "%" if percent(metric) else "unit of the numbers"),
+    ):
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch")
         axes.set_ylabel(unit)
@@ -86,7 +90,7 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
     losses.set_ylim(bottom=0)
     if not any("valid" in row for history in histories for row in history):
         scores.text(0.5, 0.5, "no validation nodes", ha="center", transform=scores.transAxes)
-    _say_kept(scores, histories)
+    _say_kept(scores, histories, metric)
     handles, labels = losses.get_legend_handles_labels()
     if len(names) > 1:
         drawing.legend(handles, labels, loc="outside lower center", ncols=min(6, len(names)), frameon=False, fontsize=9)
@@ -99,7 +103,9 @@ def chosen_row(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return max(validated, key=lambda row: row["valid"]) if validated else history[-1]
 
 
-def _draw_model(losses: Any, scores: Any, history: Sequence[dict[str, Any]], name: str, style: dict[str, str]) -> None:
+def _draw_model(
+    losses: Any, scores: Any, history: Sequence[dict[str, Any]], name: str, style: dict[str, str], metric: str
+) -> None:
     best = chosen_row(history)
     line = {**style, "markersize": 3.5 if len(history) <= 60 else 0, "linewidth": 1.3}
     losses.plot([row["epoch"] for row in history], [row["loss"] for row in history], label=name, **line)
@@ -108,20 +114,22 @@ def _draw_model(losses: Any, scores: Any, history: Sequence[dict[str, Any]], nam
     rows = [row for row in history if "valid" in row]
     if not rows:
         return
-    scores.plot([row["epoch"] for row in rows], [100 * row["valid"] for row in rows], **line)
-    label = f"{name}: {100 * best['valid']:.2f} % in epoch {best['epoch']}"
-    scores.plot(best["epoch"], 100 * best["valid"], label=label, **star)
+    factor = scale(metric)
+    scores.plot([row["epoch"] for row in rows], [factor * row["valid"] for row in rows], **line)
+    label = f"{name}: {shown(metric, best['valid'])} in epoch {best['epoch']}"
+    scores.plot(best["epoch"], factor * best["valid"], label=label, **star)
 
 
-def _say_kept(scores: Any, histories: Sequence[Sequence[dict[str, Any]]]) -> None:
+def _say_kept(scores: Any, histories: Sequence[Sequence[dict[str, Any]]], metric: str) -> None:
     """Puts the scores of the kept epochs into the legend, or their mean and range for many models."""
     handles, labels = scores.get_legend_handles_labels()
     if not handles:
         return
     title = "kept weights"
     if len(handles) > MOST_NAMED:
-        kept = [100 * chosen_row(history)["valid"] for history in histories if any("valid" in row for row in history)]
-        handles, labels = handles[:1], [f"mean {sum(kept) / len(kept):.2f} %, {min(kept):.2f} to {max(kept):.2f} %"]
+        kept = [chosen_row(history)["valid"] for history in histories if any("valid" in row for row in history)]
+        span = f"{bare(metric, min(kept))} to {shown(metric, max(kept))}"
+        handles, labels = handles[:1], [f"mean {shown(metric, sum(kept) / len(kept))}, {span}"]
     scores.legend(handles, labels, frameon=False, fontsize=8, loc="lower right", title=title, title_fontsize=8)
 
 

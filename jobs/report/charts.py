@@ -43,7 +43,7 @@ from graphmill.jobs.report.plots import (
 )
 from graphmill.jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of
 from graphmill.trainers.record.ledger import MOST_BATCHES, hidden_share, lanes
-from graphmill.trainers.record.scores import METRICS
+from graphmill.trainers.record.scores import loss_unit, named, scale
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
 LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))
@@ -80,7 +80,7 @@ def quality(entries: Sequence[Entry]) -> ReportFigure | None:
     scores = {split: [entry.scores(split) for entry in entries] for split in ("valid", "test")}
     if not any(each for values in scores.values() for each in values):
         return None
-    metrics = dict.fromkeys(METRICS.get(entry.table.metric, entry.table.metric) for entry in entries)
+    scales = [scale(entry.table.metric) for entry in entries]
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -88,7 +88,9 @@ def quality(entries: Sequence[Entry]) -> ReportFigure | None:
             (-0.14, 0.14), (("valid", BLUE, "o"), ("test", RED, "s")), strict=True
         ):
             rows = [
-                (place + shift, [100 * each for each in found]) for place, found in enumerate(scores[split]) if found
+                (place + shift, [scales[place] * each for each in found])
+                for place, found in enumerate(scores[split])
+                if found
             ]
             means = [sum(found) / len(found) for _, found in rows]
             around = [
@@ -99,7 +101,7 @@ def quality(entries: Sequence[Entry]) -> ReportFigure | None:
             if rows:
                 axes.errorbar(means, [place for place, _ in rows], xerr=around, label=split, **style)
         name_rows(axes, names)
-        axes.set_xlabel(f"{', '.join(metrics)}, %")
+        axes.set_xlabel(named(entry.table.metric for entry in entries))
         grid(axes, "x")
         add_legend(figure, axes)
 
@@ -112,8 +114,9 @@ def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure
     curves = learning_curves(entries, value, over)
     if not curves:
         return None
-    names = dict.fromkeys(METRICS.get(entry.table.metric, entry.table.metric) for entry in entries)
-    y_label = f"validation {', '.join(names)}, %" if value == "valid" else "mean training loss, nats"
+    metrics = [entry.table.metric for entry in entries]
+    loss = f"mean training loss{loss_unit(metrics[0])}"
+    y_label = f"validation {named(metrics)}" if value == "valid" else loss
     x_label = "epoch" if over == "epochs" else "seconds of training, evaluations left out"
 
     def draw(figure: Any) -> None:

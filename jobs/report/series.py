@@ -17,6 +17,7 @@ from graphmill.jobs.figures.cost import epoch_cost
 from graphmill.jobs.figures.curves import read_history
 from graphmill.kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios
 from graphmill.trainers.recipe.page import device_share
+from graphmill.trainers.record.scores import scale
 
 Value = Literal["loss", "valid"]
 """The training loss, or the validation score."""
@@ -56,7 +57,7 @@ class Series:
 
 
 def learning_curves(entries: Sequence[Entry], value: Value, over: Axis) -> list[Series]:
-    """Returns the learning curves of train tables that have such values; validation scores are in percent.
+    """Returns the learning curves of train tables that have such values; validation scores that are shares are in percent.
 
     A curve of several models is their mean, as far as all of them were trained. Over epochs, tables with equal results are one curve with
     all their names. Over seconds, a model that a later process went on with is left out: the seconds before are not known.
@@ -72,12 +73,13 @@ def learning_curves(entries: Sequence[Entry], value: Value, over: Axis) -> list[
     found = []
     for group in groups.values():
         label = " = ".join(entry.table.name for entry in group)
-        if (curve := _curve(label, group[0].models, value, over)) is not None:
+        factor = scale(group[0].table.metric) if value == "valid" else 1
+        if (curve := _curve(label, group[0].models, value, over, factor)) is not None:
             found.append(curve)
     return found
 
 
-def _curve(label: str, models: Sequence[Artifact], value: str, over: str) -> Series | None:
+def _curve(label: str, models: Sequence[Artifact], value: str, over: str, factor: int) -> Series | None:
     rows = []
     for model in models:
         history = read_history(model)
@@ -90,8 +92,7 @@ def _curve(label: str, models: Sequence[Artifact], value: str, over: str) -> Ser
     if not shared:
         return None
     chosen = [shared[place] for place in _thinned(len(shared))]
-    unit = 100 if value == "valid" else 1
-    values = [[unit * each[epoch][1] for each in rows] for epoch in chosen]
+    values = [[factor * each[epoch][1] for each in rows] for epoch in chosen]
     several = len(rows) > 1
     return Series(
         label=label,

@@ -31,7 +31,7 @@ def test_every_trainer_scores_classes(case: Case, monkeypatch: pytest.MonkeyPatc
         scored.append((logits.copy(), np.array(labels)))
         return count_classes(logits, labels)
 
-    monkeypatch.setattr("graphmill.trainers.training.training.count_classes", recorded)
+    monkeypatch.setattr("graphmill.trainers.tasks.classes.count_classes", recorded)
     how: dict[str, Any] = {"settings": KEPT if trainer.startswith("fresh") else None}
     how |= {"accumulate": 1} if find_technique(trainer).whole_graph else {}
     model = case.by_ranks(world, trainer, **how) if world > 1 else case.train(trainer, **how)

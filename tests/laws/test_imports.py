@@ -86,9 +86,9 @@ def test_the_folders_are_ours(layer: str) -> None:
 ROOMS = {
     "kernels": "errors environment _native types arrays ranges warn_once rng cuda graph blocks sampling links hotness rows disk_cache "
     "layers chunks history",
-    "assets": "sizes storage costs building cluster figures sources graph features partitions chunks shards sampling "
+    "assets": "sizes tasks storage costs building cluster figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
-    "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
+    "trainers": "record devices ranks rows batches recipe models tasks loop inference techniques training run notebook __main__",
     "jobs": "figures runs web operations definitions launch scaling planning commands report command cli",
     "graphmill": "calls resource component",
 }
@@ -290,6 +290,7 @@ def test_only_stages_add_rooms_to_assets() -> None:
     others = set(ROOMS["assets"].split()) - stages
     assert others == {
         "sizes",
+        "tasks",
         "storage",
         "costs",
         "building",

@@ -22,6 +22,7 @@ from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
+from graphmill.assets.tasks.labels import Kind
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import TrainTable, model_configs
@@ -65,7 +66,7 @@ class Recipe:
     Attributes:
         table: keys of `[[train]]`.
         sampling: the table `[sampling]`.
-        relations, type_columns, weights: of the graph, as in tests/trainers/graphs.py.
+        relations, type_columns, weights, labels: of the graph, as in tests/trainers/graphs.py.
         refused: technique -> the text by which `graphmill validate` refuses the recipe for it.
     """
 
@@ -74,6 +75,7 @@ class Recipe:
     relations: int = 0
     type_columns: tuple[int, ...] = ()
     weights: bool = False
+    labels: Kind = "classes"
     refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -88,7 +90,7 @@ class Case:
     def __init__(self, home: Path, recipe: Recipe):
         self.home, self.recipe, self._number = home, recipe, 0
         self.reused = recipe.reused
-        with graphs.attributed(recipe.relations, recipe.type_columns, recipe.weights):
+        with graphs.attributed(recipe.relations, recipe.type_columns, recipe.weights, recipe.labels):
             self.graph: GraphArtifacts = graphs.random_graph_artifacts(home)
         self._parts: dict[int, dict[str, Artifact]] = {}
         self._chunks: dict[tuple[int, int], Artifact] = {}
@@ -238,6 +240,7 @@ def pipeline_text(recipe: Recipe, trainer: str) -> str:
         tables = {"sampling": sampling} if train.get("eval") == "sampled" else {}
         train |= {"accumulate": 1}
     tables |= {"partitions": {"parts": 2}, "chunks": {}}
+    tables |= {"task": {"kind": recipe.labels}} if recipe.labels != "classes" else {}
     return file_text(train, graph={"source": "pyg", "path": "graph.pt", "weight": "w"}, **tables)
 
 

@@ -11,6 +11,7 @@ from graphmill.assets.building.stage import Summary
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
+from graphmill.assets.tasks.labels import Kind
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
 from graphmill.kernels.types import Topology
 from tests.assets.storage.tiny_artifacts import numbers_of
@@ -26,13 +27,23 @@ WEIGHTS = False
 """Whether these edges have weights. A test may change it."""
 
 
+LABELS: Kind = "classes"
+"""Kind of the labels of `random_graph_artifacts`. A test may change it."""
+
+
 @contextmanager
-def attributed(relations: int = 3, type_columns: tuple[int, ...] = (12, 5, 0), weights: bool = True) -> Iterator[None]:
-    """Gives the graphs that are made inside these relations, node types and weights."""
+def attributed(
+    relations: int = 3,
+    type_columns: tuple[int, ...] = (12, 5, 0),
+    weights: bool = True,
+    labels: Kind = "classes",
+) -> Iterator[None]:
+    """Gives the graphs that are made inside these relations, node types, weights and kind of labels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{__name__}.RELATIONS", relations)
         patch.setattr(f"{__name__}.TYPE_COLUMNS", type_columns)
         patch.setattr(f"{__name__}.WEIGHTS", weights)
+        patch.setattr(f"{__name__}.LABELS", labels)
         yield
 
 
@@ -103,10 +114,16 @@ def random_graph_artifacts(
     arrays = {name: getattr(topology, name) for name in ("indptr", "indices", "in_degree", "out_degree")}
     arrays |= {"edge_types": topology.edge_types} if RELATIONS else {}
     arrays |= {"weights": topology.weights} if WEIGHTS else {}
+    labels = labels if LABELS == "classes" else other_labels(LABELS, labels)
     arrays |= {"labels": labels} | {name: np.sort(part) for name, part in cuts.items()}
     config = {"nodes": num_nodes, "edges": num_edges, "train": num_train, "valid": num_valid, "relations": RELATIONS}
     config |= {"weights": True} if WEIGHTS else {}
-    numbers = {"num_nodes": num_nodes, "num_edges": topology.num_edges, "class_names": list("abcd")}
+    config |= {"task": LABELS} if LABELS != "classes" else {}
+    numbers = {
+        "num_nodes": num_nodes,
+        "num_edges": topology.num_edges,
+        "class_names": list("abcd" if LABELS == "classes" else "abc"),
+    }
     numbers |= {"edge_types": [f"relation {number}" for number in range(RELATIONS)]} if RELATIONS else {}
     starts = np.linspace(0, num_nodes, len(TYPE_COLUMNS) + 1).astype(np.int64)
     if TYPE_COLUMNS:
@@ -128,6 +145,18 @@ def random_graph_artifacts(
     pages[: arrays["rows"].nbytes] = np.ascontiguousarray(arrays["rows"]).reshape(-1).view(np.uint8)
     arrays["page_digests"] = page_digests(pages)
     return GraphArtifacts(graph, _published(home, "features", config, arrays, numbers))
+
+
+def other_labels(kind: Kind, classes: np.ndarray) -> np.ndarray:
+    """Several labels i8[N, 3] or numbers f32[N, 3] that follow from classes 0 to 3; about a tenth of the values are unknown."""
+    rng = np.random.default_rng(9)
+    bits = np.stack([classes >= 2, classes % 2 == 1, classes == 3], axis=1)
+    unknown = rng.random(bits.shape) < 0.1
+    unknown[:, 0] &= ~unknown[:, 1:].all(axis=1)
+    if kind == "multilabel":
+        return np.where(unknown, -1, bits).astype(np.int8)
+    numbers = 100 + 10 * bits + rng.normal(size=bits.shape)
+    return np.where(unknown, np.nan, numbers * [1, 1000, 0.01]).astype(np.float32)
 
 
 def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict) -> Artifact:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphmill.assets.tasks.labels import step_values
 from graphmill.kernels.blocks.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
 from graphmill.kernels.blocks.pyg_blocks import PygBlock, to_pyg
 from graphmill.kernels.cuda.device import on_device
@@ -43,7 +44,7 @@ class MiniBatch:
 
     Attributes:
         key: the key of the batch's sampling decisions.
-        seeds: ids[b] global; labels: i32[b].
+        seeds: ids[b] global; labels: their labels, of classes i32[b].
         blocks: blocks[0] consumes features; the output of the last block is the seeds'. fanouts[0] belongs to the last block.
         train_epoch, position: the training epoch and the batch's place in it, which never repeat; dropout and resume use them.
         group: (position, size) in the batch's optimiser step; group_seeds: seeds of that whole step.
@@ -74,7 +75,7 @@ class MiniBatch:
         return self.blocks[0].src_ids
 
     def to_dgl(self) -> list[Any]:
-        """Returns the blocks as DGL blocks, with `srcdata["x"]` on the first and `dstdata["y"]` (int64) on the last.
+        """Returns the blocks as DGL blocks, with `srcdata["x"]` on the first and `dstdata["y"]` (classes as int64) on the last.
 
         Raises:
             InputError: DGL is not installed.
@@ -86,15 +87,15 @@ class MiniBatch:
             made[0].srcdata["x"] = self.x
         import torch
 
-        made[-1].dstdata["y"] = torch.from_numpy(self.labels.astype(np.int64))
+        made[-1].dstdata["y"] = torch.from_numpy(step_values(self.labels))
         return made
 
     def to_pyg(self) -> list[PygBlock]:
-        """Returns the blocks as bipartite edges of PyG, with `x` on the first and `y` (int64) on the last; PyG is not imported."""
+        """Returns the blocks as bipartite edges of PyG, with `x` on the first and `y` on the last. PyG is not imported."""
         import torch
 
         made = [to_pyg(block) for block in self.blocks]
-        made[0].x, made[-1].y = self.x, torch.from_numpy(self.labels.astype(np.int64))
+        made[0].x, made[-1].y = self.x, torch.from_numpy(step_values(self.labels))
         return made
 
 
@@ -104,7 +105,7 @@ class Batching:
 
     Attributes:
         topology: the graph.
-        labels: i32[N].
+        labels: labels of N nodes (assets/tasks/labels.py).
         plan: the seeds of each batch.
         edge_weight: kind of edge weights that the model needs, see `attach_weights`; or None.
         transpose: the blocks that get a transpose.
@@ -226,7 +227,7 @@ def send_batch(batch: MiniBatch, device: Device, ledger: Ledger) -> MiniBatch:
     if device.holds(batch.labels):
         return batch
     blocks = send_blocks(batch.blocks, device, ledger)
-    (labels,) = device.send([batch.labels.astype(np.int64)], LABELS, ledger)
+    (labels,) = device.send([step_values(batch.labels)], LABELS, ledger)
     sent = replace(batch, blocks=blocks, labels=labels, slots=None, staged=None)
     device.hand_over(_tensors_of(sent))
     return sent

@@ -6,19 +6,22 @@ trainers/inference/predict.py says what the columns are.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphmill.assets.graph.read import Graph
+from graphmill.assets.tasks.labels import labelled
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.inference.gathered import ExactRange
+from graphmill.trainers.record.number_scores import in_units, standard
 
 if TYPE_CHECKING:
     import polars
@@ -48,7 +51,51 @@ class Columns:
     thresholds: Sequence[str] = ()
 
 
-class Answers:
+class Answers(ABC):
+    """Makes the columns of a prediction from logits; each kind of task has its own.
+
+    Attributes:
+        first: names of the columns that stand before the label and the split.
+    """
+
+    first: Sequence[str] = ()
+    probabilities = False
+
+    def frames(self, each: ExactRange) -> Iterator[tuple[int, polars.DataFrame]]:
+        """Yields (place of its first row, the kind's first columns, further columns) of a range, in row groups."""
+        import polars
+
+        for low in range(each.low, each.high, ROW_GROUP):
+            high = min(low + ROW_GROUP, each.high)
+            columns, found = self.of_logits(each.logits[low - each.low : high - each.low])
+            more = {"embedding": each.embeddings(low, high)} | ({"probabilities": found} if self.probabilities else {})
+            arrays = {
+                name: polars.Series(rows.numpy(), dtype=polars.Array(polars.Float32, rows.shape[1]))
+                for name, rows in more.items()
+            }
+            yield low, polars.DataFrame({**columns, **arrays})
+
+    @abstractmethod
+    def of_logits(self, logits: Tensor) -> tuple[dict[str, Any], Tensor]:
+        """Returns name -> column of some rows, and their probabilities float[n, C]."""
+
+    @abstractmethod
+    def known(self, labels: Array) -> dict[str, polars.Series]:
+        """Returns name -> column of the stored labels of some nodes, null where they are not known."""
+
+
+def open_answers(graph: Graph, columns: Columns) -> Answers:
+    """Returns the answers of a graph's kind of task.
+
+    Raises:
+        InputError: a column is asked for that the kind does not have, or a threshold is wrong.
+    """
+    if graph.task == "classes":
+        return ClassAnswers(graph.class_names, columns)
+    return LabelAnswers(graph.class_names, columns) if graph.task == "multilabel" else NumberAnswers(graph, columns)
+
+
+class ClassAnswers(Answers):
     """Chooses classes from probabilities.
 
     Args:
@@ -59,8 +106,10 @@ class Answers:
         InputError: a threshold is not a probability or names no class, or there are fewer classes than `top`.
     """
 
+    first = ("class", "probability")
+
     def __init__(self, names: Sequence[str], columns: Columns):
-        self.names, self.columns = class_column(names), columns
+        self.names, self.columns, self.probabilities = class_column(names), columns, columns.probabilities
         if columns.top > len(names):
             raise InputError(f"--top {columns.top} of {len(names)} classes", f"give at most {len(names)}")
         self.least, self.of_class = 0.0, dict[int, float]()
@@ -75,23 +124,16 @@ class Answers:
             else:
                 self.of_class[list(names).index(name)] = value
 
-    def frames(self, each: ExactRange) -> Iterator[tuple[int, polars.DataFrame]]:
-        """Yields (place of its first row, class, probability, further columns) of a range, in row groups."""
-        import polars
+    def of_logits(self, logits: Tensor) -> tuple[dict[str, Any], Tensor]:
+        """Returns the class of each row with its probability, and the most probable classes on request."""
+        found = logits.softmax(dim=1)
+        place, probability = self._chosen(found)
+        columns = {"class": _named(self.names, place), "probability": probability.float().numpy()}
+        return {**columns, **self._top(found)}, found
 
-        for low in range(each.low, each.high, ROW_GROUP):
-            high = min(low + ROW_GROUP, each.high)
-            found = each.logits[low - each.low : high - each.low].softmax(dim=1)
-            place, probability = self._chosen(found)
-            more = {"embedding": each.embeddings(low, high)}
-            if self.columns.probabilities:
-                more["probabilities"] = found
-            arrays = {
-                name: polars.Series(rows.numpy(), dtype=polars.Array(polars.Float32, rows.shape[1]))
-                for name, rows in more.items()
-            }
-            columns = {"class": _named(self.names, place), "probability": probability.float().numpy()}
-            yield low, polars.DataFrame({**columns, **self._top(found), **arrays})
+    def known(self, labels: Array) -> dict[str, polars.Series]:
+        """Returns the name of the class that each node has."""
+        return {"label": _named(self.names, labels).alias("label")}
 
     def _chosen(self, found: Tensor) -> tuple[Array, Tensor]:
         """Returns i64[n], the class of each row, -1 where none is given, and float[n], its probability or the largest.
@@ -122,6 +164,75 @@ class Answers:
             columns[f"class_{number + 1}"] = self.names.gather(places[:, number].numpy())
             columns[f"probability_{number + 1}"] = values[:, number].float().numpy()
         return columns
+
+
+class LabelAnswers(Answers):
+    """Gives a node each label whose probability reaches a threshold, which is one half unless it is said.
+
+    Raises:
+        InputError: a threshold is not a probability or names no label, or the most probable ones are asked for.
+    """
+
+    first = ("labels",)
+
+    def __init__(self, names: Sequence[str], columns: Columns):
+        import torch
+
+        if columns.top:
+            raise InputError("--top is for one class per node", "ask for all of them: --probabilities")
+        self.names, self.probabilities = list(names), columns.probabilities
+        self.least = torch.full((len(names),), 0.5)
+        for each in columns.thresholds:
+            name, equals, number = each.rpartition("=")
+            if equals and name not in names:
+                known = ", ".join(self.names[:10]) + (", ..." if len(names) > 10 else "")
+                raise InputError(f"--threshold {each} names no label of the model", f"its labels are: {known}")
+            self.least[self.names.index(name) if equals else slice(None)] = _probability(number, each)
+
+    def of_logits(self, logits: Tensor) -> tuple[dict[str, Any], Tensor]:
+        """Returns the list of the labels of each row."""
+        found = logits.sigmoid()
+        return {"labels": self._listed((found >= self.least).numpy(), ...)}, found
+
+    def known(self, labels: Array) -> dict[str, polars.Series]:
+        """Returns the list of the labels that each node has; null if none of its values is known."""
+        return {"label": self._listed(labels > 0, labelled(labels)).alias("label")}
+
+    def _listed(self, given: Array, known: Any) -> polars.Series:
+        import polars
+
+        values: list[Any] = [[self.names[place] for place in np.flatnonzero(row)] for row in given]
+        for row in np.flatnonzero(~known) if known is not ... else ():
+            values[row] = None
+        return polars.Series(values, dtype=polars.List(polars.String))
+
+
+class NumberAnswers(Answers):
+    """Gives the numbers of a node in their unit, a column for each target.
+
+    Raises:
+        InputError: probabilities, classes or thresholds are asked for.
+    """
+
+    def __init__(self, graph: Graph, columns: Columns):
+        if columns != Columns():
+            raise InputError("--probabilities, --top and --threshold are for classes and labels", "leave them out")
+        self.standard = standard(graph)
+        one = len(graph.class_names) == 1
+        self.first = ["prediction"] if one else [f"prediction_{name}" for name in graph.class_names]
+        self.labels = ["label"] if one else [f"label_{name}" for name in graph.class_names]
+
+    def of_logits(self, logits: Tensor) -> tuple[dict[str, Any], Tensor]:
+        """Returns the predicted number of each target."""
+        found = in_units(logits.numpy(), *self.standard).astype(np.float32)
+        return dict(zip(self.first, found.T, strict=True)), logits
+
+    def known(self, labels: Array) -> dict[str, polars.Series]:
+        """Returns the numbers that each node has."""
+        import polars
+
+        columns = zip(self.labels, labels.T, strict=True)
+        return {name: polars.Series(name, np.array(values)).fill_nan(None) for name, values in columns}
 
 
 def _probability(text: str, whole: str) -> float:
@@ -257,12 +368,13 @@ class NodeFacts:
         nodes: the graph's Parquet file of nodes.
         graph: the graph with labels and split.
         asked: the nodes that are predicted.
+        answers: the kind of the answers.
     """
 
-    def __init__(self, nodes: Path, graph: Graph, asked: AskedNodes):
+    def __init__(self, nodes: Path, graph: Graph, asked: AskedNodes, answers: Answers):
         import polars
 
-        self.names, self.asked = class_column(graph.class_names), asked
+        self.answers, self.asked = answers, asked
         self._original = polars.scan_parquet(nodes, glob=False).select(polars.col("original_id").alias("node_id"))
         self._types, self._type_ptr = polars.Series(list(graph.node_types)), graph.topology.node_type_ptr
         self._labels, self._splits = graph.labels, polars.Series(list(SPLITS))
@@ -277,10 +389,10 @@ class NodeFacts:
         if len(self._types) and self._type_ptr is not None:
             place = np.searchsorted(self._type_ptr, np.arange(low, high), side="right") - 1
             known = known.with_columns(self._types.gather(place).alias("node_type"))
-        label = _named(self.names, self._labels[low:high]).alias("label")
+        label = self.answers.known(self._labels[low:high]).values()
         split = _named(self._splits, self._split_of[low:high]).alias("split")
-        first = ["class", "probability"]
-        table = known.hstack(frame.select(first)).hstack([label, split]).hstack(frame.drop(first))
+        first = self.answers.first
+        table = known.hstack(frame.select(first)).hstack([*label, split]).hstack(frame.drop(first))
         places = self.asked.places(low, high)
         return table if len(places) == len(table) else table[places]
 

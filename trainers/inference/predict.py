@@ -12,6 +12,10 @@
     embedding     array of f32, the input of the last layer, or of the linear head if there is one; the logits if a user's module exposes
                   no layers
 
+Of several labels, `labels` is the list of those whose probability reaches the threshold, one half unless it is said, in place of class and
+probability, and `label` the list of those that the node has. Of numbers, `prediction` and `label` are f32 in the unit of the data; of
+several targets each has columns of its own, prediction_NAME and label_NAME.
+
 Inference is exact and layer by layer (trainers/inference/exact.py); the table is written in row groups as the last layer's ranges come out,
 so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes. A
 prediction that is killed leaves the rows of its layers beside the table (trainers/inference/kept.py), and the same command goes on from
@@ -42,7 +46,14 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import torch_threads
-from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, NodeFacts, asked_nodes, labelled_types
+from graphmill.trainers.inference.answers import (
+    ROW_GROUP,
+    Columns,
+    NodeFacts,
+    asked_nodes,
+    labelled_types,
+    open_answers,
+)
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.evaluation import log_key
 from graphmill.trainers.inference.exact import Inference
@@ -152,12 +163,12 @@ def _predict(
     graph, features, progress = open_graph(read["graph"]), open_features(read["features"]), bounds.progress
     num_nodes, table = graph.topology.num_nodes, read["graph"].file("nodes.parquet")
     require_nodes(features, num_nodes, "the graph")
-    asked, answers = asked_nodes(graph, table, types, nodes), Answers(graph.class_names, columns)
+    asked, answers = asked_nodes(graph, table, types, nodes), open_answers(graph, columns)
     if others := [] if types else [name for name in graph.node_types if name not in labelled_types(graph)]:
         progress.tell(f"nodes without labels are left out; --type {others[0]} asks for theirs")
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
-            ids, facts = asked.ids(), NodeFacts(table, graph, asked)
+            ids, facts = asked.ids(), NodeFacts(table, graph, asked, answers)
             loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
             bounds = replace(bounds, kept=open_log(kept_path(out), loaded, model.version, bounds, ids))
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)

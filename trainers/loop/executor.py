@@ -34,7 +34,7 @@ from graphmill.trainers.batches.batch import Batching, MiniBatch
 from graphmill.trainers.batches.source import EvaluationSource, OnlineSource, PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from graphmill.trainers.models.layer import Between
-from graphmill.trainers.models.loss import Loss, loss_value
+from graphmill.trainers.models.loss import CrossEntropy, Loss, loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.models.own import Model
@@ -273,8 +273,8 @@ class BatchExecutor(Executor):
             yield done
 
 
-PLAIN = Loss()
-"""The loss without weights or smoothing."""
+PLAIN = CrossEntropy()
+"""The loss of classes, without weights or smoothing."""
 
 
 class BatchGradient:
@@ -298,8 +298,7 @@ class BatchGradient:
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
         with computing(self.dtype, batch.x.device):
             logits = widened(self.model(batch.blocks, batch.x, random, *more))
-        labels = torch.as_tensor(batch.labels).long()
-        loss = self.loss(logits, labels)
+        loss = self.loss(logits, torch.as_tensor(batch.labels))
         loss.backward()
         place, size = batch.group
         return Done(batch.position, loss_value(loss), batch.group_seeds, place + 1 == size)

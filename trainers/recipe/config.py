@@ -33,7 +33,7 @@ from graphmill.trainers.recipe.settings import Settings
 from graphmill.trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
 from graphmill.trainers.recipe.together import file_problems, mixed_features, sampling_problems, table_problems
 from graphmill.trainers.record.metrics import PROGRAMS
-from graphmill.trainers.record.scores import Metric
+from graphmill.trainers.record.scores import METRICS_OF, Metric
 
 Part = TypeVar("Part")
 CACHE_STAGES = ("hotness", "budgets")
@@ -79,8 +79,17 @@ class TrainConfig(Architecture):
     patience: int = field(default=0, metadata=within(0, 10**9))
     # The same counted in epochs, whatever `eval_every` is; 0 = never.
     patience_epochs: int = field(default=0, metadata=within(0, 10**9, hashed="unless default"))
+    # Loss of [task] kind = "regression", of numbers standardised by the training nodes: auto = squared; huber = squared up to a distance
+    # of 1, then linear. Classes and several labels have cross entropy.
+    error: Literal["auto", "squared", "absolute", "huber"] = field(
+        default="auto", metadata={"hashed": "unless default"}
+    )
+    # Weight of the labels that a node has, of [task] kind = "multilabel", in label order; balanced = nodes without / nodes with the label.
+    pos_weight: Literal["none", "balanced"] | tuple[float, ...] = field(
+        default="none", metadata={"hashed": "unless default"}
+    )
     # Metric that validation maximises and the leaderboard shows, by the name of scikit-learn's; roc_auc is the mean over classes if there
-    # are more than two.
+    # are more than two. Without the key: accuracy, f1_micro of several labels, r2 of numbers.
     metric: Metric = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
     accumulate: int = field(default=1, metadata=within(1, 10**9))
@@ -115,6 +124,8 @@ class TrainConfig(Architecture):
         weights, technique = self.class_weights, find_technique(self.trainer)
         if isinstance(weights, tuple) and not (weights and min(weights) >= 0 < max(weights)):
             yield KeyProblem("class_weights", f"class_weights = {list(weights)!r} has negative weights or only zeros")
+        if isinstance(self.pos_weight, tuple) and not (self.pos_weight and min(self.pos_weight) > 0):
+            yield KeyProblem("pos_weight", f"pos_weight = {list(self.pos_weight)!r} has weights that are not above 0")
         if self.device != "cpu" and is_reference(self.model):
             why = f"runs the models of graphmill, not {self.model}: its blocks are on the CPU"
             yield KeyProblem("device model", f"device = {self.device!r} {why}")
@@ -272,6 +283,11 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
         settings = entry.get(technique.name) if technique else None
         uncut = isinstance(settings, Mapping) and settings.get("mode") == "device"
         return technique.defaults if technique and not uncut else {}
+
+    @classmethod
+    def default_keys(cls, kind: Any) -> Mapping[str, Any]:
+        """Returns the keys that a table has if it leaves them out, for the kind of `[task]`, which may be a mistake."""
+        return {"metric": METRICS_OF[kind][0]} if isinstance(kind, str) and kind in METRICS_OF else {}
 
     @property
     def technique(self) -> Technique:

@@ -7,11 +7,13 @@ its own beside its limits (trainers/techniques/refusals.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.sampling.fanouts import by_relation, spelled
 from graphmill.trainers.recipe.option_table import FileCase
+from graphmill.trainers.record.scores import METRICS_OF
 
 
 class FileRule(NamedTuple):
@@ -66,8 +68,37 @@ def _of_source(case: FileCase) -> bool:
     return case.features is not None and case.features.file is None and case.features.columns is None
 
 
+KINDS_OF = {
+    "class_weights": ("classes",),
+    "label_smoothing": ("classes",),
+    "pos_weight": ("multilabel",),
+    "error": ("regression",),
+}
+"""Key of a train table -> the kinds of `[task]` for which it has a meaning."""
+
+
+def _foreign(case: FileCase, key: str) -> str:
+    """Returns the sentence about a key that has no meaning for the kind of task, "" for another key."""
+    kind, value = case.kind, getattr(case.train, key)
+    if kind in KINDS_OF[key] or value == getattr(type(case.train), key):
+        return ""
+    return f"{key} = {value!r} is for [task] kind = {' or '.join(map(repr, KINDS_OF[key]))}, and the kind is {kind!r}: remove the key"
+
+
+def _foreign_metric(case: FileCase) -> str:
+    """Returns the metrics of the kind of task if the table names another one, else ""."""
+    known = METRICS_OF[case.kind]
+    return "" if case.train.metric in known else ", ".join(known)
+
+
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
+    *(FileRule(key, partial(_foreign, key=key), "{found}") for key in KINDS_OF),
+    FileRule(
+        "metric",
+        _foreign_metric,
+        'metric = "{case.train.metric}" is not a metric of [task] kind = "{case.kind}": give one of {found}',
+    ),
     FileRule(
         "feature_table",
         lambda c: c.train.feature_table and "features" not in c.tables,

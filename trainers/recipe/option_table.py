@@ -25,6 +25,7 @@ from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sources.interface import GraphConfig, TableConfig
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.tasks.labels import CLASSES, Kind
 from graphmill.kernels.cuda.driver import num_gpus
 
 Scope = Literal["train", "settings", "file", "code"]
@@ -80,6 +81,11 @@ class FileCase:
     def graph(self) -> GraphConfig | None:
         """`[graph]`."""
         return self.tables.get("graph")
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of `[task]`."""
+        return self.table("task", "kind") or CLASSES
 
     @property
     def features(self) -> TableConfig | None:

@@ -13,7 +13,7 @@ from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checks import TIERS
 from graphmill.trainers.record.memory import measured_memory
-from graphmill.trainers.record.scores import METRICS
+from graphmill.trainers.record.scores import METRICS, bare, percent
 
 ON_DEVICE = ("hits_device", "hits_arena")
 """Tiers of rows that the device holds."""
@@ -40,9 +40,12 @@ def _score(models: Sequence[Artifact]) -> str:
     metric = config.get("metric", "accuracy")
     for split in ("test", "valid", "train"):
         if (name := f"{split}_{metric}") in numbers:
-            values = [100 * model.summary["numbers"][name] for model in models]
-            spread, seeds = (f" ± {stdev(values):.1f}", f" ({_of(models)})") if len(values) > 1 else ("", "")
-            return f"**{fmean(values):.1f}{spread} % {split} {METRICS.get(metric, metric)}**{seeds}"
+            values = [model.summary["numbers"][name] for model in models]
+            mean, unit = bare(metric, fmean(values), 1), " %" if percent(metric) else ""
+            spread, seeds = (
+                (f" ± {bare(metric, stdev(values), 1)}", f" ({_of(models)})") if len(values) > 1 else ("", "")
+            )
+            return f"**{mean}{spread}{unit} {split} {METRICS.get(metric, metric)}**{seeds}"
     return ""
 
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.building.stage import Check
-from graphmill.kernels.types import Array
-from graphmill.trainers.record.scores import METRICS, same_answer
+from graphmill.trainers.record.scores import METRICS, percent, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,41 +74,33 @@ def weights_check(weights: Mapping[str, Tensor]) -> Check:
     )
 
 
-def chance_check(metric: str, split: str, score: float | None, labels: Array, class_names: Sequence[str]) -> Check:
+def chance_check(metric: str, split: str, score: float | None, chance: float, said: str) -> Check:
     """Tests that a score is better than that of an answer that ignores the node.
 
-    That answer is the split's largest class, or, for the area under the ROC curve, a score drawn at random, which reaches one half.
-
     Args:
+        split: the split in words.
         score: score of the model's kept weights; None if the split has no nodes or the metric is not defined.
-        labels: int[n], labels of the split.
-        class_names: names of the C classes.
+        chance, said: score of the other answer, and the words for it.
     """
-    if score is None or not len(labels):
+    if score is None:
         return Check(name=ABOVE_CHANCE, passed=False, detail=f"no {split} node has a score", blocking=False)
-    if metric == "roc_auc":
-        chance, said = 0.5, "what a score drawn at random reaches"
-    else:
-        largest, totals = same_answer(labels, len(class_names))
-        chance = totals.score(metric)
-        name = f"class {class_names[largest]}" if class_names[largest].isdigit() else class_names[largest]
-        said = f"what the answer {name} for each of {len(labels):,} nodes reaches"
-    reached = f"{split} {METRICS[metric]} {100 * score:.2f} %"
-    passed = score > chance
+    reached, passed = f"{split} {METRICS[metric]} {shown(metric, score)}", score > chance
+    unit, scale = (", %", 100) if percent(metric) else ("", 1)
     return Check(
         name=ABOVE_CHANCE,
         passed=passed,
-        detail=f"{reached} is {'above' if passed else 'not above'} {100 * chance:.2f} %, {said}",
-        numbers={f"{split} {metric}, %": 100 * score, "chance, %": 100 * chance},
+        detail=f"{reached} is {'above' if passed else 'not above'} {shown(metric, chance)}, {said}",
+        numbers={f"{split} {metric}{unit}": scale * score, f"chance{unit}": scale * chance},
         blocking=False,
     )
 
 
-def loss_check(history: Sequence[Mapping[str, Any]]) -> Check:
+def loss_check(history: Sequence[Mapping[str, Any]], unit: str = ", nats") -> Check:
     """Tests that the losses of a training are finite and that the last epoch's is below the first one's, if there are two.
 
     Args:
         history: rows of the epochs, each with its `loss`.
+        unit: unit of the losses after the word, "" for none.
     """
     losses = [float(row["loss"]) for row in history]
     first, last, best = losses[0], losses[-1], min(range(len(losses)), key=lambda epoch: losses[epoch])
@@ -129,9 +120,9 @@ def loss_check(history: Sequence[Mapping[str, Any]]) -> Check:
             f"the lowest is {losses[best]:.4f} in epoch {best + 1}"
         )
     numbers = {
-        "loss of the last epoch, nats": last,
-        "loss of the first epoch, nats": first,
-        "lowest loss, nats": losses[best],
+        f"loss of the last epoch{unit}": last,
+        f"loss of the first epoch{unit}": first,
+        f"lowest loss{unit}": losses[best],
     }
     return Check(
         name=LOSS_FELL,

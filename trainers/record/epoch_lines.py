@@ -14,6 +14,7 @@ from graphmill.assets.building.stage import Progress
 from graphmill.assets.sizes import format_bytes
 from graphmill.trainers.record.ledger import STEP, WAIT, Ledger
 from graphmill.trainers.record.metrics import MetricWriter
+from graphmill.trainers.record.scores import bare
 
 Lines = Literal["some", "all", "none"]
 """About a hundred lines per run, one for every epoch, or none."""
@@ -33,6 +34,7 @@ class EpochLines:
         title: beginning of the lines, which names the training.
         writers: receive the numbers of every epoch, and are closed after the last one. A writer that fails is named in a line and dropped,
             since it does not affect the training.
+        metric: the metric of the validation score.
     """
 
     def __init__(
@@ -42,9 +44,10 @@ class EpochLines:
         epochs: int,
         lines: Lines = "some",
         writers: Sequence[MetricWriter] = (),
+        metric: str = "accuracy",
     ):
         self.progress, self.title, self.epochs, self.lines = progress, title, epochs, lines
-        self.writers = list(writers)
+        self.writers, self.metric = list(writers), metric
         self.every = 1 if lines == "all" else -(-epochs // MOST_LINES)
         self._said: float | None = None
         self._paced = lines == "none"
@@ -63,8 +66,8 @@ class EpochLines:
             name: float(value) for name, value in row.items() if name != "epoch" and isinstance(value, int | float)
         }
         self._write(number, numbers | {"seconds": seconds}, last)
-        valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
-        found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
+        valid = f", valid {bare(self.metric, row['valid'])}" if "valid" in row else ""
+        found = f" (best {bare(self.metric, best[0])} in epoch {best[1]})" if best is not None else ""
         self.progress.note(f"loss {row['loss']:.4f}{valid}{found}")
         now = time.monotonic()
         due = self._said is None or number % self.every == 0 or now - self._said >= MOST_SECONDS

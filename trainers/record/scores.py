@@ -1,22 +1,25 @@
 """Scores of logits: the metrics that a training may maximise, by the names that scikit-learn gives them; NumPy alone.
 
-All but the area under the ROC curve follow from three counts per class: nodes of the class, nodes that were given it, and those for which
-both is true. A class that no node has and that none was given enters no mean, as in scikit-learn's report; `balanced_accuracy` is the mean
-over the classes that some node has.
+Those of classes are here, and those of several labels and of numbers in trainers/tasks/. All but the area under the ROC curve follow from
+three counts per class: nodes of the class, nodes that were given it, and those for which both is true. A class that no node has and that
+none was given enters no mean, as in scikit-learn's report; `balanced_accuracy` is the mean over the classes that some node has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from graphmill.assets.tasks.labels import Kind
 from graphmill.kernels.types import Array
 
 Metric = Literal[
-    "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "roc_auc"
-]
+    "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "roc_auc",
+    "average_precision", "r2", "neg_mean_absolute_error", "neg_root_mean_squared_error",
+]  # fmt: skip
 METRICS: dict[str, str] = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
@@ -26,8 +29,52 @@ METRICS: dict[str, str] = {
     "precision_macro": "macro precision",
     "recall_macro": "macro recall",
     "roc_auc": "ROC AUC",
+    "average_precision": "average precision",
+    "r2": "R2",
+    "neg_mean_absolute_error": "negative mean absolute error",
+    "neg_root_mean_squared_error": "negative root mean squared error",
 }
 """Metric -> its name in a sentence."""
+METRICS_OF: dict[Kind, tuple[Metric, ...]] = {
+    "classes": (
+        "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "roc_auc",
+    ),
+    "multilabel": ("f1_micro", "f1_macro", "average_precision", "roc_auc"),
+    "regression": ("r2", "neg_mean_absolute_error", "neg_root_mean_squared_error"),
+}  # fmt: skip
+"""Kind of task -> its metrics, the first of which a train table has that names none."""
+
+
+def percent(metric: str) -> bool:
+    """Returns whether a metric is a share, shown in percent; the others have the unit of the numbers that a node has."""
+    return not metric.startswith("neg_")
+
+
+def scale(metric: str) -> int:
+    """Returns the factor with which a metric is shown."""
+    return 100 if percent(metric) else 1
+
+
+def loss_unit(metric: str) -> str:
+    """Returns the unit of the loss of a training with a metric, after the word; "" for errors of numbers."""
+    return "" if metric in METRICS_OF["regression"] else ", nats"
+
+
+def named(metrics: Iterable[str]) -> str:
+    """Returns the names of metrics for an axis, with the unit if they share it."""
+    known = dict.fromkeys(metrics)
+    unit = ", %" if all(map(percent, known)) else ""
+    return ", ".join(dict.fromkeys(METRICS.get(each, each) for each in known)) + unit
+
+
+def shown(metric: str, value: float, digits: int = 2) -> str:
+    """Returns a score in words: a share in percent, or a number with its four leading digits."""
+    return f"{bare(metric, value, digits)} %" if percent(metric) else bare(metric, value)
+
+
+def bare(metric: str, value: float, digits: int = 2) -> str:
+    """Returns a score as `shown` does, without the sign of percent."""
+    return f"{100 * value:.{digits}f}" if percent(metric) else f"{value:.4g}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,11 +176,11 @@ def roc_auc(logits: Array, labels: Array) -> float | None:
     """
     values = logits.astype(np.float64)
     if values.shape[1] == 2:
-        return _area(values[:, 1] - values[:, 0], labels == 1)
+        return area(values[:, 1] - values[:, 0], labels == 1)
     power = np.exp(values - values.max(axis=1, keepdims=True))
     shares = power / power.sum(axis=1, keepdims=True)
-    areas = [_area(shares[:, c], labels == c) for c in range(values.shape[1])]
-    known = [area for area in areas if area is not None]
+    areas = [area(shares[:, c], labels == c) for c in range(values.shape[1])]
+    known = [each for each in areas if each is not None]
     return float(np.mean(known)) if known else None
 
 
@@ -158,8 +205,12 @@ def _ratio(counts: Array, of: Array) -> Array:
     return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)
 
 
-def _area(scores: Array, positive: Array) -> float | None:
-    """The rank-sum statistic of Mann and Whitney over the number of pairs."""
+def area(scores: Array, positive: Array) -> float | None:
+    """Returns the rank-sum statistic of Mann and Whitney over the number of pairs; None if only one of the two classes occurs.
+
+    Args:
+        scores: float[n]; positive: bool[n].
+    """
     num_positive = int(positive.sum())
     num_pairs = num_positive * (len(scores) - num_positive)
     if num_pairs == 0:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.features.read import NodeTypes, node_types, open_features, require_nodes
@@ -41,6 +40,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.loss import PLAIN
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
@@ -221,8 +221,7 @@ def simulated_peak(
         features.gather(RowIds(blocks[0].src_ids), x, Ledger())
         with device.active():
             logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
-            labels = torch.from_numpy(graph.labels[item.seeds]).long()
-            functional.cross_entropy(logits, labels, reduction="sum").backward()
+            PLAIN[graph.task](logits, torch.from_numpy(graph.labels[item.seeds])).backward()
             optimiser.step()
     return device.peak["total"]
 

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-import numpy as np
-import torch
-
 from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph, open_graph
@@ -26,9 +23,10 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
-from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake, weights_mistake
+from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.tasks.opened import open_task
 
 
 def open_run(
@@ -65,7 +63,7 @@ def open_run(
     find_technique(semantic.train.trainer).open_data(run)
     run.model = _open_model(run)
     run.loss = open_loss(run.semantic.train, run.graph, run.features.device)
-    _require_scores(run)
+    open_task(run.graph).require(run.semantic.train)
     run.batching = _open_batching(run)
     return run, chosen
 
@@ -130,14 +128,6 @@ def _open_batching(run: Run) -> Batching:
     )
 
 
-def _require_scores(run: Run) -> None:
-    """Refuses a metric that the validation nodes do not define, before any training."""
-    labels = run.graph.labels[np.array(run.graph.valid_ids)]
-    if run.semantic.train.metric == "roc_auc" and len(labels) and len(np.unique(labels)) < 2:
-        problem = "metric = 'roc_auc', but the validation nodes are all of one class"
-        raise InputError(problem, "give a split with both, or metric = 'accuracy'")
-
-
 def require_range(dtype: str, features: Artifact | None) -> None:
     """Refuses features that are infinite in the type in which a model computes.
 
@@ -151,30 +141,9 @@ def require_range(dtype: str, features: Artifact | None) -> None:
 
 
 def open_loss(train: TrainConfig, graph: Graph, device: Device) -> Loss:
-    """Returns the loss of a train table, with its class weights on a device.
+    """Returns the loss of a train table, its tensors on a device.
 
     Raises:
-        InputError: the list of weights does not fit the classes.
+        InputError: a key of the table does not fit the labels.
     """
-    weights = class_weights(train, graph)
-    if weights is not None:
-        weights = device.send_tensor(weights, PARAMETERS, device.traffic)
-    return Loss(weights, train.label_smoothing)
-
-
-def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
-    """Returns float[num_classes], the factors of the seeds' losses, or None.
-
-    Raises:
-        InputError: the table's list does not have one weight per class.
-    """
-    dtype = getattr(torch, kept_dtype(train.dtype))
-    if train.class_weights == "none":
-        return None
-    if train.class_weights == "balanced":
-        counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
-        # A class without seeds does not enter a loss, so any weight is valid.
-        return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).to(dtype)
-    if mistake := weights_mistake(train, graph.num_classes, graph.class_names):
-        raise mistake
-    return torch.tensor(train.class_weights, dtype=dtype)
+    return open_task(graph).loss(train).sent(lambda tensor: device.send_tensor(tensor, PARAMETERS, device.traffic))

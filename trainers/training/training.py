@@ -35,10 +35,10 @@ from graphmill.trainers.record.checkpoint_head import (
     waiting_stored,
 )
 from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
-from graphmill.trainers.record.class_scores import FILE, ClassScores, count_classes
+from graphmill.trainers.record.class_scores import FILE
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
-from graphmill.trainers.record.scores import score
+from graphmill.trainers.tasks.opened import open_task
 from graphmill.trainers.training.open_run import open_run
 
 
@@ -83,6 +83,7 @@ class Training:
         began = checkpoint_evaluation(path) if execution.resume and ranks.first else ""
         self.run, self.chosen = open_run(inputs, reads, semantic, execution, ranks, began)
         self.execution, self.progress, self.features = execution, progress, self.run.features
+        self.task = open_task(self.run.graph)
         if self.chosen is not None and ranks.first:
             progress.tell(self.chosen.sentence)
         anew, ended = not execution.resume and ranks.first, not execution.again
@@ -138,8 +139,8 @@ class Training:
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.run.ledger.rows(), indent=1, sort_keys=True) + "\n")
         scored = {split: (values.numpy(), labels) for split, (values, labels) in logits.items()}
-        counts = {split: count_classes(*each) for split, each in scored.items()}
-        writer.path(FILE).write_text(ClassScores(classes=self.run.graph.class_names, splits=counts).text())
+        if (document := self.task.document(scored)) is not None:
+            writer.path(FILE).write_text(document)
         writer.note(
             epoch_seconds=self.loop.seconds, peak_bytes=dict(self.features.device.peak), cache=self.features.record
         )
@@ -148,10 +149,7 @@ class Training:
             writer.note(executors=dict(self.loop.executor.record))
         writer.note(**device.facts)
         state = self.loop.state
-        numbers: dict[str, Any] = {}
-        for metric in dict.fromkeys(("accuracy", self.run.semantic.train.metric)):
-            values = {f"{split}_{metric}": score(metric, *each) for split, each in scored.items()}
-            numbers |= {name: value for name, value in values.items() if value is not None}
+        numbers: dict[str, Any] = self.task.numbers(self.run.semantic.train.metric, scored)
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch}
         if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after its best epoch
             numbers["loss"] = loss
@@ -174,15 +172,19 @@ class Training:
             split, words, ids = ("train", "training", graph.train_ids)
         checks = [
             weights_check(weights),
-            chance_check(
-                metric, words, numbers.get(f"{split}_{metric}"), graph.labels[np.array(ids)], graph.class_names
-            ),
-            loss_check(self.loop.state.history),
+            self._chance_check(words, numbers.get(f"{split}_{metric}"), graph.labels[np.array(ids)]),
+            loss_check(self.loop.state.history, self.task.loss_unit),
         ]
         if find_technique(self.run.semantic.train.trainer).predicts:
             planned = self.loop.executor.planned(self.loop.state.epoch)
             checks.append(ledger_check(ledger_numbers(self.run.ledger.rows()), planned))
         return checks
+
+    def _chance_check(self, split: str, score: float | None, labels: np.ndarray) -> Check:
+        metric = self.run.semantic.train.metric
+        if score is None or not len(labels):
+            return chance_check(metric, split, None, 0.0, "")
+        return chance_check(metric, split, score, *self.task.chance(metric, labels))
 
     def _open_lines(self, version: str) -> EpochLines:
         """Opens the lines about epochs, and in the first rank the programs that draw them."""
@@ -199,11 +201,13 @@ class Training:
         writers = open_writers(execution.metrics_to if run.ranks.first else (), label)
         split = run.inputs["graph"].config.get("split")
         title = f"seed {run.semantic.seed}, " if split is None else f"split {split}, seed {run.semantic.seed}, "
-        return EpochLines(self.progress, title, run.semantic.train.epochs, execution.epoch_lines, writers)
+        return EpochLines(
+            self.progress, title, run.semantic.train.epochs, execution.epoch_lines, writers, run.semantic.train.metric
+        )
 
     def _valid_score(self) -> float:
         logits, labels = self._logits(("valid",))["valid"]
-        value = score(self.run.semantic.train.metric, logits.numpy(), labels)
+        value = self.task.score(self.run.semantic.train.metric, logits.numpy(), labels)
         assert value is not None
         return value
 

@@ -15,6 +15,7 @@ from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.exports.typed import TypedNodes, has_types, masks_of, rows_of, typed_edges, typed_nodes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.tasks.labels import step_values
 from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.types import Array
 
@@ -129,7 +130,7 @@ def _named(nodes: TypedNodes, features: str, labels: str) -> dict[str, Array]:
 
 
 def _labels(graph: Graph) -> Array:
-    return np.asarray(graph.labels, np.int64).copy()
+    return step_values(np.asarray(graph.labels)).copy()
 
 
 def _numbers(graph: Graph) -> dict[str, Array]:

@@ -16,6 +16,7 @@ import numpy as np
 from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.tasks.labels import labelled, step_values
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.types import Array
 
@@ -33,7 +34,7 @@ class TypedNodes:
     """The nodes low to high - 1 of a graph.
 
     Attributes:
-        labels: i64[n], -1 unknown; None if the type has no labels.
+        labels: i64[n], -1 unknown, or labels of another kind (assets/tasks/labels.py); None if the type has no labels.
         masks: name -> bool[n]; empty if the type has no labels.
         features: f32[n, F] with the type's own columns, zeros for nodes without; None without features.
     """
@@ -87,14 +88,14 @@ def typed_nodes(graph: Graph, table: FeatureTable | None) -> Iterator[TypedNodes
     known = None if table is None else node_types(graph.topology, table)
     bounds = pairwise([*starts.values(), graph.topology.num_nodes])
     for name, (low, high), width in zip(starts, bounds, columns if known is None else known.columns, strict=True):
-        labels = np.asarray(graph.labels[low:high], np.int64).copy()
-        labelled = bool((labels >= 0).any())
+        labels = step_values(np.asarray(graph.labels[low:high])).copy()
+        known = bool(labelled(labels).any())
         yield TypedNodes(
             name=name,
             low=low,
             high=high,
-            labels=labels if labelled else None,
-            masks={mask: values[low:high].copy() for mask, values in masks.items()} if labelled else {},
+            labels=labels if known else None,
+            masks={mask: values[low:high].copy() for mask, values in masks.items()} if known else {},
             features=rows_of(table, low, high, width) if table is not None and width else None,
         )
 

@@ -50,18 +50,19 @@ def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering)
     if config.label_column is not None:
         labels, names = _labels(nodes, config.label_column, config, count)
     if config.split_column is not None:
-        part = _in_node_order(_split_codes(nodes, config.split_column, count), numbering)
+        part = in_node_order(_split_codes(nodes, config.split_column, count), numbering)
         splits = (np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2))
     return RawGraph(
         num_nodes=count,
-        labels=_in_node_order(labels, numbering),
+        labels=in_node_order(labels, numbering),
         class_names=names,
         splits=splits,
         node_names=None if config.name_column is None else _names(nodes, config.name_column, numbering),
     )
 
 
-def _in_node_order(values: Array, numbering: Numbering) -> Array:
+def in_node_order(values: Array, numbering: Numbering) -> Array:
+    """Returns values of the rows of a table in the order of the nodes."""
     if numbering.node_of_row is None:
         return values
     out = np.empty_like(values)

@@ -28,6 +28,7 @@ import numpy as np
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.costs.needs import STEP_BYTES, Term
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.generated.drawn_labels import drawn_labels
 from graphmill.assets.sources.interface import (
     FEATURES_ONLY,
     FEATURES_TOO,
@@ -39,6 +40,7 @@ from graphmill.assets.sources.interface import (
 from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.system.filesystem import full_disk
+from graphmill.assets.tasks.labels import CLASSES, no_labels
 from graphmill.kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,
@@ -85,6 +87,7 @@ class GeneratedConfig(GraphConfig):
     noise: float = field(default=4.0, metadata=within(0, LARGEST_NOISE, **FEATURES_ONLY))
 
     generated, inspected = True, False
+    tasks = ("classes", "multilabel", "regression")
     example: ClassVar[Mapping[str, Any]] = EXAMPLE
 
     def problems(self) -> Iterator[KeyProblem]:
@@ -136,7 +139,7 @@ class GeneratedConfig(GraphConfig):
             dtype="float32",
             memory_bytes=STEP_BYTES + max(sum(term.most for term in phase) for phase in phases),
             scratch_bytes=scratch,
-            num_classes=self.classes,
+            num_classes=1 if self.task == "regression" else self.classes,
             num_split=split_sizes(self, self.nodes),
             phases=phases,
             held_after=held,
@@ -254,6 +257,10 @@ class GeneratedSource:
         # Drawn for themselves if some are hidden, since a graph is mostly opened without its features.
         labels = self.labels if config.labelled == 1 else with_hidden(config, config.draw_labels(self.threads))
         known = RawGraph(num_nodes=config.nodes, labels=labels, class_names=names)
+        if config.task != CLASSES:
+            values, best = drawn_labels(config.task, self.labels, config.classes, config.seed)
+            values[labels < 0] = no_labels(config.task, 1, values.shape[1])
+            known = replace(known, labels=values, class_names=names[: values.shape[1]], numbers=best)
         progress.start("generate edges", config.edges, "edges")
         if config.edges > HELD_EDGES:
             graph = replace(known, spool=self._spooled(progress), memory_bytes=SORT_BYTES)

@@ -56,6 +56,8 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
     # type of reverse edges: the "same" as the edge's, or one of its "own"
     reverse_types: Literal["same", "own"] = "own"
 
+    tasks = ("classes",)
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields too few nodes for one of each class and type."""
         yield from super().problems()

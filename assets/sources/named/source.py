@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.sources.arrays.mapped_arrays import array_block
-from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import TableConfig, one_split
 from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
@@ -26,8 +25,10 @@ from graphmill.assets.sources.named.keys import NamedKeys
 from graphmill.assets.sources.named.names import meant_names, missing_names, read_names, unread_data
 from graphmill.assets.sources.splits import mask_ids
 from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.targets import read_labels
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
 from graphmill.assets.storage.system.machine import require_memory
+from graphmill.assets.tasks.labels import Kind, no_labels
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array
 
@@ -44,6 +45,8 @@ Blocks = Mapping[str | None, list[FeatureBlock]]
 @dataclass(frozen=True, kw_only=True)
 class NamedSource(NamedKeys):
     """`[graph]` of such a source; a subclass loads the arrays."""
+
+    tasks = ("classes", "multilabel", "regression")
 
     @abstractmethod
     def load(self, folder: Path, features: Sequence[str | None]) -> NamedArrays:
@@ -107,7 +110,7 @@ def read(
         f"{data.where}: a graph of {sum(node_types.values()):,} nodes",
         FEWER_NODES,
     )
-    labels = attempts(_labels, data, config.label or data.words.label, node_types)
+    labels = attempts(_labels, data, config.label or data.words.label, node_types, config.task)
     splits = attempts(_splits, data, one_split(config.split), node_types)
     attempts.settle()
     graph = TypedGraph(
@@ -131,18 +134,20 @@ def _block(data: NamedArrays, kind: str, name: str, node_types: dict[str, int], 
     return replace(block, named_twice=config.named_twice(name, data.words.label))
 
 
-def _labels(data: NamedArrays, name: str, node_types: dict[str, int]) -> Array:
-    """Returns i32[N]."""
+def _labels(data: NamedArrays, name: str, node_types: dict[str, int], task: Kind) -> Array:
+    """Returns the labels of N nodes (assets/tasks/labels.py); those of node types without labels are unknown."""
     labelled = [kind for kind, names in data.nodes.items() if name in names]
     if len(labelled) > 1:
         problem = f"{data.where}: the node types {', '.join(labelled)} have labels"
         raise InputError(problem, "keep those of one type: their classes would mix")
-    labels, starts = np.full(sum(node_types.values()), -1, np.int32), first_ids(node_types)
+    num_nodes, starts = sum(node_types.values()), first_ids(node_types)
     for kind in labelled:
         values, _ = data.array(kind, name, wide=True)
-        given = known_labels(values, node_types[kind], f"{data.place(kind)}: '{name}'", name)
+        given = read_labels(task, values, node_types[kind], f"{data.place(kind)}: '{name}'", name)
+        labels = no_labels(task, num_nodes, given.shape[-1])
         labels[starts[kind] : starts[kind] + node_types[kind]] = given
-    return labels
+        return labels
+    return no_labels(task, num_nodes)
 
 
 def _splits(data: NamedArrays, split: int | None, node_types: dict[str, int]) -> tuple[Array, Array, Array] | None:

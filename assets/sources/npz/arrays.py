@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive
-from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.named.arrays import MEANT
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.splits import is_mask, mask_ids, part_meant
+from graphmill.assets.sources.targets import column_names, read_labels
+from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array, id_dtype
 
@@ -209,21 +210,21 @@ def num_labels(archive: Archive, name: str) -> int:
     return max(shape) if 1 in shape else shape[0]
 
 
-def to_labels(archive: Archive, name: str, num_nodes: int) -> Array:
-    """Returns the labels i32[N] in an array, all -1 if the archive lacks it."""
+def to_labels(archive: Archive, name: str, num_nodes: int, kind: Kind = CLASSES) -> Array:
+    """Returns the labels in an array (assets/tasks/labels.py), all unknown if the archive lacks it."""
     if name not in archive:
-        return np.full(num_nodes, -1, np.int32)
-    return known_labels(archive.read(name), num_nodes, f"{archive.path}: {name}", name)
+        return no_labels(kind, num_nodes)
+    return read_labels(kind, archive.read(name), num_nodes, f"{archive.path}: {name}", name)
 
 
 def class_names(archive: Archive, labels: Array) -> tuple[str, ...]:
-    """Returns the archive's class names if they are plain text, else the numbers."""
-    num_classes = int(labels.max(initial=-1)) + 1
+    """Returns the archive's names of classes, labels or targets if they are plain text, else the numbers."""
+    numbered = column_names(labels)
     if "class_names" not in archive or archive.dtype("class_names").kind not in "US":
-        return tuple(str(label) for label in range(num_classes))
-    names = texts(archive, "class_names", None) or ()
-    if len(names) < num_classes:
-        raise InputError(f"{archive.path}: class_names has {len(names)} names for {num_classes} classes", FIX_FILE)
+        return numbered
+    names = texts(archive, "class_names", None if labels.ndim == 1 else len(numbered)) or ()
+    if len(names) < len(numbered):
+        raise InputError(f"{archive.path}: class_names has {len(names)} names for {len(numbered)} classes", FIX_FILE)
     return tuple(names)
 
 

@@ -1,28 +1,28 @@
 """Lines of `graphmill inspect` about an archive's labels, split and arrays that nothing reads."""
 
-import numpy as np
-
 from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.npz.arrays import ADJACENCY, KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
+from graphmill.assets.sources.targets import unlabelled
 from graphmill.assets.sources.unread import unread_words
+from graphmill.assets.tasks.labels import CLASSES, Kind, column_words
 from graphmill.kernels.errors import InputError
 
 PARTS = ("train", "validation", "test")
 
 
-def classes_line(archive: Archive, num_nodes: int) -> list[str]:
-    """Returns a line about the classes; none if the archive has no labels that can be read."""
+def classes_line(archive: Archive, num_nodes: int, kind: Kind = CLASSES) -> list[str]:
+    """Returns a line about the classes, labels or targets; none if the archive has no labels that can be read."""
     name = next((name for name in ("y", "labels") if name in archive), None)
     if name is None:
         return []
     try:
-        labels = to_labels(archive, name, num_nodes)
+        labels = to_labels(archive, name, num_nodes, kind)
         names = class_names(archive, labels)
     except InputError:  # a build says it, and so do the notes
         return []
     shown = f": {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if "class_names" in archive else ""
-    unknown = int(np.count_nonzero(labels < 0))
-    return [f"{len(names)} classes{shown}" + (f", {unknown:,} nodes without a label" if unknown else "")]
+    unknown = unlabelled(labels)
+    return [f"{column_words(kind, len(names))}{shown}" + (f", {unknown:,} nodes without a label" if unknown else "")]
 
 
 def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str]:

@@ -5,10 +5,11 @@ The first form, every array but `edge_index` optional:
     edge_index [2, E]        edges source -> destination
     num_nodes                without it: the length of y or x, else the largest id + 1
     x [N, F]                 features; or CSR x_indptr [N+1], x_indices, x_data, x_shape. Without: one column of ones
-    y [N]                    labels 0 to C-1, -1 or NaN unknown, of any type of numbers; also [N, 1], and true and false
+    y [N]                    labels 0 to C-1, -1 or NaN unknown, of any type of numbers; also [N, 1], and true and false; with
+                             [task] kind = "multilabel" 0 and 1 [N, C], with "regression" numbers [N] or [N, T], NaN unknown
     train, val, test         node ids of the split, or masks [N]; or train_masks, val_masks, test_masks [S, N] or [N, S] with
                              `split = s`, or [N]. A mask is of true and false, or of 0 and 1
-    class_names, node_names  fixed-width text, C and N of them
+    class_names, node_names  fixed-width text, C (or T) and N of them
 
 The second form (Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018): adj_indptr, adj_indices,
 adj_shape; attr_indptr, attr_indices, attr_data, attr_shape (or attr_matrix); labels. Its weights and its pickled
@@ -75,6 +76,7 @@ class NpzConfig(GraphConfig):
     split: int | tuple[int, ...] | None = None
 
     example: ClassVar[Mapping[str, Any]] = {"path": "graph.npz"}
+    tasks = ("classes", "multilabel", "regression")
 
     def brings_split(self) -> bool:
         """Tells it by the names of the arrays; the build reports an archive that cannot be read."""
@@ -111,7 +113,7 @@ class NpzConfig(GraphConfig):
             if len(edges.shape) not in (1, 2):
                 raise InputError(f"{self.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
             num_nodes, width, value = _survey_nodes(archive, headers)
-            contents += [*classes_line(archive, num_nodes), *splits_line(archive, split, num_nodes)]
+            contents += [*classes_line(archive, num_nodes, self.task), *splits_line(archive, split, num_nodes)]
             notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split))]
         turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
         num_edges = edges.shape[0] if turned else edges.shape[-1]
@@ -186,7 +188,7 @@ class EdgeListSource(ArchiveSource):
         """Reads edges, labels, split and names."""
         archive, num_nodes, attempts = self.archive, self.num_nodes, Attempts()
         ends = attempts(self._ends)
-        labels = attempts(to_labels, archive, "y", num_nodes)
+        labels = attempts(to_labels, archive, "y", num_nodes, self.config.task)
         parts = attempts(splits, one_split(self.config.split), archive, num_nodes)
         node_names = attempts(texts, archive, "node_names", num_nodes)
         named = None if labels is None else attempts(class_names, archive, labels)
@@ -249,7 +251,7 @@ class AdjacencySource(ArchiveSource):
             raise InputError(f"{archive.path}: adj_indices has no edges", "give a graph with at least one edge")
         sources = np.repeat(np.arange(num_nodes, dtype=id_dtype(num_nodes)), np.diff(indptr))
         src, dst = endpoints(archive, (sources, targets), num_nodes)
-        labels = to_labels(archive, "labels", num_nodes)
+        labels = to_labels(archive, "labels", num_nodes, self.config.task)
         names, unread = class_names(archive, labels), unread_arrays(archive, one_split(self.config.split))
         return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=names, unread=unread)
 

@@ -56,6 +56,29 @@ def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[st
     return chosen
 
 
+def fitting_columns(table: TableFiles, asked: str | Sequence[str], key: str) -> list[str]:
+    """Returns the columns that a name, a pattern, or a list of both means, each once, those that other keys name among them.
+
+    Args:
+        key: the key that names them, for errors.
+
+    Raises:
+        InputError: a column is missing, or a pattern fits none.
+    """
+    listed = [asked] if isinstance(asked, str) else list(asked)
+    found = [(each, _fitting(table, each)) for each in listed]
+    for pattern, names in found:
+        if not names:
+            problem = (
+                f"{table.paths[0]}: no column fits {key} = {pattern!r}; it has {', '.join(list(table.columns)[:20])}"
+            )
+            raise InputError(problem, f"correct `{key}`")
+    chosen = list(dict.fromkeys(name for _, names in found for name in names))
+    for name in chosen:
+        table.require(key, name)
+    return chosen
+
+
 def left_out(table: TableFiles, features: str | Sequence[str]) -> list[str]:
     """Returns the columns that patterns of features fit, and that are none since another key names them."""
     listed = [features] if isinstance(features, str) else list(features)
@@ -163,9 +186,9 @@ def table_block(
         for rows in table.select([f"{cast}({quoted(name)} AS {value}{lists_of(table, name)})" for name in names]):
             if not starts or starts[-1][1] != rows.file:
                 starts.append((rows.start - rows.first, rows.file))
-            _refuse_ragged(table, rows, names, widths)
+            refuse_ragged(table, rows, names, widths)
             for low, high in row_ranges(rows.count, width * 8):
-                part = _slice(rows, low, high, widths)
+                part = slice_rows(rows, low, high, widths)
                 _refuse_empty(table, rows, low, part, names)
                 yield rows.start + low, part
 
@@ -239,7 +262,7 @@ def _list_width(table: TableFiles, name: str) -> int:
     return 0
 
 
-def _refuse_ragged(table: TableFiles, rows: TableRows, names: Sequence[str], widths: Sequence[int]) -> None:
+def refuse_ragged(table: TableFiles, rows: TableRows, names: Sequence[str], widths: Sequence[int]) -> None:
     """Refuses lists that are missing, or longer or shorter than the first of their column."""
     for name, column, width in zip(names, rows.columns, widths, strict=True):
         if column.lengths is None:
@@ -254,7 +277,7 @@ def _refuse_ragged(table: TableFiles, rows: TableRows, names: Sequence[str], wid
             raise InputError(f"{table.place(rows.file, rows.first + index)}: column '{name}' {what}", FIX_FILE)
 
 
-def _slice(rows: TableRows, low: int, high: int, widths: Sequence[int]) -> Array:
+def slice_rows(rows: TableRows, low: int, high: int, widths: Sequence[int]) -> Array:
     """Returns the rows [high - low, sum of widths] of a batch as a copy, with NaN for nulls."""
     if all(column.lengths is None for column in rows.columns):
         part = np.stack([column.values[low:high] for column in rows.columns], axis=1)

@@ -14,15 +14,16 @@ from graphmill.assets.sources.encoders.rules import Encode, Rules, encode_proble
 from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.tasks.labels import CLASSES
 from graphmill.kernels.errors import InputError, did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of node types and relations, which are joined by / in the names of edge types."""
 
-OF_TABLE = ("features", "label_column", "split_column", "name_column")
+OF_TABLE = ("features", "label_column", "label_columns", "split_column", "name_column")
 """Keys of a node type that name columns of its table."""
 
-OF_SPLIT = ("split_column", "label_column", "labels", "no_label")
+OF_SPLIT = ("split_column", "label_column", "label_columns", "labels", "no_label")
 """Keys of a node type that decide its training nodes."""
 
 ID_KEYS = ("num_nodes", "id_column", "id_type", "delimiter", "header", "comment")
@@ -84,6 +85,9 @@ class NodeTable(TableKeys):
     encode: Encode = field(default=None, metadata={"hashed": False})
     # Column of the classes; one node type of a graph has it.
     label_column: str | None = None
+    # Columns of several labels or of numbers, for [task] kind = "multilabel" and "regression": one name (of a column of lists, too), a
+    # pattern such as "topic_*", or a list of names.
+    label_columns: str | tuple[str, ...] | None = field(default=None, metadata={"hashed": "unless default"})
     # Labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order.
     labels: Literal["numbers", "names"] = "numbers"
     # Values of label_column that mean no label, in any case: ["unknown", "n/a"], or [255].
@@ -105,6 +109,8 @@ class NodeTable(TableKeys):
         for key in OF_TABLE if self.path is None else ():
             if getattr(self, key) is not None:
                 yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a table: give `path`, or leave it out")
+        if self.label_column is not None and self.label_columns is not None:
+            yield KeyProblem("label_columns label_column", "label_columns beside label_column: give one of them")
         yield from encode_problems(self.encode)
         if self.encode is not None and self.features is None:
             yield KeyProblem("encode", "encode needs `features`, the names of the columns")
@@ -171,7 +177,12 @@ class TypedTableKeys(SpooledConfig):
                     text = f'graph.edges.{name}.{role} = "{given}" is not a node type{did_you_mean(given, self.nodes)}'
                     known = ", ".join(self.nodes) or "none"
                     yield KeyProblem(f"edges.{name}.{role}", f"{text}; the node types are: {known}")
-        labelled = [name for name, table in self.nodes.items() if _given(table, "label_column") is not None]
+        keys = ("label_column", "label_columns")
+        labelled = [name for name, table in self.nodes.items() if any(_given(table, key) is not None for key in keys)]
+        for name, table in self.nodes.items() if self.task == CLASSES else ():
+            if _given(table, "label_columns") is not None:
+                text = f'graph.nodes.{name}.label_columns is for [task] kind = "multilabel" or "regression"'
+                yield KeyProblem(f"nodes.{name}.label_columns", f"{text}: name the column of classes as label_column")
         for name in labelled[1:]:
             text = f"graph.nodes.{name}.label_column: the node type {labelled[0]} has labels already, and classes would mix"
             yield KeyProblem(f"nodes.{name}.label_column", f"{text}: keep those of one type")
@@ -229,13 +240,21 @@ class TypedTableKeys(SpooledConfig):
     def fit_keys(self) -> tuple[str, ...]:
         """The keys that decide which rows encoders are fitted on; () without encoders."""
         encoded = any(self.rules(name) for name in self.nodes)
-        return () if not encoded else SPLIT_KEYS if self.brings_split() else DRAWN_KEYS
+        if not encoded or self.brings_split():
+            return SPLIT_KEYS if encoded else ()
+        return DRAWN_KEYS if self.task == CLASSES else (*DRAWN_KEYS, "label_columns", "task")
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if not self.brings_split():
             return self, raw
-        unlabelled = {"label_column": None, "labels": "numbers", "no_label": (), "name_column": None}
+        unlabelled = {
+            "label_column": None,
+            "label_columns": None,
+            "labels": "numbers",
+            "no_label": (),
+            "name_column": None,
+        }
         nodes = {name: replace(table, **unlabelled) for name, table in self.nodes.items()}  # pyright: ignore[reportArgumentType]
         left = {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
-        return replace(self, nodes=nodes), left
+        return replace(self, nodes=nodes, task=CLASSES), left

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from graphmill.assets.sources.edges.mistakes import read_column
-from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
+from graphmill.assets.sources.edges.node_tables import in_node_order, read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_NODES, features_read, named_by, named_columns, unread_of
 from graphmill.assets.sources.encoders.columns import EncodedColumns
@@ -16,10 +16,18 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
-from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
+from graphmill.assets.sources.readers.table_features import (
+    columns_to_check,
+    feature_columns,
+    feature_type,
+    fitting_columns,
+    table_block,
+)
 from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.table_labels import read_label_columns
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
+from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.errors import Attempts
 from graphmill.kernels.types import Array
 
@@ -32,6 +40,7 @@ class NodeType:
         number: place of the type among all, from 0.
         taken: column -> key of a relation that names it, if its edges stand in the table of the nodes.
         encodes: whether encoders may read the features, which then need not be numbers.
+        task: the kind of the labels.
 
     Attributes:
         table: the files; None if the ids are 0 to num_nodes - 1.
@@ -40,12 +49,23 @@ class NodeType:
         InputError: a pattern names no file, or a file has no readable header.
     """
 
-    def __init__(self, duck: Duck, name: str, keys: NodeTable, number: int, taken: Mapping[str, str], encodes: bool):
+    def __init__(
+        self,
+        duck: Duck,
+        name: str,
+        keys: NodeTable,
+        number: int,
+        taken: Mapping[str, str],
+        encodes: bool,
+        task: Kind = CLASSES,
+    ):
         self.duck, self.name, self.keys, self.number = duck, name, keys, number
         self.key, self.encodes = f"nodes.{name}", encodes or keys.encode is not None
         files, form = keys.files, keys.form(self.key)
         taken = named_by(keys, OF_NODES) | dict(taken)
-        self.table = TableFiles(duck, files, self.key, form, taken) if files else None
+        self.table, self.task = TableFiles(duck, files, self.key, form, taken) if files else None, task
+        if self.table is not None and task != CLASSES:
+            self.table.taken.update(dict.fromkeys(self.labelling, "label_columns"))
 
     @cached_property
     def kind(self) -> str:
@@ -55,6 +75,19 @@ class NodeType:
             if self.table is None
             else id_kind(self.table, "id_column", self.keys.id_column, self.keys.id_type)
         )
+
+    @property
+    def labelling(self) -> Sequence[str]:
+        """The columns of several labels or of numbers; none of classes.
+
+        Raises:
+            InputError: a column is missing, or a pattern fits none.
+        """
+        keys = self.keys
+        asked = keys.label_column if keys.label_columns is None else keys.label_columns
+        if self.task == CLASSES or self.table is None or asked is None:
+            return ()
+        return fitting_columns(self.table, asked, "label_columns")
 
     @cached_property
     def numbering(self) -> Numbering:
@@ -85,12 +118,13 @@ class NodeType:
         features = [keys.features] if isinstance(keys.features, str) else [(name,) for name in keys.features or ()]
         return (
             *(partial(self._require, table, role, name) for role, name in named.items()),
+            *(partial(feature_type, table, [name]) for name in self.labelling),
             lambda: self.kind,
             *(partial(_require_features, table, each) for each in features if not self.encodes),
         )
 
     def _require(self, table: TableFiles, role: str, name: str) -> None:
-        if role == "label_column" and self.keys.labels == "numbers":
+        if role == "label_column" and self.keys.labels == "numbers" and self.task == CLASSES:
             require_class_numbers(table, name, self.keys.no_label)
         else:
             table.require(role, name)
@@ -106,7 +140,11 @@ class NodeType:
         if keys.features is not None and not self.encodes:
             names = columns_to_check(table, feature_columns(table, keys.features))
         return (
-            *(partial(read_nodes, table, each, rows) for each in (labels, splits)),
+            *(
+                partial(read_nodes, table, each, rows)
+                for each in ((labels, splits) if self.task == CLASSES else (splits,))
+            ),
+            partial(self._labels, rows.num_nodes),
             *(partial(read_column, table, name) for name in names),
         )
 
@@ -124,11 +162,22 @@ class NodeType:
             InputError: a value is not a label, or not a part of a split, with its row.
         """
         keys = self.keys if named else replace(self.keys, name_column=None)
+        if self.task != CLASSES:
+            keys = replace(keys, label_column=None)
         found = read_nodes(self.table, keys, self.numbering)
+        if self.task != CLASSES:
+            labels, found.class_names = self._labels(found.num_nodes)
+            found.labels = in_node_order(labels, self.numbering)
         if found.splits is not None and self.table is not None:
             where = f"{self.table.paths[0]}: column '{self.keys.split_column}'"
             found.splits = checked(found.splits, found.labels, where)
         return found
+
+    def _labels(self, count: int) -> tuple[Array, Sequence[str]]:
+        """Returns several labels or numbers in the order of the rows, and the names of their columns; none of classes."""
+        if self.table is None or not self.labelling:
+            return no_labels(self.task, count), ()
+        return read_label_columns(self.table, self.labelling, self.task, count)
 
     def originals(self) -> Any:
         """Returns the ids in the order of the nodes, i64[N] or a Polars series of text; None if they are 0 to N-1."""
@@ -168,7 +217,7 @@ class NodeType:
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, each column apart."""
-        roles = named_columns(self.keys, OF_NODES)
+        roles = named_columns(self.keys, OF_NODES) | self._label_roles()
         return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, apart=True)
 
     def feature_digests(self, fit_keys: Sequence[str], *, with_rows: bool) -> dict[str, str]:
@@ -179,13 +228,18 @@ class NodeType:
             left = left_out_digest(self.table, self.keys.features, self.key)
         roles = {"id_column": self.keys.id_column}
         roles |= named_columns(self.keys, [key for key in OF_NODES if key in fit_keys]) if with_rows else {}
+        roles |= self._label_roles() if with_rows and "label_columns" in fit_keys else {}
         return left | table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, names)
+
+    def _label_roles(self) -> dict[str, str]:
+        """Returns NUMBER/label_column -> column of several labels or numbers."""
+        return {f"{number}/label_column": name for number, name in enumerate(self.labelling)}
 
     def unread(self) -> list[str]:
         """Returns phrases about the columns that no key names."""
         if self.table is None:
             return []
-        read = named_by(self.keys, OF_NODES).keys() | features_read(self.table, self.keys.features)
+        read = named_by(self.keys, OF_NODES).keys() | {*self.labelling} | features_read(self.table, self.keys.features)
         return unread_of(self.table, read, self.key)
 
 

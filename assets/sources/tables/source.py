@@ -39,6 +39,7 @@ from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.tables.config import NodeTable, TypedTableKeys
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.tables.relation import RelationFiles
+from graphmill.assets.sources.targets import joined_labels
 from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
 from graphmill.kernels.errors import Attempts, InputError, refused_by
 from graphmill.kernels.types import Array
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 class TypedTablesConfig(TypedTableKeys):
     """`[graph]` with `source = "tables"`."""
+
+    tasks = ("classes", "multilabel", "regression")
 
     def raw(self, table: TableConfig | None) -> Mapping[str, str]:
         """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
@@ -117,7 +120,7 @@ class TypedTablesSource:
     def __init__(self, config: TypedTableKeys, duck: Duck):
         self.config, self.duck, attempts = config, duck, Attempts()
         opened_types = [
-            attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys), config.encodes)
+            attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys), config.encodes, config.task)
             for number, (name, keys) in enumerate(config.nodes.items())
         ]
         opened_relations = [attempts(RelationFiles, duck, name, keys) for name, keys in config.edges.items()]
@@ -158,7 +161,7 @@ class TypedTablesSource:
         if config.fit_keys:
             _require_used(config, self)
             facts = [each.facts(named=False) for each in self.types.values()]
-            labels = np.concatenate([each.labels for each in facts])
+            labels = joined_labels(config.task, [each.labels for each in facts])
             nodes = training_nodes(labels, _splits(facts, self.node_types), config)
         for name, first in first_ids(self.node_types).items():
             rows = self.types[name].numbering.node_of_row
@@ -174,7 +177,7 @@ class TypedTablesSource:
             node_types=self.node_types,
             relations=self.edges(),
             blocks=(),
-            labels=np.concatenate([each.labels for each in facts]),
+            labels=joined_labels(config.task, [each.labels for each in facts]),
             class_names=names[0] if names else (),
             splits=_splits(facts, self.node_types),
             node_names=_names(facts),
@@ -301,6 +304,8 @@ def _contents(source: TypedTablesSource, node_types: Mapping[str, int]) -> list[
         else:
             lines += [f"  features: {block.width:,} {block.dtype}" for block in each.surveyed(0, rules)]
         lines += [f"  labels: column '{each.keys.label_column}'"] if each.keys.label_column is not None else []
+        columns = list(each.labelling) if each.keys.label_columns is not None else []
+        lines += [f"  labels: {len(columns)} columns, {', '.join(columns[:8])}"] if columns else []
     for each in source.relations:
         lines += describe_table(each.key, each.table)
         lines.append(f"  from {each.keys.source_type} to {each.keys.target_type}")

@@ -262,7 +262,8 @@ def _scores(manifest: Mapping[str, Any]) -> Iterator[str]:
     for split in ("valid", "test"):
         for name, value in numbers.items():
             if name.startswith(f"{split}_") and isinstance(value, float):
-                yield f"{name.replace('_', ' ')} {100 * value:.2f} %"
+                share = not name.endswith(("_error", "_mae", "_rmse"))
+                yield f"{name.replace('_', ' ')} {f'{100 * value:.2f} %' if share else f'{value:.4g}'}"
 
 
 def _checkpoints(store: LocalStore, leased: set[Address], sound: set[Address]) -> tuple[list[Item], list[Item]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 from collections import Counter
@@ -26,6 +27,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import LINKS, Ledger
 from graphmill.trainers.record.memory import measured_memory
+from graphmill.trainers.record.scores import bare
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -279,7 +281,7 @@ def leaderboard_table(pipeline_name: str, entries: Sequence[Entry]) -> PlainTabl
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:
     """Returns entries, the best mean validation score first."""
-    return sorted(entries, key=lambda entry: -statistics.fmean(entry.scores("valid") or [0.0]))
+    return sorted(entries, key=lambda entry: -statistics.fmean(entry.scores("valid") or [-math.inf]))
 
 
 def _table(title: str, entries: Sequence[Entry], columns: dict[str, list[str]]) -> Table:
@@ -303,8 +305,8 @@ def _scores(entries: Sequence[Entry]) -> dict[str, list[str]]:
     return tuned | {
         "model": [entry.table.model for entry in entries],
         "trainer": [entry.table.trainer for entry in entries],
-        "valid": [spread(entry.scores("valid")) for entry in entries],
-        "test": [spread(entry.scores("test")) for entry in entries],
+        "valid": [spread(entry.scores("valid"), entry.table.metric) for entry in entries],
+        "test": [spread(entry.scores("test"), entry.table.metric) for entry in entries],
         "best\nepoch": [_listed(entry.best_epochs()) for entry in entries],
     }
 
@@ -368,12 +370,12 @@ def _groups(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[
     return [names for names in groups.values() if len(names) > 1]
 
 
-def spread(scores: list[float]) -> str:
-    """Returns scores in percent: one with two digits, the mean and the deviation of several, "-" for none."""
+def spread(scores: list[float], metric: str = "accuracy") -> str:
+    """Returns scores of a metric, shares in percent: the only one, the mean and the deviation of several, "-" for none."""
     if not scores:
         return "-"
-    mean = f"{100 * statistics.fmean(scores):.2f}"
-    return mean if len(scores) == 1 else f"{mean} ± {100 * statistics.stdev(scores):.2f}"
+    mean = bare(metric, statistics.fmean(scores))
+    return mean if len(scores) == 1 else f"{mean} ± {bare(metric, statistics.stdev(scores))}"
 
 
 def _listed(epochs: list[int]) -> str:

@@ -92,7 +92,7 @@ def test_labels_that_no_two_nodes_share_are_a_warning(num_classes, num_labelled,
     labels = np.concatenate([np.arange(num_labelled) % num_classes, np.full(50, -1)]).astype(np.int32)
     check = node_checks(labels, num_classes, (np.array([0]), np.array([1]), np.array([2])))[-1]
     assert check.passed == shared and not check.blocking
-    assert ("regression and several labels per node are not built" in check.detail) == (not shared)
+    assert ("without [task] a node has one class" in check.detail) == (not shared)
 
 
 def test_weights_that_overflow_are_counted():

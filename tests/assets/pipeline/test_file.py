@@ -106,16 +106,16 @@ lr = "fast"
 
 def test_words_of_other_tools_get_a_sentence_each(write) -> None:
     words = {
-        "task = 'regression'": "graphmill classifies nodes; regression and several labels per node are not built",
-        "Criterion = 'mse'": "the loss is the cross entropy",
+        "task = 'regression'": 'stands in a table of its own: [task] with kind = "classes", "multilabel" or "regression"',
+        "Criterion = 'mse'": "it follows from [task] kind: of classes it is cross entropy",
         "learning_rate = 0.1": "it is called lr",
         "optimiser = 'sgd'": "the optimiser is Adam",
         "num-layers = 3": "it is called layers",
         "batch_size = 5": "set batch_size in [sampling]",
     }
-    text = '[graph]\nsource = "sbm"\n[task]\n[[train]]\nname = "a"\n' + "\n".join(words)
+    text = 'objective = "x"\n[graph]\nsource = "sbm"\n[[train]]\nname = "a"\n' + "\n".join(words)
     found = mistakes(write(text))
-    assert any("a pipeline has no task: graphmill classifies nodes" in line for line in found)
+    assert any("a pipeline has no objective: what a model learns stands in a table" in line for line in found)
     for word, sentence in words.items():
         (line,) = (each for each in found if f"[[train]] has no key {word.split()[0]}" in each)
         assert f"{word.split()[0]}: " in line and sentence in line and "; it has" not in line

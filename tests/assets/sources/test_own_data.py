@@ -202,7 +202,7 @@ def test_values_that_are_no_classes_are_refused(tmp_path, values, problem):
     keys = {"edges": tmp_path / "edges.parquet", "nodes": tmp_path / "nodes.parquet", "label_column": "y"}
     with pytest.raises(InputError, match=problem) as raised:
         build(tmp_path, "edges", **keys, labels="names")
-    assert "graphmill classifies nodes" in raised.value.remedy
+    assert "without [task] a node has one class" in raised.value.remedy
 
 
 def test_feature_types_are_kept(tmp_path):

@@ -13,7 +13,7 @@ import torch
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, class_column
+from graphmill.trainers.inference.answers import ROW_GROUP, ClassAnswers, Columns, class_column
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.inference.predict import predict_table
@@ -221,7 +221,7 @@ def test_nothing_is_predicted_from_damaged_bytes(trained: Any, tmp_path: Path, w
 
 
 def test_a_table_of_numbers_has_the_same_types_whatever_the_model_computes_in() -> None:
-    schemas, answers = [], Answers(list("abcd"), Columns(probabilities=True))
+    schemas, answers = [], ClassAnswers(list("abcd"), Columns(probabilities=True))
     for dtype in (torch.float32, torch.float64):
         logits = torch.randn(ROW_GROUP + 3, 4, dtype=dtype)
         found = ExactRange(low=0, high=len(logits), logits=logits)
@@ -234,7 +234,7 @@ def test_a_table_of_numbers_has_the_same_types_whatever_the_model_computes_in() 
 def answers_of(probabilities: list[list[float]], **columns: Any) -> polars.DataFrame:
     logits = torch.tensor(probabilities, dtype=torch.float64).log()
     names = ["a", "b", "c"][: logits.shape[1]]
-    found = Answers(names, Columns(**columns)).frames(ExactRange(low=0, high=len(logits), logits=logits))
+    found = ClassAnswers(names, Columns(**columns)).frames(ExactRange(low=0, high=len(logits), logits=logits))
     return polars.concat([frame for _, frame in found])
 
 

@@ -25,6 +25,7 @@ from graphmill.trainers.record.checks import (
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.run import train_table
+from graphmill.trainers.tasks.classes import class_chance
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.runs import SAMPLING, TABLE, train_packed, train_small
 
@@ -42,7 +43,7 @@ def checks_of(model: Artifact) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize(("score", "passed"), [(0.51, True), (0.5, False), (0.2, False)])
 def test_a_score_is_held_against_the_largest_class(score: float, passed: bool) -> None:
-    check = chance_check("accuracy", "validation", score, LABELS, ["a", "b", "cs.LG"])
+    check = chance_check("accuracy", "validation", score, *class_chance("accuracy", LABELS, ["a", "b", "cs.LG"]))
     assert check.passed == passed and not check.blocking
     assert check.numbers == {"validation accuracy, %": 100 * score, "chance, %": 50.0}
     word = "above" if passed else "not above"
@@ -53,15 +54,15 @@ def test_a_score_is_held_against_the_largest_class(score: float, passed: bool) -
 
 def test_a_mean_over_classes_is_held_against_that_of_one_answer() -> None:
     """Of F1, the answer c for 4 nodes has 2 * 2 / (2 + 4) for c and 0 for the other two."""
-    check = chance_check("f1_macro", "validation", 0.23, LABELS, ["a", "b", "c"])
+    check = chance_check("f1_macro", "validation", 0.23, *class_chance("f1_macro", LABELS, ["a", "b", "c"]))
     assert check.passed and check.numbers == {"validation f1_macro, %": 23.0, "chance, %": pytest.approx(100 * 2 / 9)}
     assert "validation macro F1 23.00 % is above 22.22 %, what the answer c for each of 4 nodes reaches" in check.detail
 
 
 def test_an_area_under_the_curve_is_held_against_one_half() -> None:
-    check = chance_check("roc_auc", "validation", 0.49, LABELS, ["0", "1", "2"])
+    check = chance_check("roc_auc", "validation", 0.49, *class_chance("roc_auc", LABELS, ["0", "1", "2"]))
     assert not check.passed and check.numbers["chance, %"] == 50.0 and "ROC AUC 49.00 % is not above" in check.detail
-    missing = chance_check("roc_auc", "training", None, LABELS, ["0", "1", "2"])
+    missing = chance_check("roc_auc", "training", None, 0.5, "")
     assert not missing.passed and missing.detail == "no training node has a score"
 
 

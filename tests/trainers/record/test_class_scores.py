@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record import class_scores
 from graphmill.trainers.record.class_scores import BINS, ClassScores, count_classes, joined_scores, read_scores
-from graphmill.trainers.record.scores import METRICS, same_answer, score
+from graphmill.trainers.record.scores import METRICS_OF, same_answer, score
 from tests.trainers.record.report import calibration, report
 from tests.trainers.runs import train_small
 
@@ -43,7 +43,7 @@ def test_scores_are_those_of_the_definitions(drawn: tuple[np.ndarray, np.ndarray
     for name in ("precision", "recall", "f1", "support"):
         assert getattr(counts, name).tolist() == pytest.approx([each[name] for each in expected["classes"]], abs=1e-15)
     assert counts.matrix(np.arange(logits.shape[1])).tolist() == expected["matrix"]
-    for metric in METRICS:
+    for metric in METRICS_OF["classes"]:
         if metric != "roc_auc":
             assert score(metric, logits, labels) == pytest.approx(expected[metric], abs=1e-14), metric
             assert counts.score(metric) == score(metric, logits, labels)
@@ -91,7 +91,7 @@ def test_one_answer_for_all_nodes_is_counted_without_making_it() -> None:
     largest, totals = same_answer(labels, 4)
     logits = np.tile(np.eye(4)[2], (5, 1))
     assert largest == 2 and all(
-        totals.score(each) == score(each, logits, labels) for each in METRICS if each != "roc_auc"
+        totals.score(each) == score(each, logits, labels) for each in METRICS_OF["classes"] if each != "roc_auc"
     )
 
 
@@ -142,7 +142,7 @@ def test_another_task_and_an_older_model_have_no_scores_by_class() -> None:
 
 def test_a_training_may_maximise_any_metric(tmp_path: Path) -> None:
     """The score of the kept epoch, of each metric, is that of the stored counts."""
-    for metric in METRICS:
+    for metric in METRICS_OF["classes"]:
         model = train_small(tmp_path, metric=metric)
         numbers, scores = model.summary["numbers"], read_scores(model)
         assert scores is not None and set(scores.splits) == {"train", "valid", "test"}

@@ -17,10 +17,11 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.inference.choice import scored_splits
 from graphmill.trainers.loop.loop import Loop
+from graphmill.trainers.models.loss import class_weights
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
 from graphmill.trainers.record.checkpoint_head import finished_epochs
 from graphmill.trainers.run import train_table
-from graphmill.trainers.training.open_run import class_weights, require_range
+from graphmill.trainers.training.open_run import require_range
 from graphmill.trainers.training.training import Training
 from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.runs import SAMPLING, train_fresh, train_small, train_whole

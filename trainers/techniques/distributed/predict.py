@@ -35,7 +35,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.torch_threads import torch_threads
-from graphmill.trainers.inference.answers import ROW_GROUP, Answers, Columns, NodeFacts, asked_nodes
+from graphmill.trainers.inference.answers import ROW_GROUP, Columns, NodeFacts, asked_nodes, open_answers
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.predict import find_recipe, load_model, open_log, whole_file
@@ -83,7 +83,7 @@ def predict_by_ranks(
     folder = out.absolute().with_name(f".{out.name}.parts")
     graph, nodes = open_graph(inputs["graph"]), inputs["graph"].file("nodes.parquet")
     asked = asked_nodes(graph, nodes, given["types"], None)
-    Answers(graph.class_names, Columns(**given["columns"]))  # refuses what no rank could answer
+    answers = open_answers(graph, Columns(**given["columns"]))  # refuses what no rank could answer
     order = Order(pipeline=pipeline, table=table.name, home=store.home).plain()
     threads = max(1, usable_cores() // ranks) if given["threads"] == "auto" else given["threads"]
     folder.mkdir(exist_ok=True)
@@ -94,7 +94,7 @@ def predict_by_ranks(
             ranks,
         )
         part_of = open_partitions(inputs["partitions"]).part_of
-        facts = NodeFacts(nodes, graph, asked)
+        facts = NodeFacts(nodes, graph, asked, answers)
         with whole_file(out) as part:
             write_frames(part, _merged(folder, facts, part_of), ROW_GROUP)
     except BaseException:
@@ -152,7 +152,7 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     )  # fmt: skip
     assert isinstance(source, ShardedSource)
     nodes = part_nodes(graph.topology, source)(bounds)
-    answers, model = Answers(graph.class_names, Columns(**order["columns"])), send_model(model, device)
+    answers, model = open_answers(graph, Columns(**order["columns"])), send_model(model, device)
     path = Path(order["folder"]) / f"{ranks.rank}-of-{ranks.world}.rows"
     bounds = replace(bounds, kept=open_log(path, model, order["model"], bounds))
     ranges = Inference(model, graph.topology, source, bounds, nodes).ranges()

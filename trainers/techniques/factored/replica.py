@@ -16,7 +16,6 @@ import copy
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -72,9 +71,8 @@ class Replica:
         self._apart = device.torch_device != run.features.device.torch_device
         self.model, loss = _without_weights(run.model, device), run.loss
         self._buffers: Sequence[Tensor] = ()
-        if self._apart and loss.class_weights is not None:
-            weights = device.send_tensor(loss.class_weights, PARAMETERS, device.traffic)
-            loss = replace(loss, class_weights=weights)
+        if self._apart:
+            loss = loss.sent(lambda tensor: device.send_tensor(tensor, PARAMETERS, device.traffic))
         self._gradient = BatchGradient(self.model, run.semantic.seed, loss, run.semantic.train.dtype)
         self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
         # Counting every storage takes time, so it is done only with a bound.

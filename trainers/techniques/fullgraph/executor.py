@@ -40,6 +40,7 @@ from torch import Tensor
 from graphmill.assets.chunks.read import StoredChunks, open_chunks
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.control_group import free_bytes
+from graphmill.assets.tasks.labels import step_values
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block
@@ -303,7 +304,7 @@ class Uncut(OneStep):
         self.x = device.alloc(shape, getattr(torch, kept_dtype(run.semantic.train.dtype)), "inputs")
         run.features.table.gather(RowIds(np.arange(len(self.x))), self.x, device.traffic)
         ids = np.array(graph.train_ids)
-        labels = graph.labels[ids].astype(np.int64)
+        labels = step_values(graph.labels[ids])
         self.seeds, self.labels = (
             torch.as_tensor(each) for each in device.send([ids.astype(np.int64), labels], LABELS, device.traffic)
         )

@@ -22,7 +22,7 @@ from graphmill.trainers.batches.batch import DATA_WEIGHTS
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.models.layer import LayeredModel
-from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.loss import CrossEntropy
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.costs.course import Case
@@ -193,4 +193,4 @@ def _whole_pass(case: Case, model: LayeredModel, topology: Topology, shape: _Sha
     features: Array = np.ones((num_nodes, case.sizes.width), np.float32)
     inputs = InputRows(TableSource(features, False, threads), replicas, kept_dtype(train.dtype))
     labels, ids = np.zeros(num_nodes, np.int32), np.arange(num_nodes, dtype=np.int32)
-    return WholePass(passes, inputs, labels, ids, Loss())
+    return WholePass(passes, inputs, labels, ids, CrossEntropy())

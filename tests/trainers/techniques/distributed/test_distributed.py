@@ -16,7 +16,7 @@ from graphmill.assets.storage.system.machine import processor_name
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.trainers.inference.answers import Answers, AskedNodes, Columns, NodeFacts
+from graphmill.trainers.inference.answers import AskedNodes, ClassAnswers, Columns, NodeFacts
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.loop.executor import Run
@@ -312,7 +312,7 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
             open_data(run)
             source = run.features.source
             places = PartNodes(graph.topology, source.owned, source.exchange.lane, graph.topology.indptr)
-            bounds, answers = Bounds(workspace_bytes=1 << 14, threads=1), Answers("abcd", Columns())
+            bounds, answers = Bounds(workspace_bytes=1 << 14, threads=1), ClassAnswers("abcd", Columns())
             for each in Inference(model, graph.topology, source, bounds, places).ranges():
                 for _, frame in answers.frames(each):
                     old = predict._piece(folder, places.part_of(each.low))
@@ -321,7 +321,12 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
 
         run_threads(2, work)
         monkeypatch.setattr(predict, "MERGED_NODES", 37)
-        facts = NodeFacts(tmp_path / "nodes.parquet", graph, AskedNodes(num_nodes=len(nodes), ranges=[(0, len(nodes))]))
+        facts = NodeFacts(
+            tmp_path / "nodes.parquet",
+            graph,
+            AskedNodes(num_nodes=len(nodes), ranges=[(0, len(nodes))]),
+            ClassAnswers("abcd", Columns()),
+        )
         merged = polars.concat(predict._merged(folder, facts, part_of))
         assert merged["node_id"].to_list() == nodes["original_id"].to_list()
         probability, place = expected.softmax(dim=1).max(dim=1)

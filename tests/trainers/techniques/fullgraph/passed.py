@@ -10,7 +10,7 @@ from graphmill.kernels.types import Block
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.models.build import build_model
-from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.loss import CrossEntropy
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger, Timeline
@@ -99,5 +99,5 @@ def cut(
         dtype=kept, hybrid=hybrid, folder=None, gradients=open_gradients(replicas, None, booked_at),
     )  # fmt: skip
     inputs = InputRows(TableSource(x, False, 1), replicas, kept)
-    loss = WholePass(passes, inputs, labels, train_ids, Loss())(RANDOM)
+    loss = WholePass(passes, inputs, labels, train_ids, CrossEntropy())(RANDOM)
     return loss, gradients(model)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,7 +39,7 @@ from graphmill.trainers.techniques.fullgraph.rows.host_rows import Place, device
 
 OF_COPIES = Line("d2d", "parameter")
 Summed = Callable[[Tensor, Tensor], Tensor]
-"""(logits float[n, classes], labels i64[n]) -> float[], the sum of the nodes' losses."""
+"""(logits float[n, C], labels of the n nodes) -> float[], the sum of their losses."""
 
 
 class Replicas:
@@ -90,10 +89,10 @@ class Replicas:
 
 
 def loss_on(loss: Summed, device: Device) -> Summed:
-    """Returns a loss whose class weights, if it has some, are on a device."""
-    if not isinstance(loss, Loss) or loss.class_weights is None:
+    """Returns a loss whose tensors, if it has some, are on a device."""
+    if not isinstance(loss, Loss):
         return loss
-    return replace(loss, class_weights=device.send_tensor(loss.class_weights, OF_COPIES, device.traffic))
+    return loss.sent(lambda tensor: device.send_tensor(tensor, OF_COPIES, device.traffic))
 
 
 def _empty_copy(model: LayeredModel, device: Device) -> LayeredModel:

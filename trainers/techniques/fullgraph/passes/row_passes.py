@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.tasks.labels import step_values
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import LABELS
@@ -266,7 +266,7 @@ class LossPass(HeadPass[tuple[float | Tensor, list[Tensor]]]):
     """Computes the losses of training nodes, and the gradients that the head gives to the outputs that it reads.
 
     Attributes:
-        labels: i32[N], labels of all nodes.
+        labels: labels of all nodes (assets/tasks/labels.py).
         losses: number of a device -> the loss there.
         total: the sum of the losses.
         from_head: (ids, gradients float[c, F]) per chunk, for each of `outputs`.
@@ -285,7 +285,7 @@ class LossPass(HeadPass[tuple[float | Tensor, list[Tensor]]]):
         device = supply.place.device
         with self.mover.span(supply.part, COMPUTE, supply.step):
             logits = self.logits(supply, leaves)
-            (labels,) = device.send([self.labels[supply.ids].astype(np.int64)], LABELS, self.mover.ledger)
+            (labels,) = device.send([step_values(self.labels[supply.ids])], LABELS, self.mover.ledger)
             loss = self.losses[device.index](logits, torch.as_tensor(labels))
             loss.backward()
         return loss_value(loss), leaves

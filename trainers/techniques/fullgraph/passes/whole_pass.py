@@ -38,7 +38,7 @@ class WholePass:
     """Computes the gradients of a model's parameters, and the loss, over all training nodes.
 
     Args:
-        labels: i32[N], labels of all nodes.
+        labels: labels of all nodes (assets/tasks/labels.py).
         train_ids: ids[n], the training nodes.
         loss: sums the losses of nodes; its tensors are on the first device.
 

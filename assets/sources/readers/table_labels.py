@@ -1,0 +1,55 @@
+"""Several labels or numbers per node in the columns of a table, or in a column of lists (assets/tasks/labels.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphmill.assets.sources.readers.table_features import (
+    column_widths,
+    feature_type,
+    lists_of,
+    refuse_ragged,
+    slice_rows,
+)
+from graphmill.assets.sources.readers.table_files import TableFiles, TableRows
+from graphmill.assets.sources.targets import checked_values
+from graphmill.assets.tasks.labels import Kind, no_labels
+from graphmill.kernels.types import Array
+
+
+def read_label_columns(table: TableFiles, names: Sequence[str], kind: Kind, count: int) -> tuple[Array, list[str]]:
+    """Returns labels in the order of the rows, and the names of their columns; those of a list are numbered: scores.0, scores.1.
+
+    Args:
+        names: columns of numbers or of lists of equal lengths, side by side; an empty field, null and NaN are unknown.
+        kind: "multilabel" or "regression".
+        count: number of rows.
+
+    Raises:
+        InputError: a column does not hold numbers, lists have several lengths, or a value is not a label, with its row.
+    """
+    feature_type(table, names)
+    widths = column_widths(table, names)
+    pairs = list(zip(names, widths, strict=True))
+    columns = [f"{name}.{place}" if lists_of(table, name) else name for name, width in pairs for place in range(width)]
+    of_column = [name for name, width in pairs for _ in range(width)]
+    labels = no_labels(kind, count, sum(widths))
+    cast = "TRY_CAST" if table.is_csv else "CAST"
+    written = [f"CAST(coalesce(lower({table.field(name)}), 'nan') <> 'nan' AS UTINYINT)" for name in names]
+    asked = [f"{cast}({table.field(name)} AS DOUBLE{lists_of(table, name)})" for name in names]
+    for rows in table.select([*asked, *(written if table.is_csv else [])]):
+        given = TableRows(rows.file, rows.first, rows.start, rows.count, rows.columns[: len(names)])
+        refuse_ragged(table, given, names, widths)
+        values = slice_rows(given, 0, rows.count, widths)
+        for number, column in enumerate(rows.columns[len(names) :]):
+            wrong = np.flatnonzero((column.values != 0) & np.isnan(values[:, number]))
+            if len(wrong):
+                raise table.no_number(*rows.locate(int(wrong[0])), names[number])
+
+        def place(row: int, column: int, rows: TableRows = rows) -> str:
+            return f"{table.place(*rows.locate(row))}: column '{of_column[column]}'"
+
+        labels[rows.start : rows.start + rows.count] = checked_values(kind, values, place)
+    return labels, columns

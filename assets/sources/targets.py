@@ -1,0 +1,112 @@
+"""Several labels per node, and numbers per node, as sources have them: what is read, what is refused, and with which remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphmill.assets.sources.classes import known_labels
+from graphmill.assets.tasks.labels import Kind, known_values, labelled, no_labels
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
+
+
+def read_labels(kind: Kind, values: Array, num_nodes: int, where: str, name: str = "y") -> Array:
+    """Returns labels as the graph stores them (assets/tasks/labels.py), from an array that a source holds.
+
+    Args:
+        values: of classes as in `known_labels`; otherwise numbers or booleans [N, C], or [N] for one column. NaN is unknown, and so is -1
+            among several labels.
+        where, name: place of the array, and its name in the remedies.
+
+    Raises:
+        InputError: the values have another shape or type, or one is not a label, with its node.
+    """
+    if kind == "classes":
+        return known_labels(values, num_nodes, where, name)
+    if values.ndim == 1 and len(values) == num_nodes:
+        values = values[:, None]
+    if values.ndim != 2 or values.shape[0] != num_nodes or not values.shape[1]:
+        given = "a label matrix has a row per node and a column per label" if kind == "multilabel" else "give [N, T]"
+        raise InputError(f"{where} has shape {list(values.shape)}, not [{num_nodes}, C]", given)
+    if values.dtype.kind not in "iufb":
+        raise InputError(f"{where} is {values.dtype}, not numbers", f"save {name} as numbers")
+    return checked_values(kind, values, lambda row, column: f"{where}: node {row}, column {column}")
+
+
+def checked_values(kind: Kind, values: Array, place: object, first: int = 0) -> Array:
+    """Returns rows of several labels i8[n, C], or of targets f32[n, T].
+
+    Args:
+        values: [n, C], numbers or booleans, NaN for unknown.
+        place: function (row, column) -> place of a value in words.
+        first: number of the first row.
+
+    Raises:
+        InputError: a label is neither 0 nor 1, or a number is infinite or beyond float32, with its row.
+    """
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+    if kind == "multilabel":
+        if values.dtype.kind != "u" and values.dtype.kind != "b":
+            missing = missing | (values == -1)
+        wrong = ~missing & (values != 0) & (values != 1)
+        why, remedy = (
+            "a label is 0 or 1, and NaN or -1 where it is not known",
+            'for numbers set [task] kind = "regression"',
+        )
+    else:
+        with np.errstate(over="ignore"):
+            wrong = ~missing & ~np.isfinite(values.astype(np.float32))
+        why, remedy = "a target is a finite number of float32, and NaN where it is not known", "correct or scale it"
+    if wrong.any():
+        row, column = (int(each) for each in np.argwhere(wrong)[0])
+        raise InputError(f"{place(first + row, column)} is {values[row, column]}: {why}", remedy)  # pyright: ignore
+    if kind == "multilabel":
+        return np.where(missing, -1, values).astype(np.int8)
+    return values.astype(np.float32)
+
+
+def joined_labels(kind: Kind, parts: Sequence[Array]) -> Array:
+    """Returns the labels of all node types after one another; those of types without columns are unknown."""
+    width = max((part.shape[-1] for part in parts), default=0) if kind != "classes" else 0
+    return np.concatenate(
+        [part if part.shape[-1] or not width else no_labels(kind, len(part), width) for part in parts]
+    )
+
+
+def require_known(labels: Array, parts: Sequence[Array], names: Sequence[str], where: str) -> None:
+    """Refuses a column of which no training node has a known value: nothing could be learnt of it.
+
+    Args:
+        labels: i8[N, C] or f32[N, T]; classes are not tested.
+        parts: training, validation and test nodes.
+        names: names of the columns.
+
+    Raises:
+        InputError: there is such a column, with its name.
+    """
+    if labels.ndim == 1 or not len(parts[0]):
+        return
+    unknown = ~known_values(labels[np.sort(np.asarray(parts[0]))]).any(axis=0)
+    if unknown.any():
+        column = names[int(np.flatnonzero(unknown)[0])]
+        known = (
+            "of all nodes"
+            if not known_values(labels[:, int(np.flatnonzero(unknown)[0])]).any()
+            else "of all training nodes"
+        )
+        raise InputError(
+            f"{where}: the column '{column}' is unknown {known}", "leave the column out, or give its values"
+        )
+
+
+def column_names(labels: Array, given: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Returns the names of the columns of a model's output: the given ones, else numbers."""
+    width = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
+    return tuple(map(str, range(width))) if given is None else tuple(given)
+
+
+def unlabelled(labels: Array) -> int:
+    """Returns the number of nodes without a label."""
+    return len(labels) - int(np.count_nonzero(labelled(labels)))

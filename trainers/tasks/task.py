@@ -1,0 +1,105 @@
+"""The one type of what a training learns of a node; a kind of task is a subclass, in a file of its own.
+
+The stored labels of each kind are in assets/tasks/labels.py, the losses in trainers/models/loss.py. Everything else that differs by kind
+is here, so the loop, the techniques and the sources of batches know nothing of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.tasks.labels import Kind
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.record.scores import METRICS_OF
+
+Scored = Mapping[str, tuple[Array, Array]]
+"""Split -> logits float[n, C] and labels of its nodes, at least one."""
+
+
+class TaskKeys(Protocol):
+    """The keys of a train table that a task reads."""
+
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def metric(self) -> str: ...  # noqa: D102
+    @property
+    def class_weights(self) -> str | tuple[float, ...]: ...  # noqa: D102
+    @property
+    def label_smoothing(self) -> float: ...  # noqa: D102
+    @property
+    def error(self) -> Literal["auto", "squared", "absolute", "huber"]: ...  # noqa: D102
+    @property
+    def pos_weight(self) -> str | tuple[float, ...]: ...  # noqa: D102
+
+
+class NodeTask(ABC):
+    """What a training learns of a node of a graph.
+
+    Args:
+        graph: the graph with its labels and split.
+
+    Attributes:
+        kind: the kind of its labels.
+        loss_unit: the unit of its loss after the word, "" without one.
+    """
+
+    kind: ClassVar[Kind]
+    loss_unit: ClassVar[str] = ", nats"
+
+    def __init__(self, graph: Graph):
+        self.graph, self.names = graph, graph.class_names
+
+    @abstractmethod
+    def loss(self, train: TaskKeys) -> Loss:
+        """Returns the loss of a train table, its tensors on the host.
+
+        Raises:
+            InputError: a key of the table does not fit the labels.
+        """
+
+    @abstractmethod
+    def score(self, metric: str, logits: Array, labels: Array) -> float | None:
+        """Returns a metric of the kind, larger is better; None if the labels do not define it.
+
+        Args:
+            logits: float[n, C].
+            labels: stored labels of n nodes, at least one.
+        """
+
+    @abstractmethod
+    def chance(self, metric: str, labels: Array) -> tuple[float, str]:
+        """Returns the score of an answer that ignores the node, and the words for that answer; arguments as in `score`."""
+
+    def require(self, train: TaskKeys) -> None:
+        """Refuses a metric of another kind, and one that the validation nodes do not define.
+
+        Raises:
+            InputError: it is one.
+        """
+        if train.metric not in METRICS_OF[self.kind]:
+            problem = f"metric = {train.metric!r} is not a metric of [task] kind = {self.kind!r}"
+            raise InputError(problem, f"give one of {', '.join(METRICS_OF[self.kind])}")
+
+    def numbers(self, metric: str, scored: Scored) -> dict[str, float]:
+        """Returns the numbers of a trained model by name: the usual metrics of the kind and the table's, those that are defined."""
+        found = {}
+        for each in dict.fromkeys((METRICS_OF[self.kind][0], metric)):
+            values = {f"{split}_{each}": self.score(each, *of_split) for split, of_split in scored.items()}
+            found |= {name: value for name, value in values.items() if value is not None}
+        return found
+
+    def document(self, scored: Scored) -> str | None:
+        """Returns the content of `scores.json`; None if the kind has none."""
+        return None
+
+    def training_labels(self) -> Array:
+        """Returns the labels of the training nodes."""
+        return self.graph.labels[np.array(self.graph.train_ids)]
