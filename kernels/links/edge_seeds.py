@@ -20,8 +20,7 @@ import numpy as np
 from graphmill.kernels.arrays import as_ids
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.links.negatives import Negatives
-from graphmill.kernels.sampling.epoch_plan import PlannedBatch
-from graphmill.kernels.types import Array
+from graphmill.kernels.types import Array, BatchKey
 
 
 class LinkBatch(NamedTuple):
@@ -81,16 +80,15 @@ class EdgeSeeds:
         if len(lengths) > 1:
             raise InputError(f"edges of {sorted(lengths)} sources, targets and relations", "give one of each per edge")
 
-    def batch(self, planned: PlannedBatch) -> LinkBatch:
-        """Returns the nodes and pairs of a planned batch, whose seeds are numbers of edges."""
-        edges = planned.seeds
+    def batch(self, batch: BatchKey, edges: Array) -> LinkBatch:
+        """Returns the nodes and pairs of a batch of edges i64[p], numbers in 0..n-1."""
         source, target = self.source[edges], self.target[edges]
         relation = None if self.relation is None else self.relation[edges]
         ends = np.stack([source, target], axis=1)
         if self.negatives is None:
             drawn: Any = np.empty((len(edges), 0, 2), ends.dtype)
         else:
-            drawn = np.stack(self.negatives.draw(planned.key, edges, source, target, relation), axis=2)
+            drawn = np.stack(self.negatives.draw(batch, edges, source, target, relation), axis=2)
         flat = np.concatenate([ends.reshape(-1), drawn.reshape(-1).astype(ends.dtype)])
         nodes, places = distinct(flat)
         pairs = places[: ends.size].reshape(ends.shape)

@@ -38,7 +38,7 @@ def test_an_epoch_has_every_edge_once_and_places_lead_back_to_the_ends(num_edges
     plan = EpochPlan(np.arange(num_edges), batch_size, seed=1)
     taken = []
     for planned in plan.batches(2):
-        batch, edges = seeds.batch(planned), planned.seeds
+        batch, edges = seeds.batch(planned.key, planned.seeds), planned.seeds
         taken += edges.tolist()
         ends = np.stack([seeds.source[edges], seeds.target[edges]], axis=1)
         assert (batch.nodes[batch.pairs] == ends).all()
@@ -56,9 +56,9 @@ def test_a_batch_is_the_same_after_a_resume_and_with_parts():
     seeds = edge_seeds(50, 2)
     plan = EpochPlan(np.arange(50), 7, seed=1, reuse=2)
     parts = PartPlan(np.arange(50), np.zeros(50, np.int64), 1, 7, seed=1, reuse=2)
-    whole = [seeds.batch(planned) for planned in plan.batches(3)]
+    whole = [seeds.batch(planned.key, planned.seeds) for planned in plan.batches(3)]
     for found in ([*plan.batches(3, 4)], [*parts.batches(3, 4)]):
-        for one, other in zip(whole[4:], [seeds.batch(planned) for planned in found], strict=True):
+        for one, other in zip(whole[4:], [seeds.batch(planned.key, planned.seeds) for planned in found], strict=True):
             assert one.nodes.tobytes() == other.nodes.tobytes()
             assert one.negatives.tobytes() == other.negatives.tobytes()
 
@@ -70,7 +70,7 @@ def test_parts_have_the_edges_of_their_targets_and_empty_batches_are_sound():
     found = [(planned.key.step % 2, planned) for planned in plan.batches(0)]
     assert min(len(planned.seeds) for _, planned in found) == 0
     for part, planned in found:
-        batch = seeds.batch(planned)
+        batch = seeds.batch(planned.key, planned.seeds)
         assert (part_of[planned.seeds] == part).all()
         assert batch.pairs.shape == (len(planned.seeds), 2)
         assert len(batch.nodes) or not len(planned.seeds)

@@ -44,7 +44,7 @@ def test_blocks_equal_the_reference(data, reverse_of, fanouts, ids):
     sampler = Sampler(graph, fanouts, seed=4)
     seeds = edge_batches(num_nodes, edges, typed=True)
     for planned in EpochPlan(np.arange(len(edges)), 3, seed=1).batches(0):
-        batch = seeds.batch(planned)
+        batch = seeds.batch(planned.key, planned.seeds)
         blocks = sampler.sample(planned.key, batch.nodes, transpose="all", edge_ids=ids)
         before = [array.copy() for block in blocks for array in vars(block).values() if isinstance(array, np.ndarray)]
         found = exclude(blocks, batch.pairs, batch.relation, reverse_of)
@@ -82,7 +82,7 @@ def test_shares_of_a_row_that_lost_edges_still_sum_to_one(data):
     sampler = WeightedSampler(graph, table, [-1], seed=1)
     seeds = edge_batches(num_nodes, edges, typed=False)
     for planned in EpochPlan(np.arange(len(edges)), 2, seed=1).batches(0):
-        batch = seeds.batch(planned)
+        batch = seeds.batch(planned.key, planned.seeds)
         (block,) = sampler.sample(planned.key, batch.nodes)
         (found,) = exclude((block,), batch.pairs)
         for i in range(found.num_dst):
@@ -120,7 +120,7 @@ def test_ten_thousand_batches_have_no_target_and_no_reverse_in_their_blocks(reve
     batches = edges = taken_out = 0
     for epoch in range(10_000 // plan.num_batches):
         for planned in plan.batches(epoch):
-            batch = seeds.batch(planned)
+            batch = seeds.batch(planned.key, planned.seeds)
             own = planned.seeds
             targets = KnownEdges(triples, seeds.source[own], seeds.target[own], seeds.relation[own])
             blocks = sampler.sample(planned.key, batch.nodes, transpose="none")

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.models.links.heads import LinkHead
+from graphmill.trainers.models.loss import Loss
 
 LinkLossName = Literal["bpr", "margin", "binary"]
 
@@ -48,3 +50,23 @@ class LinkLoss:
             return functional.relu(self.margin - positive[:, None] + negative).mean(dim=1).sum()
         each = functional.logsigmoid(positive) + functional.logsigmoid(-negative).sum(dim=1)
         return -(each / (1 + negative.shape[1])).sum()
+
+
+@dataclass(frozen=True)
+class PairLoss(Loss):
+    """The loss of a batch of edges, from the rows that a model computes of the batch's nodes.
+
+    Attributes:
+        head: scores pairs of rows; a module of the model, so that its parameters are trained with the others.
+        loss: compares the scores.
+    """
+
+    head: LinkHead
+    loss: LinkLoss = LinkLoss()
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Returns float[] from rows float[b, H] of the nodes, and places i32[p, 1 + k, 2] of an edge and its k negatives."""
+        # The gradient of `index_select` adds in order, that of an index from several threads at once.
+        ends = logits.index_select(0, labels.reshape(-1).long()).view(*labels.shape, -1)
+        scores = self.head(ends[:, :, 0], ends[:, :, 1])
+        return self.loss(scores[:, 0], scores[:, 1:])
