@@ -138,7 +138,7 @@ class Batching:
         return {"most_waiting": max(1, lanes) + batches, "eager_bytes": eager_bytes}
 
     def labels_of(self, item: PlannedBatch) -> Array:
-        """Returns what the loss reads of a planned batch: the labels of its seeds."""
+        """Returns the labels of the seeds of a planned batch."""
         return self.labels[item.seeds]
 
     def batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:

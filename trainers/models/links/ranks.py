@@ -179,7 +179,8 @@ class _Scorer:
     """
 
     def __init__(self, head: LinkHead, side: Side, queries: Tensor, rows: Tensor):
-        self.head, self.side, self.queries, self.rows = head, side, queries, rows
+        self.head, self.queries, self.rows = head, queries, rows
+        self.side: Side = side
         self._queries = queries.new_zeros(QUERIES, queries.shape[1])
         self._rows, self._held = rows.new_zeros(CANDIDATES, rows.shape[1]), -1
         self._out = queries.new_empty(QUERIES, CANDIDATES)
