@@ -52,7 +52,7 @@ def _measured(num_nodes: int) -> dict[str, Any]:
     known = KnownEdges(Triples(num_nodes=num_nodes, reverse_of=(-1,)), source, target)
     ends = {"source": [(0, num_nodes)], "target": [(0, num_nodes)]}
     pairs = ranks.Pairs(source=source, target=target, relation=None, ranges=ends)  # pyright: ignore[reportArgumentType]
-    small = torch.randn(4096, COLUMNS)
+    small = torch.randn(1024, COLUMNS)
     small @ small.T  # the library's own memory
     before = _status("VmRSS")
     rows = torch.empty(num_nodes, COLUMNS).normal_()
