@@ -40,6 +40,13 @@ class LinkBatch(NamedTuple):
     relation: Array | None
     negatives: Array
 
+    @property
+    def scored(self) -> Array:
+        """i32[p, 1 + k, 3]: place of the source, of the target, and relation, of each edge and of its negatives after it."""
+        places = np.concatenate([self.pairs[:, None], self.negatives], axis=1)
+        relation = np.zeros(len(places), np.int32) if self.relation is None else self.relation.astype(np.int32)
+        return np.concatenate([places, np.broadcast_to(relation[:, None, None], (*places.shape[:2], 1))], axis=2)
+
 
 def distinct_reference(ids: Array) -> tuple[Array, Array]:
     """Returns the same as `distinct` (the rule in plain Python)."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array
@@ -26,6 +24,5 @@ class LinkBatching(Batching):
     edges: EdgeSeeds
 
     def labels_of(self, item: PlannedBatch) -> Array:
-        """Returns i32[p, 1 + k, 2]: the places of source and target of each edge, and of its k negatives after it."""
-        links = self.edges.batch(item.key, item.seeds)
-        return np.concatenate([links.pairs[:, None], links.negatives], axis=1)
+        """Returns i32[p, 1 + k, 3]: the places of source and target and the relation of each edge, and of its k negatives after it."""
+        return self.edges.batch(item.key, item.seeds).scored

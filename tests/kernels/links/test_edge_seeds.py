@@ -49,7 +49,21 @@ def test_an_epoch_has_every_edge_once_and_places_lead_back_to_the_ends(num_edges
         assert (batch.nodes[batch.negatives[..., 0]] == ends[:, :1]).all()
         drawn = batch.nodes[batch.negatives].reshape(-1).tolist()
         assert batch.nodes.tolist() == [*dict.fromkeys([*ends.reshape(-1).tolist(), *drawn])]
+        assert batch.scored.dtype == np.int32
+        assert (batch.scored[:, 0, :2] == batch.pairs).all()
+        assert (batch.scored[:, 1:, :2] == batch.negatives).all()
     assert sorted(taken) == [*range(num_edges)]
+
+
+def test_relations_stand_beside_the_places_of_each_pair():
+    seeds = edge_seeds(9, 2)
+    relation = np.arange(9).astype(np.uint8)
+    two = DrawnNegatives(seed=1, per_positive=2, candidates={"target": [uniform_candidates(0, 12)] * 9})
+    typed = EdgeSeeds(source=seeds.source, target=seeds.target, relation=relation, negatives=two)
+    for planned in EpochPlan(np.arange(9), 4, seed=1).batches(0):
+        found = typed.batch(planned.key, planned.seeds).scored
+        assert found.shape == (len(planned.seeds), 3, 3)
+        assert (found[..., 2] == relation[planned.seeds][:, None]).all()
 
 
 def test_a_batch_is_the_same_after_a_resume_and_with_parts():

@@ -88,7 +88,8 @@ def test_blocks_have_no_target_no_reverse_and_nothing_that_is_held_out(graph: Gr
     for batch in open_links(graph).batches(0):
         nodes, own = batch.blocks[-1].dst_ids, batch.seeds
         seen += own.tolist()
-        assert batch.labels.shape == (len(own), 3, 2)
+        assert batch.labels.shape == (len(own), 3, 3)
+        assert (batch.labels[..., 2] == 0).all()
         assert (nodes[batch.labels[:, 0, 0]] == edges.source[own]).all()
         assert (nodes[batch.labels[:, 0, 1]] == edges.target[own]).all()
         targets = KnownEdges(held_out.triples, edges.source[own], edges.target[own])
@@ -127,18 +128,20 @@ def test_a_training_has_equal_bits_at_any_number_of_workers(graph: Graph) -> Non
     assert all((one[name] != begun[name]).any() for name in begun if begun[name].dim() > 1)
 
 
-@pytest.mark.parametrize("name", ["bpr", "margin", "binary"])
-def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(name: Any) -> None:
+@pytest.mark.parametrize("head", ["dot", "bilinear", "distmult", "mlp"])
+@pytest.mark.parametrize("loss", ["bpr", "margin", "binary"])
+def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(loss: Any, head: Any) -> None:
     generator = torch.Generator().manual_seed(1)
     rows = torch.randn(9, 4, generator=generator, dtype=torch.float64, requires_grad=True)
-    places = torch.randint(0, 9, (5, 4, 2), generator=generator, dtype=torch.int32)
-    head = link_head("bilinear", 4).double()
-    initialise(head, 1)
-    PairLoss(head, LinkLoss(name))(rows, places).backward()
+    places = torch.randint(0, 9, (5, 4, 3), generator=generator, dtype=torch.int32)
+    places[..., 2] = torch.arange(5)[:, None] % 3
+    scorer = link_head(head, 4, relations=3).double()
+    initialise(scorer, 1)
+    PairLoss(scorer, LinkLoss(loss))(rows, places).backward()
     found, rows.grad = rows.grad, None
-    for (source, target), *others in places.tolist():
-        negative = torch.stack([head(rows[a], rows[b]) for a, b in others])
-        LinkLoss(name)(head(rows[source], rows[target])[None], negative[None]).backward()
+    for pairs in places.tolist():
+        scores = [scorer(rows[a], rows[b], torch.tensor(relation)) for a, b, relation in pairs]
+        LinkLoss(loss)(scores[0][None], torch.stack(scores[1:])[None]).backward()
     assert found is not None and rows.grad is not None
     torch.testing.assert_close(found, rows.grad, rtol=0, atol=1e-10)
 

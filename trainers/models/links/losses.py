@@ -65,8 +65,12 @@ class PairLoss(Loss):
     loss: LinkLoss = LinkLoss()
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Returns float[] from rows float[b, H] of the nodes, and places i32[p, 1 + k, 2] of an edge and its k negatives."""
+        """Returns float[] from rows float[b, H] of nodes, and i32[p, 1 + k, 3], places of two ends and relation.
+
+        Each of the p edges is followed by its k negatives (`graphmill.kernels.links.edge_seeds.LinkBatch.scored`).
+        """
+        places, relation = labels[..., :2].reshape(-1).long(), labels[..., 2].long()
         # The gradient of `index_select` adds in order, that of an index from several threads at once.
-        ends = logits.index_select(0, labels.reshape(-1).long()).view(*labels.shape, -1)
-        scores = self.head(ends[:, :, 0], ends[:, :, 1])
+        ends = logits.index_select(0, places).view(*labels.shape[:2], 2, -1)
+        scores = self.head(ends[:, :, 0], ends[:, :, 1], relation if self.head.reads_relations else None)
         return self.loss(scores[:, 0], scores[:, 1:])

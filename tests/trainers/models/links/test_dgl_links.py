@@ -77,9 +77,8 @@ def test_a_step_is_that_of_dgl(name):
 
     sampler = LinkSampler(Sampler(topology, (-1, -1), seed=1), edges)
     blocks, links = sampler.sample(KEY, chosen, transpose=model.transpose), edges.batch(KEY, chosen)
-    places = torch.from_numpy(np.concatenate([links.pairs[:, None], links.negatives], axis=1))
     rows = model(blocks, x[blocks[0].src_ids], StepRandom(1))
-    loss = PairLoss(DotHead(), LinkLoss(name))(rows, places) / len(chosen)
+    loss = PairLoss(DotHead(), LinkLoss(name))(rows, torch.from_numpy(links.scored)) / len(chosen)
     loss.backward()
 
     positive, negative, twins = dgl_scores(edges, chosen, x, model.layers)
