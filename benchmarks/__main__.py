@@ -42,6 +42,7 @@ NAMES = (
     "hotness",
     "import",
     "import_rivals",
+    "link_ranks",
     "needs",
     "orders",
     "partitions",

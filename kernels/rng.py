@@ -61,6 +61,16 @@ def bounded(x: int, n: int) -> int:
     return x * n >> 64
 
 
+def bounded_each(x: Array, n: Any) -> Array:
+    """Returns u64: `bounded` of random bits u64 and bounds n, integers below 2^63, broadcast against each other."""
+    n = np.asarray(n).astype(np.uint64)
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    x_high, x_low, n_high, n_low = x >> half, x & low, n >> half, n & low
+    middle = x_high * n_low + (x_low * n_low >> half)
+    other = x_low * n_high + (middle & low)
+    return x_high * n_high + (middle >> half) + (other >> half)
+
+
 def absorb_ids_reference(h: int, ids: Array) -> Array:
     """Returns u64[n]: absorb(h, id) of every id (the rule in NumPy)."""
     return _mix((np.uint64(h) ^ np.asarray(ids).astype(np.uint64)) + np.uint64(GOLDEN))

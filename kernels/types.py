@@ -27,6 +27,7 @@ class Stream(enum.IntEnum):
     SPLITS = 5
     INIT = 6
     GENERATORS = 7
+    NEGATIVES = 8
 
 
 class Traffic(NamedTuple):

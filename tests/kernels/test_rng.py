@@ -36,6 +36,11 @@ def test_bounded_is_in_range(x, n):
     assert rng.bounded(x, n) == x * n // 2**64 < n
 
 
+@given(st.lists(WORDS, min_size=1), st.sampled_from([1, 7, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63 - 1]))
+def test_bounded_each_is_bounded_of_each(words, n):
+    assert rng.bounded_each(np.array(words, np.uint64), n).tolist() == [rng.bounded(x, n) for x in words]
+
+
 @given(WORDS, st.integers(0, 300))
 def test_permutation_holds_every_position(h, n):
     assert sorted(rng.permutation(h, n).tolist()) == list(range(n))

@@ -136,12 +136,16 @@ class Batching:
         eager_bytes, batches = self.ahead
         return {"most_waiting": max(1, lanes) + batches, "eager_bytes": eager_bytes}
 
+    def labels_of(self, item: PlannedBatch) -> Array:
+        """Returns the labels of the seeds of a planned batch."""
+        return self.labels[item.seeds]
+
     def batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
         """Returns a planned batch of a training epoch with its blocks and labels; `more` are other fields of the batch."""
         return MiniBatch(
             key=item.key,
             seeds=item.seeds,
-            labels=self.labels[item.seeds],
+            labels=self.labels_of(item),
             blocks=blocks,
             train_epoch=epoch,
             position=item.position,

@@ -1,0 +1,50 @@
+"""A sampler whose seeds are edges: plans, stored samples, counts of visits and sources of batches take it as they take one of nodes."""
+
+from typing import Any
+
+import numpy as np
+
+from graphmill.kernels.blocks.transpose import transpose as with_transpose
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.edge_seeds import EdgeSeeds
+from graphmill.kernels.links.exclusion import exclude
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.sampling.walk import WalkSampler
+from graphmill.kernels.types import BatchKey, Block
+
+
+class LinkSampler:
+    """Samples the blocks under the ends of edges and of their negatives, without the edges themselves.
+
+    Args:
+        sampler: draws the neighbours of nodes.
+        edges: the edges that are seeds.
+        reverse_of: relation of the reverse of each relation's edges, see `graphmill.kernels.links.exclusion.exclude`.
+
+    Raises:
+        InputError: the sampler walks: a walk that passes an edge cannot be told from one that does not.
+    """
+
+    def __init__(self, sampler: AnySampler, edges: EdgeSeeds, reverse_of: tuple[int, ...] = (0,)):
+        if isinstance(sampler, WalkSampler):
+            raise InputError(
+                "random walks may pass the edges that are predicted", "draw neighbours: method = 'uniform'"
+            )
+        self.sampler, self.edges, self.reverse_of = sampler, edges, reverse_of
+
+    def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
+        """Samples the blocks of a batch of edges.
+
+        Args:
+            seeds: i64[p], numbers of the edges.
+            transpose: blocks that get a transpose.
+
+        Returns:
+            The blocks; the destinations of the last one are the nodes of `EdgeSeeds.batch`.
+        """
+        links = self.edges.batch(batch, np.asarray(seeds))
+        drawn = self.sampler.sample(batch, links.nodes, transpose="none")
+        blocks = exclude(drawn, links.pairs, links.relation, self.reverse_of)
+        first = {"none": len(blocks), "hidden": 1, "all": 0}[transpose]
+        return tuple(with_transpose(block) if layer >= first else block for layer, block in enumerate(blocks))

@@ -1,0 +1,139 @@
+"""Splits of edges into those to train on, to validate and to test, and the topology without the ones that are held out.
+
+An edge and its reverse are one link (kernels/links/triples.py) and are in the same part: a reverse edge in the training data would give a
+tested one away. Copies of an edge are one link, too.
+
+Drawn: the links of a relation are ordered by a keyed hash of their number (stream 5) and cut by the two ratios, so each relation keeps its
+share in every part. By time: they are ordered by the first time of their edges, links of one time by the hash. So a tested link is one
+that was not seen before.
+
+Peak memory: 60 bytes per edge that is split; `without_edges` 1 byte per stored edge and 40 per edge of a range, besides its result.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.triples import KnownEdges, Triples, contains
+from graphmill.kernels.rng import absorb_ids, key
+from graphmill.kernels.types import Array, Stream, Topology
+
+TRAIN, VALID, TEST = range(3)
+PARTS = ("train", "valid", "test")
+EDGES_AT_ONCE = 1 << 22
+
+
+def split_edges(
+    triples: Triples,
+    source: Array,
+    target: Array,
+    relation: Array | None = None,
+    *,
+    seed: int,
+    train_ratio: float,
+    valid_ratio: float,
+    times: Array | None = None,
+) -> Array:
+    """Draws a split of edges, or cuts them by time.
+
+    Args:
+        source, target: ids[n]; relation: u8[n] or None.
+        train_ratio, valid_ratio: shares of the links of each relation, rounded to the nearest link, at least one for training.
+        times: [n], numbers that ascend with time: the oldest links are for training, the newest for testing. None to draw.
+
+    Returns:
+        u8[n]: 0 for training, 1 for validation, 2 for testing.
+    """
+    links, of_edge = np.unique(triples.links(source, target, relation), return_inverse=True)
+    of_edge = of_edge.reshape(-1)
+    hashes = absorb_ids(key(seed, Stream.SPLITS), links.view(np.int64))
+    kind = triples.parts(links)[2]
+    sort_keys = [hashes, kind] if times is None else [hashes, _first_times(times, of_edge, len(links)), kind]
+    order = np.lexsort(sort_keys)
+    sizes = np.bincount(kind)
+    place = np.arange(len(links)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    first = np.maximum(np.floor(sizes * train_ratio + 0.5), 1)
+    second = np.maximum(np.floor(sizes * (train_ratio + valid_ratio) + 0.5), first)
+    part = np.empty(len(links), np.uint8)
+    part[order] = (place >= np.repeat(first, sizes)).astype(np.uint8) + (place >= np.repeat(second, sizes))
+    return part[of_edge]
+
+
+def _first_times(times: Array, of_edge: Array, num_links: int) -> Array:
+    """Returns [num_links], the smallest time of the edges of each link."""
+    order = np.lexsort((times, of_edge))
+    first = np.flatnonzero(np.diff(of_edge[order], prepend=-1))
+    assert len(first) == num_links
+    return times[order][first]
+
+
+def check_split(triples: Triples, source: Array, target: Array, split: Array, relation: Array | None = None) -> None:
+    """Checks a split that was given.
+
+    Args:
+        source, target: ids[n]; relation: u8[n] or None.
+        split: int[n]: 0 for training, 1 for validation, 2 for testing.
+
+    Raises:
+        InputError: a part is none of the three, or an edge is in another part than its reverse or a copy of it; names the rows.
+    """
+    unknown = np.flatnonzero((split < TRAIN) | (split > TEST))
+    if len(unknown):
+        row = int(unknown[0])
+        raise InputError(f"row {row}: {split[row]} is not a part of a split", "give 0 train, 1 valid, 2 test")
+    links = triples.links(source, target, relation)
+    order = np.argsort(links, kind="stable")
+    same = np.diff(links[order]) == 0
+    crossing = np.flatnonzero(same & (np.diff(split[order].astype(np.int64)) != 0))
+    if len(crossing):
+        one, other = (int(order[crossing[0] + after]) for after in (0, 1))
+        problem = (
+            f"row {other}: the edge {source[other]} -> {target[other]} is in {PARTS[split[other]]}, and row {one} has it "
+            f"or its reverse in {PARTS[split[one]]}; {len(crossing)} such edges"
+        )
+        raise InputError(problem, "put an edge, its copies and its reverse into one part")
+
+
+def without_edges(topology: Topology, held_out: KnownEdges) -> Topology:
+    """Returns the topology without edges that are held out, and without their reverses; degrees are counted anew.
+
+    Args:
+        held_out: the edges; those of another relation stay.
+
+    Raises:
+        InputError: the edges that are held out have several relations, and the topology has none.
+    """
+    if topology.edge_types is None and len(held_out.triples.reverse_of) > 1:
+        raise InputError("edges that are held out have relations, and the graph has none", "give edges of relation 0")
+    kept, counts = np.empty(topology.num_edges, bool), np.empty(topology.num_nodes, np.int64)
+    out_degree = np.array(topology.out_degree)
+    for low, high in _row_ranges(topology.indptr):
+        rows = slice(int(topology.indptr[low]), int(topology.indptr[high]))
+        target = np.repeat(np.arange(low, high), np.diff(topology.indptr[low : high + 1]))
+        relation = None if topology.edge_types is None else topology.edge_types[rows]
+        source = topology.indices[rows]
+        gone = contains(held_out.ascending, held_out.triples.numbers(source, target, relation))
+        kept[rows] = ~gone
+        counts[low:high] = np.bincount(target[~gone] - low, minlength=high - low)
+        np.subtract.at(out_degree, source[gone], 1)
+    optional = {name: getattr(topology, name) for name in ("weights", "edge_types", "edge_ids")}
+    return replace(
+        topology,
+        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        indices=topology.indices[kept],
+        in_degree=counts.astype(np.int32),
+        out_degree=out_degree,
+        **{name: None if array is None else array[kept] for name, array in optional.items()},
+    )
+
+
+def _row_ranges(indptr: Array) -> Iterator[tuple[int, int]]:
+    """Yields (low, high), ranges of nodes with `EDGES_AT_ONCE` edges at most, or of one node."""
+    low = 0
+    while low < len(indptr) - 1:
+        high = int(np.searchsorted(indptr, indptr[low] + EDGES_AT_ONCE, "right")) - 1
+        high = min(max(high, low + 1), len(indptr) - 1)
+        yield low, high
+        low = high

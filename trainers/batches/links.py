@@ -1,0 +1,28 @@
+"""Batches of edges: their labels are the places of pairs among the nodes that the model computes.
+
+Everything else is as for nodes, with a sampler whose seeds are edges (kernels/links/link_sampler.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphmill.kernels.links.edge_seeds import EdgeSeeds
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.batch import Batching
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkBatching(Batching):
+    """The data of a run on edges; the seeds of its plan are their numbers.
+
+    Attributes:
+        edges: the edges and the rule of their negatives, the same that the samplers have.
+    """
+
+    edges: EdgeSeeds
+
+    def labels_of(self, item: PlannedBatch) -> Array:
+        """Returns i32[p, 1 + k, 3]: the places of source and target and the relation of each edge, and of its k negatives after it."""
+        return self.edges.batch(item.key, item.seeds).scored

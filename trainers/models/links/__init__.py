@@ -1,0 +1,1 @@
+"""Links: heads that score pairs of nodes, their losses, learnable rows alone, and ranks among all candidates."""

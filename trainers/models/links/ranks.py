@@ -1,0 +1,213 @@
+"""The rank of each edge's end among all candidates, exact and filtered (Bordes et al., 2013), in tiles.
+
+The rank of a target is 1, plus the number of candidates that score higher with the edge's source and relation, plus half the number of
+those that score the same. Candidates that make another known edge are left out, of whatever split. The same is done for sources. A score
+that is not a number is neither higher nor lower than another one, so a model of such scores has the ranks of chance.
+
+Scores are computed in tiles of `QUERIES` ends and `CANDIDATES` candidates, all of one shape: the last ones are filled up with zeros. A
+product of matrices rounds by the place in a tile if the tile ends amid registers, and in full tiles it does not: equal rows have equal
+scores, which is tested. Candidates are read once: the queries pass over each tile of them. Each edge's own score, which the others are
+compared with, comes from a tile as well. For these tiles queries are sorted by their own candidate, so that one more pass over the
+candidates computes them, with few queries each. Known candidates are counted in the same tiles and subtracted.
+
+Cost beside the products alone: one more tile of queries over all candidates, two comparisons and a quarter of an addition per score. Of
+10,000 edges and 128 columns that is 1.46 times the processor seconds of the products (benchmarks/link_ranks.py), mostly comparisons.
+
+Memory: `rank_bytes` says it. Rows of candidates may be a mapped file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.negatives import Side
+from graphmill.kernels.links.triples import KnownEdges
+from graphmill.kernels.types import Array
+from graphmill.trainers.models.links.heads import LinkHead
+
+QUERIES, CANDIDATES = 384, 1536
+"""Ends and candidates of a tile: multiples of the rows and columns that a product keeps in registers. `CANDIDATES` / 8 is below 256."""
+
+PAIRS, FOUR = 0x00FF00FF00FF00FF, 0x0001000100010001
+"""Every second byte of eight, and the factor whose product has the sum of four pairs of bytes in its upper two."""
+
+
+def rank_bytes(queries: int, columns: int, known: int = 0, item: int = 4) -> int:
+    """Returns the bytes that ranks of some queries take besides the rows of the nodes.
+
+    Args:
+        queries: number n of edges of one side.
+        columns: columns of a row, and of a query.
+        known: number of known candidates of all queries.
+        item: bytes of a value.
+    """
+    tile = QUERIES * CANDIDATES * (item + 2) + (QUERIES + CANDIDATES) * columns * item
+    return tile + queries * (2 * columns * item + item + 72) + 72 * known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Edges whose ends are ranked.
+
+    Attributes:
+        source, target: i64[n]; relation: i64[n], or None if edges have no relations.
+        ranges: side -> (first node, last node + 1) of the candidates of each relation; one entry if edges have no relations.
+    """
+
+    source: Array
+    target: Array
+    relation: Array | None
+    ranges: dict[Side, Sequence[tuple[int, int]]]
+
+
+@torch.no_grad()
+def link_ranks(head: LinkHead, rows: Tensor, pairs: Pairs, known: KnownEdges, side: Side) -> Array:
+    """Ranks one end of edges among all nodes of its type.
+
+    Args:
+        rows: float[N, H], what the model computes of each node.
+        known: edges that are left out, those of all splits.
+        side: the end that is ranked.
+
+    Returns:
+        f64[n], ranks from 1 on, ties at their mean.
+
+    Raises:
+        InputError: an end is not among the candidates of its relation; names the row.
+    """
+    kept, own = (pairs.source, pairs.target) if side == "target" else (pairs.target, pairs.source)
+    of = np.zeros(len(own), np.int64) if pairs.relation is None else pairs.relation
+    low, high = np.array(pairs.ranges[side], np.int64).reshape(-1, 2)[of].T
+    outside = np.flatnonzero((own < low) | (own >= high))
+    if len(outside):
+        row = int(outside[0])
+        problem = f"row {row}: the {side} {own[row]} is not among its candidates {low[row]} to {high[row] - 1}"
+        raise InputError(problem, "give candidates that have the edge's own end among them")
+    ranks = np.empty(len(own))
+    for first, last in np.unique(np.stack([low, high], axis=1), axis=0).tolist():
+        chosen = np.flatnonzero((low == first) & (high == last))
+        relation = None if pairs.relation is None else pairs.relation[chosen]
+        kinds = None if relation is None else torch.from_numpy(relation)
+        queries = head.query(rows[torch.from_numpy(kept[chosen])], kinds, side)
+        indptr, nodes = known.others(kept[chosen], relation, side=side)
+        inside = (nodes >= first) & (nodes < last)
+        of_query = np.repeat(np.arange(len(chosen)), np.diff(indptr))[inside]
+        request = _Request(queries, own[chosen] - first, of_query, nodes[inside] - first)
+        ranks[chosen] = request.ranks(head, rows[first:last], side)
+    return ranks
+
+
+def ranks_among(positive: Array, others: Array) -> Array:
+    """Returns f64[n]: the rank of each score float[n] among others that it is compared with, float[n, K], ties at their mean."""
+    own = positive[:, None]
+    above, below = (others > own).sum(axis=1), (others < own).sum(axis=1)
+    return 1 + above + (others.shape[1] - above - below) / 2
+
+
+class _Request:
+    """Queries and the candidates that are left out of their ranks, sorted for the tiles.
+
+    Args:
+        queries: float[n, Q]; own: i64[n], the place of each one's right candidate.
+        of_query, known: i64[k], query and place of each known candidate.
+    """
+
+    def __init__(self, queries: Tensor, own: Array, of_query: Array, known: Array):
+        self.order = np.argsort(own, kind="stable")
+        self.queries, self.own = queries[torch.from_numpy(self.order)], own[self.order]
+        place = np.empty(len(own), np.int64)
+        place[self.order] = np.arange(len(own))
+        # An own candidate is left out like the known ones: it is not compared with itself.
+        of_query, known = np.concatenate([place[of_query], place]), np.concatenate([known, own])
+        self.query_tiles = -(-len(own) // QUERIES)
+        tile = known // CANDIDATES * self.query_tiles + of_query // QUERIES
+        sorted_by_tile = np.lexsort((known, of_query, tile))
+        of_query, known, tile = (each[sorted_by_tile] for each in (of_query, known, tile))
+        new = (np.diff(of_query, prepend=-1) != 0) | (np.diff(known, prepend=-1) != 0)
+        self.of_query, self.known, self.tile = of_query[new], known[new], tile[new]
+
+    def ranks(self, head: LinkHead, rows: Tensor, side: Side) -> Array:
+        """Returns f64[n], the ranks among candidates whose rows are float[c, H]."""
+        count, tiles = len(self.own), -(-len(rows) // CANDIDATES)
+        scorer = _Scorer(head, side, self.queries, rows)
+        positive = self._positive(scorer)
+        above_below = np.zeros((2, count), np.int64)
+        left_out = np.empty(len(self.known), scorer.scores.dtype)
+        places = self.of_query % QUERIES, self.known % CANDIDATES
+        cuts = np.searchsorted(self.tile, np.arange(tiles * self.query_tiles + 1))
+        for number, (begin, end) in enumerate(pairwise(cuts.tolist())):
+            tile, first = number // self.query_tiles, number % self.query_tiles * QUERIES
+            own = positive[first : first + QUERIES]
+            scorer.score(first, tile)
+            above_below[:, first : first + QUERIES] += scorer.above_below(own)
+            if begin < end:
+                left_out[begin:end] = scorer.scores[places[0][begin:end], places[1][begin:end]]
+        own = positive.numpy()[self.of_query]
+        for counts, gone in zip(above_below, (left_out > own, left_out < own), strict=True):
+            counts -= np.bincount(self.of_query[gone], minlength=count)
+        ties = len(rows) - np.bincount(self.of_query, minlength=count) - above_below.sum(axis=0)
+        ranks = np.empty(count)
+        ranks[self.order] = 1 + above_below[0] + ties / 2
+        return ranks
+
+    def _positive(self, scorer: _Scorer) -> Tensor:
+        """Returns float[n], the score of each query with its own candidate."""
+        positive = self.queries.new_empty(len(self.own))
+        for tile in np.unique(self.own // CANDIDATES).tolist():
+            begin, end = np.searchsorted(self.own, (tile * CANDIDATES, (tile + 1) * CANDIDATES))
+            for first in range(begin, end, QUERIES):
+                last = min(first + QUERIES, end)
+                scorer.score(first, tile)
+                own = self.own[first:last] - tile * CANDIDATES
+                positive[first:last] = torch.from_numpy(scorer.scores[np.arange(last - first), own])
+        return positive
+
+
+class _Scorer:
+    """Computes tiles of scores in memory of its own.
+
+    Attributes:
+        scores: [QUERIES, CANDIDATES], the last tile. Those behind the last candidate are not numbers; those behind the last query mean
+            nothing.
+    """
+
+    def __init__(self, head: LinkHead, side: Side, queries: Tensor, rows: Tensor):
+        self.head, self.queries, self.rows = head, queries, rows
+        self.side: Side = side
+        self._queries = queries.new_zeros(QUERIES, queries.shape[1])
+        self._rows, self._held = rows.new_zeros(CANDIDATES, rows.shape[1]), -1
+        self._out = queries.new_empty(QUERIES, CANDIDATES)
+        self._masks = torch.zeros(2, QUERIES, CANDIDATES, dtype=torch.bool)
+        self.scores = self._out.numpy()
+
+    def score(self, first: int, tile: int) -> None:
+        """Computes the scores of the queries from `first` on with the candidates of a tile."""
+        low = tile * CANDIDATES
+        rows = self.rows[low : low + CANDIDATES]
+        if self._held != tile:
+            self._rows[: len(rows)] = rows
+            self._held = tile
+        queries = self.queries[first : first + QUERIES]
+        if len(queries) < QUERIES:
+            self._queries[: len(queries)] = queries
+            queries = self._queries
+        self.head.tile(queries, self._rows, self.side, self._out)
+        if len(rows) < CANDIDATES:
+            self._out[:, len(rows) :] = torch.nan
+
+    def above_below(self, own: Tensor) -> Array:
+        """Returns i64[2, n]: how many scores of each query are above and below its own one, float[n]."""
+        count = len(own)
+        torch.gt(self._out[:count], own[:, None], out=self._masks[0, :count])
+        torch.lt(self._out[:count], own[:, None], out=self._masks[1, :count])
+        # Eight bytes of 0 or 1 are added at a time, each in a byte of the sum; then the bytes by pairs, and the four pairs at once.
+        sums = self._masks.view(torch.int64).sum(dim=2).numpy()[:, :count]
+        pairs = (sums & PAIRS) + (sums >> 8 & PAIRS)
+        return ((pairs * FOUR).view(np.uint64) >> np.uint64(48)).astype(np.int64)
