@@ -23,7 +23,7 @@ from graphmill.assets.sources.interface import OpenSource, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.kernels.errors import InputError, joined, refused_by
+from graphmill.kernels.errors import InputError, Mistakes, joined, refused_by
 
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgeTableKeys
@@ -43,7 +43,7 @@ def told_at_once(find: Callable[[], Sequence[InputError]]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if type(error) is not InputError:  # failed checks, or all mistakes already
+        if type(error) not in (InputError, Mistakes):  # failed checks
             raise
         raise joined([error, *find()]) from None
 

@@ -1,13 +1,22 @@
 """One node type: its table, the map of its ids, and what its table says about the nodes."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
-from graphmill.assets.sources.edges.mistakes import read_column
+from graphmill.assets.sources.edges.mistakes import read_block, read_column
 from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
-from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
+from graphmill.assets.sources.edges.numbering import (
+    Numbering,
+    id_kind,
+    no_id,
+    number_by_nodes,
+    original_ids,
+    refuse_lost_rows,
+)
 from graphmill.assets.sources.edges.open_table import OF_NODES, features_read, named_by, named_columns, unread_of
 from graphmill.assets.sources.encoders.columns import EncodedColumns
 from graphmill.assets.sources.encoders.rules import Rules
@@ -16,11 +25,17 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
-from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
+from graphmill.assets.sources.readers.table_features import (
+    columns_to_check,
+    feature_columns,
+    feature_type,
+    lists_of,
+    table_block,
+)
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
-from graphmill.kernels.errors import Attempts
+from graphmill.kernels.errors import Attempts, InputError, refused_by
 from graphmill.kernels.types import Array
 
 
@@ -35,6 +50,7 @@ class NodeType:
 
     Attributes:
         table: the files; None if the ids are 0 to num_nodes - 1.
+        sound: whether the ids can be read.
 
     Raises:
         InputError: a pattern names no file, or a file has no readable header.
@@ -42,7 +58,7 @@ class NodeType:
 
     def __init__(self, duck: Duck, name: str, keys: NodeTable, number: int, taken: Mapping[str, str], encodes: bool):
         self.duck, self.name, self.keys, self.number = duck, name, keys, number
-        self.key, self.encodes = f"nodes.{name}", encodes or keys.encode is not None
+        self.key, self.encodes, self.sound = f"nodes.{name}", encodes or keys.encode is not None, True
         files, form = keys.files, keys.form(self.key)
         taken = named_by(keys, OF_NODES) | dict(taken)
         self.table = TableFiles(duck, files, self.key, form, taken) if files else None
@@ -76,39 +92,87 @@ class NodeType:
         """Returns the number of nodes, without reading the ids."""
         return self.keys.num_nodes or 0 if self.table is None else self.table.count()
 
-    def column_checks(self) -> Sequence[Callable[[], object]]:
-        """Returns a check for each column that a key names: it is there and of a type that serves."""
+    def column_checks(self) -> Sequence[tuple[str, Callable[[], object]]]:
+        """Returns (key, check) for each column that a key names: it is there and of a type that serves."""
         table, keys = self.table, self.keys
         if table is None:
             return ()
         named = named_columns(keys, OF_NODES)
-        features = [keys.features] if isinstance(keys.features, str) else [(name,) for name in keys.features or ()]
         return (
-            *(partial(self._require, table, role, name) for role, name in named.items()),
-            lambda: self.kind,
-            *(partial(_require_features, table, each) for each in features if not self.encodes),
+            *((role, partial(self._require, table, role, name)) for role, name in named.items()),
+            ("id_column", lambda: self.kind),
+            *(("features", partial(_require_features, table, each)) for each in self._listed if not self.encodes),
         )
+
+    @property
+    def _listed(self) -> Sequence[str]:
+        """The names and patterns of feature columns."""
+        features = self.keys.features
+        return [features] if isinstance(features, str) else features or ()
+
+    def leave_out(self, rules: Rules) -> list[InputError]:
+        """Returns the errors of the columns that keys name; the keys are without these columns from then on."""
+        attempts, wrong = Attempts(), set[str]()
+        for key, check in self.column_checks():
+            if key != "features" and (errors := refused_by([check])):
+                attempts.errors += errors
+                wrong.add(key)
+        self.sound = "id_column" not in wrong
+        self.keys = replace(self.keys, **dict.fromkeys(wrong - {"id_column"}))  # pyright: ignore[reportArgumentType]
+        if self.table is not None and self.keys.features is not None:
+            listed = [attempts(feature_columns, self.table, each) or [] for each in self._listed]
+            refused = {
+                name: refused_by([partial(self._require_one, name, rules)]) for name in dict.fromkeys(chain(*listed))
+            }
+            attempts.errors += [error for errors in refused.values() for error in errors]
+            features = tuple(name for name, errors in refused.items() if not errors) or None
+            self.keys = replace(self.keys, features=features, encode=self.keys.encode if features else None)
+        return attempts.errors
+
+    def _require_one(self, name: str, rules: Rules) -> None:
+        assert self.table is not None
+        if rules:
+            EncodedColumns(self.table, (name,), rules, "one")
+        elif not self.encodes:
+            _require_features(self.table, name)
+
+    def width_bounds(self, rules: Rules) -> tuple[float, float]:
+        """Returns the fewest and the most columns of the features, as far as headers tell; wrong ones may be left out or encoded."""
+        found: list[tuple[float, float]] = []
+        for each in self._listed if self.table is not None else ():
+            try:
+                found += EncodedColumns(self.table, (each,), rules, "bounds", checked=False).bounds()
+            except InputError:
+                found.append((0, math.inf))
+        return sum(low for low, _ in found), sum(high for _, high in found)
 
     def _require(self, table: TableFiles, role: str, name: str) -> None:
         if role == "label_column" and self.keys.labels == "numbers":
             require_class_numbers(table, name, self.keys.no_label)
-        else:
-            table.require(role, name)
+            return
+        table.require(role, name)
+        if role == "id_column" and (gap := table.first_gap(name)):
+            raise no_id(table, *gap, name, self.id_section)
 
-    def value_checks(self) -> Sequence[Callable[[], object]]:
+    def value_checks(self, rules: Rules) -> Sequence[Callable[[], object]]:
         """Returns checks of the values, each apart: labels, splits, and every feature column that may hold wrong ones."""
         table, keys = self.table, self.keys
         if table is None:
             return ()
-        rows, names = Numbering(num_nodes=table.count()), []
+        rows, names = Numbering(num_nodes=table.count()), []  # in the order of the rows
         labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label)
         splits = NodeTable(path=keys.path, split_column=keys.split_column)
         if keys.features is not None and not self.encodes:
             names = columns_to_check(table, feature_columns(table, keys.features))
+        encoded = self.feature_names if rules else ()
         return (
             *(partial(read_nodes, table, each, rows) for each in (labels, splits)),
             *(partial(read_column, table, name) for name in names),
+            *(partial(self._read_encoded, table, name, rules) for name in encoded),
         )
+
+    def _read_encoded(self, table: TableFiles, name: str, rules: Rules) -> None:
+        read_block(EncodedColumns(table, (name,), rules, f"one_{self.number}").block(0, table.count(), None, None))
 
     @property
     def feature_names(self) -> list[str]:
@@ -189,8 +253,17 @@ class NodeType:
         return unread_of(self.table, read, self.key)
 
 
-def _require_features(table: TableFiles, features: str | tuple[str, ...]) -> None:
+def _require_features(table: TableFiles, features: str) -> None:
+    """Refuses columns that are not numbers, and those in which the statistics of Parquet files count gaps."""
     attempts = Attempts()
     for name in feature_columns(table, features):
-        attempts(feature_type, table, [name])
+        kind = attempts(feature_type, table, [name])
+        gap = None if kind is None or lists_of(table, name) else table.first_gap(name)
+        if gap is not None:
+            attempts(_refuse_gap, table, *gap, name)
     attempts.settle()
+
+
+def _refuse_gap(table: TableFiles, file: int, row: int, name: str) -> None:
+    fill = f'encode = {{ "{name}" = {{ encoder = "standard", missing = "flag" }} }}'
+    raise InputError(table.no_number(file, row, name).problem, f"fill gaps: {fill} in {table.section}, or leave it out")

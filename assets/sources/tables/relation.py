@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges, type_names
-from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
+from graphmill.assets.sources.edges.numbering import id_kind, locate, no_id, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by, named_columns, unread_of
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import table_digests
@@ -17,7 +17,10 @@ from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.tables.config import RelationTable
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, value_name
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, refused_by
+
+ENDS = ("source_column", "target_column")
+"""Keys of the columns with the ids of the ends."""
 
 
 class RelationFiles:
@@ -31,19 +34,40 @@ class RelationFiles:
     """
 
     def __init__(self, duck: Duck, name: str, keys: RelationTable):
-        self.duck, self.name, self.keys, self.key = duck, name, keys, f"edges.{name}"
+        self.duck, self.name, self.keys, self.key, self.sound = duck, name, keys, f"edges.{name}", True
         self.table = TableFiles(duck, keys.files, self.key, keys.form(self.key))
 
-    def column_checks(self) -> Sequence[Callable[[], object]]:
-        """Returns a check for each column that a key names: it is there and of a type that serves."""
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The node types of the two ends."""
+        return self.keys.source_type, self.keys.target_type
+
+    def column_checks(self) -> Sequence[tuple[str, Callable[[], object]]]:
+        """Returns (key, check) for each column that a key names: it is there and of a type that serves."""
         named = named_columns(self.keys, OF_EDGES)
         weight = named.pop("weight_column", None)
         numbers = [] if weight is None else [partial(self.table.number, "weight_column", weight, "FLOAT")]
         return (
-            *(partial(self.table.require, role, name) for role, name in named.items()),
-            *numbers,
-            lambda: self.values,
+            *((role, partial(self._require, role, name)) for role, name in named.items()),
+            *(("weight_column", number) for number in numbers),
+            ("type_column", lambda: self.values),
         )
+
+    def _require(self, role: str, name: str) -> None:
+        self.table.require(role, name)
+        if role in ENDS and (gap := self.table.first_gap(name)):
+            raise no_id(self.table, *gap, name, "")
+
+    def leave_out(self) -> list[InputError]:
+        """Returns the errors of the columns that keys name; the keys are without these columns from then on, and `sound` without an end."""
+        found: dict[str, list[InputError]] = {}
+        for key, check in self.column_checks():
+            found[key] = [*found.get(key, ()), *refused_by([check])]
+        wrong = {key for key, errors in found.items() if errors}
+        self.sound = not wrong & {*ENDS}
+        self.keys = replace(self.keys, **dict.fromkeys(wrong - {*ENDS}))  # pyright: ignore[reportArgumentType]
+        vars(self).pop("values", None)
+        return [error for errors in found.values() for error in errors]
 
     @cached_property
     def values(self) -> list[str]:
@@ -69,7 +93,7 @@ class RelationFiles:
         Raises:
             InputError: a Parquet column has another type, or one that no ids have.
         """
-        for role, node_type in (("source_column", source), ("target_column", target)):
+        for role, node_type in zip(ENDS, (source, target), strict=True):
             name = getattr(self.keys, role)
             kind = id_kind(self.table, role, name, node_type.keys.id_type)
             if not self.table.is_csv and kind != node_type.kind:

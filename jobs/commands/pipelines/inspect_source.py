@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphmill.assets.sizes import format_bytes
 from graphmill.jobs.commands.options import Asked
 from graphmill.kernels.errors import InputError, joined
 
@@ -20,6 +22,9 @@ DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 
 OGB_FOLDERS = ("raw", "processed", "split")
 """Folders of which an OGB dataset has at least one."""
+
+PROFILED_BYTES = 256 << 20
+"""Most bytes of the files of a pipeline that are read for its profile: some seconds."""
 
 ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("u", "v"), ("head", "tail"))
 """Usual names of the two columns of an edge table."""
@@ -49,7 +54,7 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
             survey = report.survey
             unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
             lines = [*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]
-            print("\n".join([*lines, *evaluation_lines(pipeline, home_folder(home))]))
+            print("\n".join([*_profile_lines(pipeline), *lines, *evaluation_lines(pipeline, home_folder(home))]))
         _require_none(report, errors)
         return
     _require_no_settings(source, settings)
@@ -123,11 +128,15 @@ def print_source_json(source: str, home: Path | None, settings: Sequence[str] = 
             return
         print(json.dumps(survey_of(source).values(), indent=2))
         return
+    from graphmill.assets.sources.profile.profile import profiled
     from graphmill.jobs.commands.pipelines.checked import report_pipeline
 
-    report, errors = report_pipeline(Asked(source, tuple(settings)).load(), home)
+    pipeline = Asked(source, tuple(settings)).load()
+    report, errors = report_pipeline(pipeline, home)
     if report is not None:
-        print(json.dumps(report.survey.values() | {"needs": report.needs.values()}, indent=2))
+        with profiled(pipeline.graph) if small_tables(pipeline) else nullcontext() as profile:
+            found = {} if profile is None else {"profile": profile.values()}
+        print(json.dumps(report.survey.values() | found | {"needs": report.needs.values()}, indent=2))
     _require_none(report, errors)
 
 
@@ -147,6 +156,25 @@ def _is_pipeline(source: str) -> bool:
     from graphmill.assets.pipeline.file import pipeline_files
 
     return source in pipeline_files() or source.endswith(".toml")
+
+
+def small_tables(pipeline: Pipeline) -> bool:
+    """Tells whether the files of a pipeline's graph are so small that reading all of them for a profile takes seconds."""
+    from graphmill.assets.storage.names.patterns import bytes_named
+
+    return bytes_named(pipeline.graph) <= PROFILED_BYTES
+
+
+def _profile_lines(pipeline: Pipeline) -> Iterator[str]:
+    """Yields the profile of the tables of a pipeline, or that they are not read."""
+    from graphmill.assets.sources.profile.profile import profiled
+    from graphmill.jobs.commands.pipelines.inspect_folder import profile_lines
+
+    if not small_tables(pipeline):
+        yield f"not profiled: the files have more than {format_bytes(PROFILED_BYTES)}; graphmill inspect FOLDER reads all of them"
+        return
+    with profiled(pipeline.graph) as profile:
+        yield from () if profile is None else [*profile_lines(profile), ""]
 
 
 def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:
