@@ -249,9 +249,10 @@ class Tables:
         return path, []
 
     def _unknown(self, key: str, keys: Collection[str], given: Collection[str], where: KeyPath) -> Problem:
-        said, free = sentence(key, str(where[0]) if where else ""), [each for each in keys if each not in given]
-        near = f": {said}" if said else self.hint(key, free) or f"; it has {_join(sorted(keys))}"
-        meant = "" if said or key in self.owners else next(iter(get_close_matches(key, free, 1)), "")
+        said = sentence(key, str(where[0]) if where else "")
+        near = f": {said}" if said else self.hint(key, keys) or f"; it has {_join(sorted(keys))}"
+        free = () if said or key in self.owners else [each for each in keys if each not in given]
+        meant = next(iter(get_close_matches(key, free, 1)), "")
         return replace(self.problem((*where, key), f"{_title(where)} has no key {key}{near}"), meant=meant)
 
     def _located(

@@ -20,7 +20,7 @@ from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.table_features import column_widths, feature_columns
 from graphmill.assets.sources.readers.table_files import TableFiles, TableRows
-from graphmill.kernels.errors import InputError, joined
+from graphmill.kernels.errors import Attempts, InputError, joined
 from graphmill.kernels.types import Array
 
 COPIES = 4
@@ -241,7 +241,8 @@ class EncodedColumns:
 
 def encoded_columns(table: TableFiles, features: str | Sequence[str], encode: Encode) -> EncodedColumns:
     """Returns the encoded columns of a source's only table of nodes; raises InputError also for a rule that fits no column."""
-    rules = rules_of(encode)
-    found = EncodedColumns(table, features, rules, "encoded_nodes")
-    require_used(rules, found.names, "[features]")
+    rules, attempts = rules_of(encode), Attempts()
+    attempts(require_used, rules, feature_columns(table, features), "[features]")
+    found = attempts(EncodedColumns, table, features, rules, "encoded_nodes")
+    attempts.settle()
     return found

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from graphmill.assets.sources.edges.mistakes import READ_BYTES
 from graphmill.assets.sources.readers.duck import scratch_duck
 from graphmill.assets.sources.tables.config import TypedTableKeys
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.tables.opened import opened_tables
-from graphmill.assets.sources.tables.relation import RelationFiles
-from graphmill.assets.sources.typed_graph import Relation
+from graphmill.assets.sources.tables.relation import ENDS, RelationFiles
 from graphmill.kernels.errors import Attempts, InputError, refused_by
 
 
@@ -27,8 +27,8 @@ def find_mistakes(config: TypedTableKeys) -> list[InputError]:
         for each in relations:
             attempts.errors += each.leave_out()
         types = {name: each for name, each in types.items() if each.sound}
-        joining = [each for each in relations if each.sound and {*each.ends} <= types.keys()]
-        joining = [each for each in joining if _kinds_fit(each, types, attempts)]
+        for each in relations:
+            attempts.errors += _other_kinds(each, types)
         tables = [each.table for each in (*types.values(), *relations) if each.table is not None]
         if sum(path.stat().st_size for table in tables for path in table.paths) > READ_BYTES:
             return attempts.errors
@@ -37,9 +37,8 @@ def find_mistakes(config: TypedTableKeys) -> list[InputError]:
             wrong = refused_by([lambda each=each: each.numbering])
             attempts.errors += [*wrong, *refused_by(each.value_checks(config.rules(name)))]
             sound |= set() if wrong else {name}
-        unread = {*relations} - {each for each in joining if {*each.ends} <= sound}
-        checks = [check for each in relations if each not in unread for check in _edge_checks(each, types)]
-        return [*attempts.errors, *refused_by(checks), *(_not_checked(each) for each in relations if each in unread)]
+        checks = [check for each in relations for check in _edge_checks(each, types, sound)]
+        return attempts.errors + refused_by(checks)
 
 
 def type_widths(config: TypedTableKeys) -> dict[str, tuple[float, float]]:
@@ -49,24 +48,29 @@ def type_widths(config: TypedTableKeys) -> dict[str, tuple[float, float]]:
         return {name: each.width_bounds(config.rules(name)) for name, each in types.items()}
 
 
-def _kinds_fit(relation: RelationFiles, types: Mapping[str, NodeType], attempts: Attempts) -> bool:
-    wrong = refused_by([lambda: relation.require_kinds(*(types[name] for name in relation.ends))])
-    attempts.errors += wrong
-    return not wrong
+def _other_kinds(relation: RelationFiles, types: Mapping[str, NodeType]) -> list[InputError]:
+    """Returns the errors of ends whose ids are of another type than the nodes', and adds them to the relation's wrong ones."""
+    found = []
+    for role, name in zip(ENDS, relation.ends, strict=True):
+        if role not in relation.wrong and name in types:
+            errors = refused_by([partial(relation.require_kind, role, types[name])])
+            relation.wrong |= {role} if errors else set()
+            found += errors
+    return found
 
 
-def _not_checked(relation: RelationFiles) -> InputError:
-    problem = f"[graph.{relation.key}]: the ids of its edges were not looked up, since columns of ids or nodes above are wrong"
-    return InputError(problem, "correct those; what the edges hold shows then")
+def _edge_checks(
+    relation: RelationFiles, types: Mapping[str, NodeType], sound: Collection[str]
+) -> list[Callable[[], object]]:
+    """Returns checks of the ends of all edges, and of their weights; of one end alone if ids or column of the other one are wrong."""
+    usable = [
+        role for role, name in zip(ENDS, relation.ends, strict=True) if name in sound and role not in relation.wrong
+    ]
+    tried = [relation] if len(usable) == len(ENDS) else [relation.of_end(role) for role in usable]
+    tried += [each.unweighted() for each in tried if each.keys.weight_column is not None]
+    return [partial(_read, each, [types[name] for name in each.ends]) for each in tried]
 
 
-def _edge_checks(relation: RelationFiles, types: Mapping[str, NodeType]) -> list[Callable[[], object]]:
-    """Returns checks of the ends of all edges, and of their weights."""
-    ends = [types[name] for name in relation.ends]
-    tried = [relation, relation.unweighted()] if relation.keys.weight_column is not None else [relation]
-    return [lambda each=each: _read(each.relation(*ends, weighted=False)) for each in tried]
-
-
-def _read(relation: Relation) -> None:
-    for _ in relation.batches():
+def _read(relation: RelationFiles, ends: Sequence[NodeType]) -> None:
+    for _ in relation.relation(*ends, weighted=False).batches():
         pass

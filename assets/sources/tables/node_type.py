@@ -266,4 +266,6 @@ def _require_features(table: TableFiles, features: str) -> None:
 
 def _refuse_gap(table: TableFiles, file: int, row: int, name: str) -> None:
     fill = f'encode = {{ "{name}" = {{ encoder = "standard", missing = "flag" }} }}'
-    raise InputError(table.no_number(file, row, name).problem, f"fill gaps: {fill} in {table.section}, or leave it out")
+    raise InputError(
+        table.no_number(file, row, name).problem, f"give it an encoder in [features]: {fill}, or leave it out"
+    )

@@ -29,12 +29,15 @@ class RelationFiles:
     Args:
         name, keys: `[graph.edges.NAME]`.
 
+    Attributes:
+        wrong: keys of ends whose column is wrong.
+
     Raises:
         InputError: a pattern names no file, or a file has no readable header.
     """
 
     def __init__(self, duck: Duck, name: str, keys: RelationTable):
-        self.duck, self.name, self.keys, self.key, self.sound = duck, name, keys, f"edges.{name}", True
+        self.duck, self.name, self.keys, self.key, self.wrong = duck, name, keys, f"edges.{name}", set[str]()
         self.table = TableFiles(duck, keys.files, self.key, keys.form(self.key))
 
     @property
@@ -59,12 +62,12 @@ class RelationFiles:
             raise no_id(self.table, *gap, name, "")
 
     def leave_out(self) -> list[InputError]:
-        """Returns the errors of the columns that keys name; the keys are without these columns from then on, and `sound` without an end."""
+        """Returns the errors of the columns that keys name; the keys are without these columns from then on, except the ends."""
         found: dict[str, list[InputError]] = {}
         for key, check in self.column_checks():
             found[key] = [*found.get(key, ()), *refused_by([check])]
         wrong = {key for key, errors in found.items() if errors}
-        self.sound = not wrong & {*ENDS}
+        self.wrong = wrong & {*ENDS}
         self.keys = replace(self.keys, **dict.fromkeys(wrong - {*ENDS}))  # pyright: ignore[reportArgumentType]
         vars(self).pop("values", None)
         return [error for errors in found.values() for error in errors]
@@ -87,23 +90,22 @@ class RelationFiles:
             )
         return values
 
-    def require_kinds(self, source: NodeType, target: NodeType) -> None:
-        """Refuses ids of another type than the node type's.
+    def require_kind(self, role: str, node_type: NodeType) -> None:
+        """Refuses ids of an end, `role` among `ENDS`, of another type than the node type's.
 
         Raises:
             InputError: a Parquet column has another type, or one that no ids have.
         """
-        for role, node_type in zip(ENDS, (source, target), strict=True):
-            name = getattr(self.keys, role)
-            kind = id_kind(self.table, role, name, node_type.keys.id_type)
-            if not self.table.is_csv and kind != node_type.kind:
-                has = self.table.columns.get(name, kind)
-                ids = "whole numbers" if node_type.kind == "integer" else node_type.kind
-                where = f"{self.table.paths[0]}: column '{name}' is {has}"
-                section = node_type.id_section
-                text = f', or set id_type = "text" in {section}' if section else ""
-                problem = f"{where}, but the ids of the node type '{node_type.name}' are {ids}"
-                raise InputError(problem, f"write both with one type{text}")
+        name = getattr(self.keys, role)
+        kind = id_kind(self.table, role, name, node_type.keys.id_type)
+        if not self.table.is_csv and kind != node_type.kind:
+            has = self.table.columns.get(name, kind)
+            ids = "whole numbers" if node_type.kind == "integer" else node_type.kind
+            where = f"{self.table.paths[0]}: column '{name}' is {has}"
+            section = node_type.id_section
+            text = f', or set id_type = "text" in {section}' if section else ""
+            problem = f"{where}, but the ids of the node type '{node_type.name}' are {ids}"
+            raise InputError(problem, f"write both with one type{text}")
 
     def relation(self, source: NodeType, target: NodeType, *, weighted: bool) -> Relation:
         """Returns the edges, which are read when they are asked for.
@@ -138,6 +140,12 @@ class RelationFiles:
         strict = (source.keys.id_type == "auto", target.keys.id_type == "auto")
         sections = (source.id_section, target.id_section)
         return stage_edges(self.table, self.keys, self.values, (source.kind, target.kind), strict, sections)
+
+    def of_end(self, role: str) -> RelationFiles:
+        """Returns the relation with one end in place of both; `role` is among `ENDS`."""
+        node_type, column = self.ends[ENDS.index(role)], getattr(self.keys, role)
+        ends = {"source_type": node_type, "target_type": node_type, "source_column": column, "target_column": column}
+        return RelationFiles(self.duck, self.name, replace(self.keys, **ends))
 
     def unweighted(self) -> RelationFiles:
         """Returns the relation without weights."""

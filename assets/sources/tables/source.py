@@ -38,6 +38,7 @@ from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.tables.config import TypedTableKeys
 from graphmill.assets.sources.tables.mistakes import find_mistakes, type_widths
 from graphmill.assets.sources.tables.opened import opened_tables
+from graphmill.assets.sources.tables.relation import ENDS
 from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array
@@ -128,8 +129,9 @@ class TypedTablesSource:
             for _, check in each.column_checks():
                 attempts(check)
         for each in self.relations:
-            if {*each.ends} <= self.types.keys():
-                attempts(each.require_kinds, *(self.types[name] for name in each.ends))
+            for role, name in zip(ENDS, each.ends, strict=True):
+                if name in self.types:
+                    attempts(each.require_kind, role, self.types[name])
         attempts.settle()
 
     @cached_property

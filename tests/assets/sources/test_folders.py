@@ -68,7 +68,7 @@ def test_a_profile_counts_what_the_tables_hold(folder: Path, capsys: pytest.Capt
     users = pl.read_parquet("users.parquet")
     found = folder_values(folder)
     columns = {each["name"]: each for each in found["tables"]["users"]["columns"]}
-    assert columns["age"]["gaps"] == users["age"].null_count() and columns["age"]["taken_for"] == "feature"
+    assert columns["age"]["gaps"] == users["age"].null_count() and columns["age"]["taken_for"] == "feature by standard"
     assert columns["country"]["distinct"] == 3 and columns["country"]["low"] == "DE"
     assert float(columns["income"]["high"]) == users["income"].max()
     assert found["classes"] == dict(users["segment"].value_counts().iter_rows())

@@ -19,7 +19,7 @@ from graphmill.jobs.commands.pipelines.checked import load_checked, require_runn
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.folders import CLASSES, gaps, hint, partners, times
 
-SEEDS = 24
+SEEDS = 16
 
 
 @dataclass
@@ -250,9 +250,7 @@ def test_drawn_mistakes_are_named_in_one_round(seed: int, tmp_path: Path) -> Non
     for each in chosen.values():
         each.make(made)
     said = refused(made.write(tmp_path))
-    unread = "[graph.edges.clicks]: the ids of its edges were not looked up" in said
-    missed = [name for name, each in chosen.items() if not re.search(each.said, said)]
-    assert not [name for name in missed if not (unread and name == "end without a row")], said
+    assert not [name for name, each in chosen.items() if not re.search(each.said, said)], said
 
 
 def test_the_sound_pipeline_is_valid(tmp_path: Path) -> None:
