@@ -18,7 +18,7 @@ ROUNDS = 8
 def sound_rest(mistakes: FileMistakes, train_schema: type[TrainSchema]) -> Pipeline | None:
     """Returns the pipeline of a file without the keys and tables that are wrong; None if too little is left.
 
-    A misspelt key counts as the one that was probably meant. In place of a wrong `encode` stands "auto", which reads every column.
+    A misspelt key counts as the one that was probably meant. In place of a wrong encoder stands "auto", which reads every column.
     """
     content, problems = tomllib.loads(mistakes.text), mistakes.problems
     for _ in range(ROUNDS):
@@ -55,6 +55,6 @@ def _remove(content: Any, path: KeyPath, meant: str) -> bool:
     del content[path[-1]]
     if meant:
         content[meant] = value
-    elif path[-1] == "encode" and value != "auto":
-        content["encode"] = "auto"
+    elif "encode" in path[-2:] and value != "auto":
+        content[path[-1]] = "auto"
     return True
