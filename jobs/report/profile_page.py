@@ -14,7 +14,7 @@ from graphmill.assets.sources.profile.bars import column_bars
 from graphmill.assets.sources.profile.profile import PARTS, Profile, profiled
 from graphmill.jobs.commands.options import Asked
 from graphmill.jobs.commands.pipelines.inspect_folder import COLUMNS, column_rows, profile_of
-from graphmill.jobs.commands.pipelines.inspect_source import is_folder_of_tables, small_tables
+from graphmill.jobs.commands.pipelines.inspect_source import is_folder_of_tables, profiled_graph, small_tables
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.page_parts import page_parts, templates
 from graphmill.kernels.errors import InputError, one_line
@@ -51,7 +51,7 @@ def pipeline_profile(pipeline: Pipeline) -> ProfileTables | None:
     try:
         if not small_tables(pipeline):
             return None
-        with profiled(pipeline.graph) as profile:
+        with profiled(profiled_graph(pipeline)) as profile:
             return None if profile is None else profile_tables(profile)
     except InputError:  # the models are there without their raw data
         return None
@@ -67,7 +67,7 @@ def profile_page(asked: Asked) -> tuple[str, str]:
         with guessed(folder.absolute()) as guess:
             return folder.absolute().name, _page(asked, folder.absolute().name, profile_of(guess))
     pipeline = asked.load()
-    with profiled(pipeline.graph) as profile:
+    with profiled(profiled_graph(pipeline)) as profile:
         if profile is None:
             problem = f"source = '{pipeline.graph.source}' reads no tables with columns"
             raise InputError(problem, f"graphmill inspect {pipeline.reference} shows what it holds")

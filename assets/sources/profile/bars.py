@@ -35,5 +35,6 @@ def column_bars(table: FoundTable, column: ColumnProfile) -> list[tuple[str, int
     if column.distinct > COUNTED:
         return []
     values = files.union(f"CAST({field} AS VARCHAR)", distinct=False)
-    sql = f"SELECT v, count(*) AS n FROM ({values}) WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v LIMIT {MOST_BARS}"
+    order = "TRY_CAST(v AS DOUBLE), v" if column.kind in ("whole", "number", "time") else "n DESC, v"
+    sql = f"SELECT v, count(*) AS n FROM ({values}) WHERE v IS NOT NULL GROUP BY v ORDER BY {order} LIMIT {MOST_BARS}"
     return [(str(value), int(rows)) for value, rows in files.duck.rows(sql, str(files.paths[0]))]

@@ -64,7 +64,7 @@ class TableGraph:
 
 
 def guessed_graph(guess: Guess) -> TableGraph:
-    """Returns what a folder of tables is taken for."""
+    """Returns the graph that a folder of tables is taken for."""
     encoders = {each.name: guess.encoders(each) if each in guess.node_types else {} for each in guess.tables}
     by = {name: {column: f"feature by {encoder}" for column, encoder in of.items()} for name, of in encoders.items()}
     relations = [

@@ -83,7 +83,7 @@ class Profile:
 
 
 def make_profile(graph: TableGraph, duck: Duck) -> Profile:
-    """Counts what is in the tables of a graph.
+    """Returns the profile of the tables of a graph, which are read.
 
     Raises:
         InputError: a file cannot be read.

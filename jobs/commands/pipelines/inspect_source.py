@@ -14,6 +14,7 @@ from graphmill.kernels.errors import InputError, joined
 
 if TYPE_CHECKING:
     from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.assets.sources.interface import GraphConfig
     from graphmill.assets.sources.survey import Survey
     from graphmill.jobs.commands.pipelines.checked import PipelineReport
 
@@ -134,7 +135,7 @@ def print_source_json(source: str, home: Path | None, settings: Sequence[str] = 
     pipeline = Asked(source, tuple(settings)).load()
     report, errors = report_pipeline(pipeline, home)
     if report is not None:
-        with profiled(pipeline.graph) if small_tables(pipeline) else nullcontext() as profile:
+        with profiled(profiled_graph(pipeline)) if small_tables(pipeline) else nullcontext() as profile:
             found = {} if profile is None else {"profile": profile.values()}
         print(json.dumps(report.survey.values() | found | {"needs": report.needs.values()}, indent=2))
     _require_none(report, errors)
@@ -165,6 +166,14 @@ def small_tables(pipeline: Pipeline) -> bool:
     return bytes_named(pipeline.graph) <= PROFILED_BYTES
 
 
+def profiled_graph(pipeline: Pipeline) -> GraphConfig:
+    """Returns the keys of a pipeline's graph, with the columns and encoders of the feature table that its trainings share."""
+    from graphmill.assets.features.config import FeatureTables
+
+    table = (pipeline.table("features") or FeatureTables()).find(pipeline.shared_features)
+    return pipeline.graph if table.file is not None else pipeline.graph.for_table(table)
+
+
 def _profile_lines(pipeline: Pipeline) -> Iterator[str]:
     """Yields the profile of the tables of a pipeline, or that they are not read."""
     from graphmill.assets.sources.profile.profile import profiled
@@ -173,7 +182,7 @@ def _profile_lines(pipeline: Pipeline) -> Iterator[str]:
     if not small_tables(pipeline):
         yield f"not profiled: the files have more than {format_bytes(PROFILED_BYTES)}; graphmill inspect FOLDER reads all of them"
         return
-    with profiled(pipeline.graph) as profile:
+    with profiled(profiled_graph(pipeline)) as profile:
         yield from () if profile is None else [*profile_lines(profile), ""]
 
 
