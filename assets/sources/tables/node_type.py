@@ -28,8 +28,7 @@ from graphmill.assets.sources.readers.file_digests import left_out_digest, table
 from graphmill.assets.sources.readers.table_features import (
     columns_to_check,
     feature_columns,
-    feature_type,
-    lists_of,
+    require_numbers,
     table_block,
 )
 from graphmill.assets.sources.readers.table_files import TableFiles
@@ -101,7 +100,7 @@ class NodeType:
         return (
             *((role, partial(self._require, table, role, name)) for role, name in named.items()),
             ("id_column", lambda: self.kind),
-            *(("features", partial(_require_features, table, each)) for each in self._listed if not self.encodes),
+            *(("features", partial(require_numbers, table, each)) for each in self._listed if not self.encodes),
         )
 
     @property
@@ -134,7 +133,7 @@ class NodeType:
         if rules:
             EncodedColumns(self.table, (name,), rules, "one")
         elif not self.encodes:
-            _require_features(self.table, name)
+            require_numbers(self.table, name)
 
     def width_bounds(self, rules: Rules) -> tuple[float, float]:
         """Returns the fewest and the most columns of the features, as far as headers tell; wrong ones may be left out or encoded."""
@@ -251,21 +250,3 @@ class NodeType:
             return []
         read = named_by(self.keys, OF_NODES).keys() | features_read(self.table, self.keys.features)
         return unread_of(self.table, read, self.key)
-
-
-def _require_features(table: TableFiles, features: str) -> None:
-    """Refuses columns that are not numbers, and those in which the statistics of Parquet files count gaps."""
-    attempts = Attempts()
-    for name in feature_columns(table, features):
-        kind = attempts(feature_type, table, [name])
-        gap = None if kind is None or lists_of(table, name) else table.first_gap(name)
-        if gap is not None:
-            attempts(_refuse_gap, table, *gap, name)
-    attempts.settle()
-
-
-def _refuse_gap(table: TableFiles, file: int, row: int, name: str) -> None:
-    fill = f'encode = {{ "{name}" = {{ encoder = "standard", missing = "flag" }} }}'
-    raise InputError(
-        table.no_number(file, row, name).problem, f"give it an encoder in [features]: {fill}, or leave it out"
-    )
