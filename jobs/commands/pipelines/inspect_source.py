@@ -180,7 +180,8 @@ def _profile_lines(pipeline: Pipeline) -> Iterator[str]:
     from graphmill.jobs.commands.pipelines.inspect_folder import profile_lines
 
     if not small_tables(pipeline):
-        yield f"not profiled: the files have more than {format_bytes(PROFILED_BYTES)}; graphmill inspect FOLDER reads all of them"
+        command = f"graphmill report {pipeline.reference} --data reads all of them"
+        yield f"not profiled: the files have more than {format_bytes(PROFILED_BYTES)}; {command}"
         return
     with profiled(profiled_graph(pipeline)) as profile:
         yield from () if profile is None else [*profile_lines(profile), ""]
