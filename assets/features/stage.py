@@ -154,7 +154,8 @@ class FeaturesStage(SourceStage):
         for block, watch in watched:
             for _ in checked_slices(block, stored, normalize, watch):
                 pass
-        return Sound(warnings=_warnings(blocks, [watch for _, watch in watched]))
+        widths = tuple(columns_of_types(blocks, opened.node_types))
+        return Sound({"type_widths": widths}, _warnings(blocks, [watch for _, watch in watched]))
 
     def build_from(self, opened: OpenSource, building: Building[FeaturesConfig, Threads]) -> Summary:
         """Writes and describes the rows."""

@@ -55,6 +55,26 @@ class MissingDataError(InputError):
     """A pipeline file is sound, but an environment variable with the path of its data is not set."""
 
 
+class FileMistakes(InputError):
+    """The mistakes in a pipeline file, in the order of their lines.
+
+    Args:
+        called: name that the user gave, None for its path.
+    """
+
+    def __init__(self, path: Path, text: str, problems: Sequence[Problem], called: str | None = None):
+        self.path, self.text, self.problems = path, text, sorted(set(problems))
+        listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in self.problems)
+        count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
+        super().__init__(
+            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
+        )
+
+    def apart(self) -> list[InputError]:
+        """Returns an error for each mistake."""
+        return [InputError(f"{self.path}:{problem.line}: {problem.message}") for problem in self.problems]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head(Checked):
     """The keys above the first table."""
@@ -191,7 +211,8 @@ class Pipeline:
         """
         if problems:
             tables = Tables(lines=key_lines(self.text))
-            raise _mistakes(self.path, [tables.problem(path, text) for path, text in problems], self.reference)
+            found = [tables.problem(path, text) for path, text in problems]
+            raise FileMistakes(self.path, self.text, found, self.reference)
 
     @property
     def reference(self) -> str:
@@ -271,13 +292,9 @@ def parse_pipeline(
         InputError: all mistakes in it, each with its line; a `MissingDataError` if only the variable with the path of its data is not set.
     """
     text = toml_text(path, data)
-    raw = completed(tomllib.loads(text), train_schema)
-    owners = key_owners(raw, train_schema)
-    tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables, owners=owners)
-    values, problems = _parse(raw, tables, path.stem, train_schema)
-    pipeline = None if problems else Pipeline(path=path, text=text, **values)
-    if pipeline is not None and train_schema is not None:
-        problems = [tables.problem(path, text) for path, text in train_schema.pipeline_problems(pipeline)]
+    pipeline, problems = checked_content(
+        path, text, tomllib.loads(text), train_schema, files=files, variables=variables
+    )
     if pipeline is None or problems:
         unset = {problem.unset for problem in problems}
         if "" not in unset:
@@ -286,17 +303,28 @@ def parse_pipeline(
                 f"{path} needs data: {names} is not set",
                 f"export {names}=FOLDER, the folder of the files that it names, or write the paths out",
             )
-        raise _mistakes(path, problems, called)
+        raise FileMistakes(path, text, problems, called)
     return pipeline
 
 
-def _mistakes(path: Path, problems: Sequence[Problem], called: str | None = None) -> InputError:
-    """Returns the error of a file with mistakes, in the order of their lines."""
-    listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
-    count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
-    return InputError(
-        f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
-    )
+def checked_content(
+    path: Path,
+    text: str,
+    content: Mapping[str, Any],
+    train_schema: type[TrainSchema] | None,
+    *,
+    files: bool = False,
+    variables: Path | None = None,
+) -> tuple[Pipeline | None, list[Problem]]:
+    """Returns the pipeline, None if its tables have mistakes, and the problems; `content` is what `text` says, or a part of it."""
+    raw = completed(content, train_schema)
+    owners = key_owners(raw, train_schema)
+    tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables, owners=owners)
+    values, problems = _parse(raw, tables, path.stem, train_schema)
+    pipeline = None if problems else Pipeline(path=path, text=text, **values)
+    if pipeline is not None and train_schema is not None:
+        problems = [tables.problem(path, text) for path, text in train_schema.pipeline_problems(pipeline)]
+    return pipeline, problems
 
 
 def pipelines_folder() -> Path:

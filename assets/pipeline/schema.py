@@ -18,6 +18,7 @@ import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,15 @@ class Problem:
 
     Attributes:
         unset: environment variable whose absence is the only mistake, "" for any other mistake.
+        path: the key or table that it is about.
+        meant: the key that was probably meant by one that its table does not have; "" if none is near.
     """
 
     line: int
     message: str
     unset: str = ""
+    path: KeyPath = field(default=(), compare=False)
+    meant: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,7 @@ class Tables:
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """Returns a problem at the line of a key."""
-        return Problem(line_of(self.lines, path), message)
+        return Problem(line_of(self.lines, path), message, path=path)
 
     def parse(
         self, cls: type, raw: Mapping[str, Any], where: KeyPath, fixed: Mapping[str, Any] | None = None
@@ -111,7 +116,7 @@ class Tables:
         if not isinstance(raw, Mapping):
             return None, [self.problem(where, f"{_title(where)} is {_show(raw)}, expected a table")]
         keys = {f.name: f for f in dataclasses.fields(cls) if f.init and f.metadata.get("key", True)}
-        problems = [self._unknown(key, keys, where) for key in raw if key not in keys]
+        problems = [self._unknown(key, keys, raw, where) for key in raw if key not in keys]
         hints, values = typing.get_type_hints(cls), dict(fixed or {})
         for name, key in keys.items():
             if name in raw:
@@ -246,10 +251,12 @@ class Tables:
             return path, [self.problem(where, f"{_name(where)} = {_show(text)}: {path} {why_nothing(path)}")]
         return path, []
 
-    def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
+    def _unknown(self, key: str, keys: Collection[str], given: Collection[str], where: KeyPath) -> Problem:
         said = sentence(key, str(where[0]) if where else "")
         near = f": {said}" if said else self.hint(key, keys) or f"; it has {_join(sorted(keys))}"
-        return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
+        free = () if said or key in self.owners else [each for each in keys if each not in given]
+        meant = next(iter(get_close_matches(key, free, 1)), "")
+        return replace(self.problem((*where, key), f"{_title(where)} has no key {key}{near}"), meant=meant)
 
     def _located(
         self, error: ConfigError, raw: Mapping[str, Any], where: KeyPath, wrong: Collection[str]

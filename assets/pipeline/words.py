@@ -18,6 +18,7 @@ PRECISION = 'it is called dtype: "float32", "bf16" or "float64"'
 SEED = "one seed stands above all tables; several stand here, as a list: seeds = [0, 1, 2]"
 SPEED = '{new} has the unit in its value: {new} = "12 GB/s"; a card of 12 Gbit/s has an eighth of it, and is written {new} = "12 Gbit/s"'
 DEVICE = 'it is called device: "cpu", "cuda" or "auto"'
+TIMES = "times of edges are not read in this version: leave it out"
 
 TRAIN: Mapping[str, str] = {
     "task": TASK, "task_type": TASK, "objective": TASK, "target": TASK, "num_tasks": TASK, "multilabel": TASK, "regression": TASK,
@@ -47,13 +48,14 @@ TRAIN: Mapping[str, str] = {
 }  # fmt: skip
 """Keys that are no keys of a `[[train]]` table."""
 
-ELSEWHERE: Mapping[str, str] = {
-    **{name: TRAIN[name] for name in ("task_type", "objective", "regression", "multilabel")},
-    **{
+ELSEWHERE: Mapping[str, str] = (
+    {name: TRAIN[name] for name in ("task_type", "objective", "regression", "multilabel")}
+    | {
         name: f"{TRAIN[name]}, in [[train]]"
         for name in ("loss", "criterion", "learning_rate", "optimizer", "optimiser", "scheduler")
-    },
-}
+    }
+    | dict.fromkeys(("time_column", "timestamp_column", "edge_time"), TIMES)
+)
 """Keys that are keys of no table, and no tables either."""
 
 

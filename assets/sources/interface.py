@@ -161,6 +161,10 @@ class GraphConfig(Checked):
         """Column of the graph's table of nodes -> column of the source that decides it, for a source of tables."""
         return {}
 
+    def width_bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Returns node type -> fewest and most columns of its features, also of data with mistakes; empty if only `survey` tells widths."""
+        return {}
+
     def counts_reverses(self, num_types: int) -> bool:
         """Tells whether edges that the source has in both directions count twice, since reverse ones are added and do not merge with them.
 

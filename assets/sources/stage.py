@@ -36,7 +36,7 @@ MOST_TRIED, MOST_TRIED_BYTES = 1 << 20, 256 << 20
 class Sound:
     """What the checks of a build found in content that it would take."""
 
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
     """Numbers, by the names of `Survey` and `Sizes`."""
     warnings: Sequence[Check] = ()
     """The checks that warn, passed or not."""

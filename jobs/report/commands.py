@@ -32,13 +32,21 @@ AXES: dict[Axis, str] = {"epochs": "epochs", "seconds": "seconds of training"}
     type=click.Path(path_type=Path),
     help="The HTML file; default reports/PIPELINE.html in the home. - prints the page, and remembers nothing of it.",
 )
+@click.option(
+    "--data",
+    is_flag=True,
+    help="Write what the tables hold alone, before a training; PIPELINE may be a folder of tables.",
+)
 @click.pass_obj
-def report(home: Path | None, pipeline: Asked, out: Path | None) -> None:
-    """Writes one page with the results of a pipeline's models, for any browser, offline: scores, costs, curves, caches, time-lines,
-    versions, predictions, the recipe, and what has changed since the last report. Trains nothing; runs may be on their way.
+def report(home: Path | None, pipeline: Asked, out: Path | None, data: bool) -> None:
+    """Writes one page with the results of a pipeline's models, for any browser, offline: the data, scores, costs, curves, caches,
+    time-lines, versions, predictions, the recipe, and what has changed since the last report. Trains nothing; runs may be on their way.
 
     Example: graphmill report showcase --out showcase.html
     """
+    if data:
+        _write_data(home, pipeline, out)
+        return
     from graphmill.jobs.report.changes import find_changes, remember
     from graphmill.jobs.report.facts import read_facts
     from graphmill.jobs.report.page import report_page
@@ -57,6 +65,19 @@ def report(home: Path | None, pipeline: Asked, out: Path | None) -> None:
         remember(facts)
     except InputError as error:  # the page is there; only the next one lacks something
         click.echo(f"warning: {error}", err=True)
+
+
+def _write_data(home: Path | None, pipeline: Asked, out: Path | None) -> None:
+    from graphmill.assets.storage.names.home import home_folder
+    from graphmill.jobs.report.profile_page import profile_page
+
+    name, page = profile_page(pipeline)
+    if out == STANDARD_OUTPUT:
+        click.echo(page, nl=False)
+        return
+    path = out or home_folder(home) / "reports" / f"{name}-data.html"
+    write_file(path, page.encode(), "give another file with --out")
+    click.echo(f"{path} is written; any browser shows it")
 
 
 def report_path(facts: ReportFacts) -> Path:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from graphmill.jobs.commands.results.leaderboard import leaderboard_table, remarks
@@ -21,20 +18,16 @@ from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.charts import PHASES, drawings
 from graphmill.jobs.report.class_charts import class_tables
-from graphmill.jobs.report.drawing import ReportFigure, dark_colours
+from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.facts import ReportFacts, data_table, lineage_table
+from graphmill.jobs.report.page_parts import page_parts, templates
 from graphmill.jobs.report.predictions import prediction_table
+from graphmill.jobs.report.profile_page import pipeline_profile
 from graphmill.jobs.report.series import costs, names_of
-from graphmill.kernels.errors import UNPRINTABLE
 from graphmill.trainers.record.checks import TIERS
-
-HERE = Path(__file__).parent
 
 MOST_BYTES = 5_000_000
 """Most bytes of a page; time-lines are left out of a larger one, the last first."""
-
-LONG_CELL = 40
-"""A cell with more characters may be folded."""
 
 PLACES = {
     "quality": "leaderboard",
@@ -63,38 +56,10 @@ def report_page(facts: ReportFacts, changes: ReportChanges) -> str:
         left_out += 1
 
 
-@cache
-def templates() -> Environment:
-    """Returns the templates; every value is escaped unless it is `Markup`, and letters that no eye sees are spelled."""
-    found = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_spelled,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    found.globals["long_cell"] = LONG_CELL
-    found.filters |= {"moment": lambda time: time.strftime("%Y-%m-%d %H:%M UTC"), "count": _count}
-    return found
-
-
-def _spelled(value: Any) -> Any:
-    """Returns a text with its control characters spelled, which may show the text behind them in another order."""
-    return (
-        value if isinstance(value, Markup) or not isinstance(value, str | Path) else str(value).translate(UNPRINTABLE)
-    )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _values(facts: ReportFacts, changes: ReportChanges) -> dict[str, Any]:
     """Returns the values of the template, but for the figures."""
     phases, rows, moved = (costs(facts.entries, part) for part in ("seconds", "rows", "bytes"))
-    return {
+    return page_parts() | {
         "facts": facts,
         "changes": changes,
         "pipeline": facts.pipeline,
@@ -110,8 +75,7 @@ def _values(facts: ReportFacts, changes: ReportChanges) -> dict[str, Any]:
         "tiers": _cost_table("input rows of an epoch by tier, mean", rows, TIERS.values(), "{:,.0f}"),
         "predicted": prediction_table(facts.predictions),
         "lineage": lineage_table(facts.states),
-        "style": Markup((HERE / "page.css").read_text().replace("DARK_COLOURS", dark_colours())),
-        "script": Markup((HERE / "page.js").read_text()),
+        "profile": pipeline_profile(facts.pipeline),
     }
 
 

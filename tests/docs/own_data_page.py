@@ -17,7 +17,7 @@ import numpy as np
 
 from graphmill.assets.sources.folder.guess import guessed
 from graphmill.jobs.commands.pipelines.graph_table import graph_table
-from graphmill.jobs.commands.pipelines.inspect_folder import graph_lines
+from graphmill.jobs.commands.pipelines.inspect_folder import graph_lines, profile_of
 from tests.assets.sources.folders import FOLDERS
 from tests.docs.pages import ROOT
 
@@ -68,7 +68,7 @@ def _folder(name: str, path: Path) -> str:
 def _inspected(_name: str, path: Path) -> str:
     """Returns what `graphmill inspect` says behind the columns of the tables."""
     with guessed(path) as guess:
-        return f"```text\n$ graphmill inspect .\n...\n{chr(10).join(graph_lines(guess))}\n```\n"
+        return f"```text\n$ graphmill inspect .\n...\n{chr(10).join(graph_lines(profile_of(guess)))}\n```\n"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphmill.assets.cache_plan.costs import budget_bytes
 from graphmill.assets.costs.needs import Sizes
@@ -14,6 +15,7 @@ from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExec
 from graphmill.trainers.recipe.costs.step import least_step_bytes, parameter_bytes
 from graphmill.trainers.recipe.techniques import find_technique
 
+TYPED = 'set input = "typed" in the train table: a projection per node type'
 NO_SEEDS = "has no training nodes", "give its source a training split (docs/own-data.md)"
 """End of the sentence about a graph, and the remedy."""
 
@@ -104,7 +106,29 @@ def widths_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | No
         return None
     found = ", ".join(f"{columns:,}" for columns in widths)
     problem = f"the node types have features of {found} columns, and input = {train.input!r} reads rows of one width"
-    return InputError(problem, 'set input = "typed" in the train table: a projection per node type')
+    return InputError(problem, TYPED)
+
+
+def bounds_mistake(train: TrainConfig, bounds: Mapping[str, tuple[float, float]]) -> tuple[InputError, bool] | None:
+    """Returns the mistake of node types whose features have several widths, and whether that is certain; None if they have one.
+
+    Args:
+        bounds: node type -> fewest and most columns of its features, 0 of both for a type without.
+    """
+    found = {name: each for name, each in bounds.items() if each[1]}
+    if train.input == "typed" or len(found) < 2 or len({end for each in found.values() for end in each}) < 2:
+        return None
+    shown = ", ".join(f"{name} {_spelled(*each)}" for name, each in found.items())
+    reads = f"input = {train.input!r} reads rows of one width"
+    if max(low for low, _ in found.values()) > min(high for _, high in found.values()):
+        return InputError(f"the node types have features of several widths ({shown} columns), and {reads}", TYPED), True
+    return InputError(
+        f"{reads}, and how wide features are is known once they are encoded: {shown} columns", TYPED
+    ), False
+
+
+def _spelled(low: float, high: float) -> str:
+    return f"{low:,}" if low == high else f"{low:,} or more" if math.isinf(high) else f"{low:,} to {high:,}"
 
 
 def weights_mistake(train: TrainConfig, num_classes: int, names: Sequence[str] = ()) -> InputError | None:

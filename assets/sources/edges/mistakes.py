@@ -18,12 +18,19 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
+from graphmill.assets.sources.encoders.columns import EncodedColumns
+from graphmill.assets.sources.encoders.rules import rules_of
 from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, checked_slices
 from graphmill.assets.sources.interface import OpenSource, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
-from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
+from graphmill.assets.sources.readers.table_features import (
+    columns_to_check,
+    feature_columns,
+    require_numbers,
+    table_block,
+)
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.kernels.errors import InputError, joined, refused_by
+from graphmill.kernels.errors import InputError, Mistakes, joined, refused_by
 
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgeTableKeys
@@ -43,7 +50,7 @@ def told_at_once(find: Callable[[], Sequence[InputError]]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if type(error) is not InputError:  # failed checks, or all mistakes already
+        if type(error) not in (InputError, Mistakes):  # failed checks
             raise
         raise joined([error, *find()]) from None
 
@@ -73,6 +80,7 @@ class _Search:
     def __init__(self, config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None, opener: Opener):
         self.config, self.edges, self.nodes, self.opener = config, edges, nodes, opener
         self.features: list[str] = []
+        self.encoded: list[EncodedColumns] = []
 
     def errors(self) -> list[InputError]:
         """Returns the errors; columns that are missing are left out of the checks of values."""
@@ -105,10 +113,20 @@ class _Search:
                     yield error
                     continue
                 if self.config.encodes:
-                    continue  # they may have anything; their encoders read them
-                wrong = {each: refused_by([lambda each=each: feature_type(nodes, [each])]) for each in columns}
+                    yield from self._encoded_columns(nodes, columns)
+                    continue
+                wrong = {each: refused_by([lambda each=each: require_numbers(nodes, each)]) for each in columns}
                 self.features += [each for each in columns if not wrong[each]]
                 yield from (error for errors in wrong.values() for error in errors)
+
+    def _encoded_columns(self, nodes: TableFiles, columns: Sequence[str]) -> Iterator[InputError]:
+        """Yields the errors of columns by their encoders; the graph alone knows none, and its columns may have anything."""
+        rules = rules_of(self.config.encode)
+        for number, name in enumerate(columns if rules else ()):
+            try:
+                self.encoded.append(EncodedColumns(nodes, (name,), rules, f"one_{number}"))
+            except InputError as error:
+                yield error
 
     def _of_edges(self) -> list[InputError]:
         """Reads ids and edges, with and without their attributes."""
@@ -129,7 +147,11 @@ class _Search:
             ]
         )
         names = columns_to_check(nodes, list(dict.fromkeys(self.features)))
-        return found + refused_by([lambda name=name: read_column(nodes, name) for name in names])
+        found += refused_by([lambda name=name: read_column(nodes, name) for name in names])
+        count = rows.num_nodes
+        return found + refused_by(
+            [lambda each=each: read_block(each.block(0, count, None, None)) for each in self.encoded]
+        )
 
     def _try(self, config: EdgeTableKeys) -> None:
         folder = Path(tempfile.mkdtemp(dir=self.edges.duck.folder))

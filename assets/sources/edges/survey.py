@@ -24,7 +24,13 @@ from graphmill.assets.sources.encoders.sentinels import sentinel_words
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
 from graphmill.assets.sources.readers.packing import unchecked_words
-from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
+from graphmill.assets.sources.readers.table_features import (
+    SQL_TYPES,
+    column_widths,
+    feature_columns,
+    feature_type,
+    require_numbers,
+)
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import NUMBER, TextForm
 from graphmill.assets.sources.spooled import spooled_survey
@@ -153,6 +159,8 @@ def _features(config: EdgeTableKeys, nodes: TableFiles | None) -> tuple[int, str
         # The graph alone does not know the encoders of its feature tables.
         columns = encoded_columns(nodes, config.features, config.encode or "auto")
         return columns.most_width, "float32", [columns.described]
+    for each in [config.features] if isinstance(config.features, str) else config.features:
+        require_numbers(nodes, each)
     names = feature_columns(nodes, config.features)
     value = feature_type(nodes, names)
     stored = stored_type(np.dtype(SQL_TYPES[value]), "as stored", config.normalize, str(nodes.paths[0]))

@@ -105,6 +105,11 @@ class OneHot(CategoryEncoder):
         """The categories and the others."""
         return self.most + 1
 
+    @property
+    def least_width(self) -> int:
+        """The others, if no category has enough rows."""
+        return 1
+
     def fit(self, values: Values) -> Numbers:
         """Returns the categories, and the number of others in the training rows."""
         categories, others = frequent(values, self.least, self.most)

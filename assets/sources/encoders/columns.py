@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.table_features import column_widths, feature_columns
 from graphmill.assets.sources.readers.table_files import TableFiles, TableRows
-from graphmill.kernels.errors import InputError, joined
+from graphmill.kernels.errors import Attempts, InputError, joined
 from graphmill.kernels.types import Array
 
 COPIES = 4
@@ -60,16 +61,20 @@ class EncodedColumns:
     Args:
         features: the key that names the columns.
         name: name of the table that is unique among those of a source.
+        checked: whether columns are refused that cannot be encoded as they are; without, only `bounds` may be asked.
 
     Raises:
         InputError: columns that the table lacks, that no encoder reads, that are not numbers and that no rule names, or that have what is
             to be predicted; all of them.
     """
 
-    def __init__(self, table: TableFiles, features: str | Sequence[str], rules: Rules, name: str):
-        self.table, self.name, self._ruled = table, name, {pattern for pattern, _ in rules}
+    def __init__(
+        self, table: TableFiles, features: str | Sequence[str], rules: Rules, name: str, *, checked: bool = True
+    ):
+        self.table, self.name, self.rules = table, name, rules
+        self._ruled = {pattern for pattern, _ in rules}
         self._chosen = [(column, self._encoder(rules, column)) for column in feature_columns(table, features)]
-        if errors := [error for column, encoder in self._chosen if (error := self._refusal(column, encoder, rules))]:
+        if checked and (errors := [error for pair in self._chosen if (error := self._refusal(*pair))]):
             raise joined(errors)
 
     def _encoder(self, rules: Rules, column: str) -> Encoder | Auto:
@@ -78,22 +83,48 @@ class EncodedColumns:
             return Vector(width=column_widths(self.table, [column])[0])
         return found or Plain()
 
-    def _refusal(self, column: str, encoder: Encoder | Auto, rules: Rules) -> InputError | None:
-        table, named = self.table, encoder_of(rules, column) is not None
+    def _refusal(self, column: str, encoder: Encoder | Auto) -> InputError | None:
+        table = self.table
         if table.taken.get(column) in SCORED:
             role = table.taken[column]
             problem = f"{table.paths[0]}: column '{column}' is among the features and is the {role} of {table.section}"
             return InputError(problem, "leave it out of `features`: a model would read what it is to predict")
-        if isinstance(encoder, Auto):
-            why = "" if encoder.candidates(table, column) else f"is {table.type_of(column)}, which no encoder reads"
-        else:
-            why = encoder.refusal(table, column)
+        why = self._unreadable(column, encoder)
         if not why:
-            return None
-        if named:
+            return self._gap(column, encoder)
+        if encoder_of(self.rules, column) is not None:
             return InputError(f"{table.paths[0]}: column '{column}' {why}", "give it another encoder, or leave it out")
         problem = f"{table.paths[0]}: column '{column}' is {table.type_of(column)}, not numbers, and `encode` does not name it"
         return InputError(problem, f'give it an encoder: encode = {{ "{column}" = "auto" }}')
+
+    def _unreadable(self, column: str, encoder: Encoder | Auto) -> str:
+        """Returns why an encoder cannot read a column of this type, in words; "" if it can."""
+        if not isinstance(encoder, Auto):
+            return encoder.refusal(self.table, column)
+        candidates = encoder.candidates(self.table, column)
+        return "" if candidates else f"is {self.table.type_of(column)}, which no encoder reads"
+
+    def _gap(self, column: str, encoder: Encoder | Auto) -> InputError | None:
+        """Returns the error of a gap that the statistics of the files count, and that an encoder does not read."""
+        filled = isinstance(encoder, Auto) or encoder.missing is not None
+        gap = None if filled else self.table.first_gap(column)
+        return None if gap is None else self._is_empty(*gap, column, encoder)
+
+    def _is_empty(self, file: int, row: int, column: str, encoder: Encoder | Auto) -> InputError:
+        name = encoder.name if encoder.name in ENCODERS else "auto"
+        return InputError(f"{self.table.place(file, row)}: column '{column}' is empty", GIVE_MISSING.format(name))
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """Returns the fewest and the most columns that each column makes; one that cannot be read may be left out or get any encoder."""
+        found: list[tuple[float, float]] = []
+        for column, encoder in self._chosen:
+            if self._unreadable(column, encoder):
+                found.append((0, math.inf))
+                continue
+            flagged, each = encoder.missing == "flag", self._candidates(column, encoder)
+            may = flagged or isinstance(encoder, Auto) or self._gap(column, encoder) is not None
+            found.append((min(e.least_width for e in each) + flagged, max(e.most_width for e in each) + may))
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -220,17 +251,15 @@ class EncodedColumns:
             )
         if encoder.missing is None and gaps.any():
             row = rows.first + low + int(np.flatnonzero(gaps)[0])
-            place = f"{self.table.place(rows.file, row)}: column '{fitted.column}'"
-            raise InputError(
-                f"{place} is empty", GIVE_MISSING.format(encoder.name if encoder.name in ENCODERS else "auto")
-            )
+            raise self._is_empty(rows.file, row, fitted.column, encoder)
         encoded = encoder.encode(read, fitted.ready, gaps)
         return np.concatenate([encoded, gaps[:, None]], axis=1) if encoder.missing == "flag" else encoded
 
 
 def encoded_columns(table: TableFiles, features: str | Sequence[str], encode: Encode) -> EncodedColumns:
     """Returns the encoded columns of a source's only table of nodes; raises InputError also for a rule that fits no column."""
-    rules = rules_of(encode)
-    found = EncodedColumns(table, features, rules, "encoded_nodes")
-    require_used(rules, found.names, "[features]")
+    rules, attempts = rules_of(encode), Attempts()
+    attempts(require_used, rules, feature_columns(table, features), "[features]")
+    found = attempts(EncodedColumns, table, features, rules, "encoded_nodes")
+    attempts.settle()
     return found

@@ -84,6 +84,11 @@ class Encoder(Options):
         """Most columns that it makes, without the flag of gaps."""
         return 1
 
+    @property
+    def least_width(self) -> int:
+        """Fewest columns that it makes, without the flag of gaps."""
+        return self.most_width
+
     @abstractmethod
     def staged(self, table: TableFiles, column: str) -> str:
         """Returns the SQL expression of the values that are fitted, null for a gap."""

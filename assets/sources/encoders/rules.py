@@ -11,6 +11,7 @@ A column's own name goes before patterns, and of patterns the first that fits co
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
@@ -27,6 +28,8 @@ from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.names.user_code import Reference
 from graphmill.kernels.errors import InputError, did_you_mean
 
+PLAIN = re.compile(r"[^.\s]+")
+"""Columns whose rule has a path of keys of its own."""
 Encode = Literal["auto"] | Mapping[str, str | Mapping[str, Reference | Any]] | None
 """The values of the key."""
 ENCODERS: Mapping[str, type[Encoder] | type[Auto]] = {
@@ -52,7 +55,8 @@ def encode_problems(encode: Encode) -> Iterator[KeyProblem]:
     """Yields the mistakes in a value of the key: unknown encoders and options, and values that an option does not have."""
     for pattern, rule in ({"*": encode} if isinstance(encode, str) else encode or {}).items():
         where = "encode" if isinstance(encode, str) else f"encode.{pattern}"
-        yield from (KeyProblem("encode", f"{where}: {text}") for text in _rule_problems(rule))
+        key = where if PLAIN.fullmatch(pattern) else "encode"
+        yield from (KeyProblem(key, f"{where}: {text}") for text in _rule_problems(rule))
 
 
 def encoder_of(rules: Rules, column: str) -> Encoder | Auto | None:

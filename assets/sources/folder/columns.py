@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ class ColumnProfile:
         low, high: smallest and largest value, as text; lengths of lists; "" of a column without values.
         example: a value that is there, shortened; "" without one.
         skewed: whether all values are 0 or more, and their mean is far above their median.
+        first: name of the first of several columns, else `name`.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ColumnProfile:
     high: str
     example: str
     skewed: bool
+    first: str
 
     @property
     def numeric(self) -> bool:
@@ -60,16 +62,21 @@ class ColumnProfile:
 
     def values(self) -> dict[str, Any]:
         """Returns all of it as JSON has it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "first"}
 
 
-def profile_columns(table: TableFiles) -> list[ColumnProfile]:
+def profile_columns(table: TableFiles, apart: Collection[str] = ()) -> list[ColumnProfile]:
     """Returns a profile of each column that all files have with one type, in the order of the first file.
+
+    Args:
+        apart: columns that are not one with others of a name that differs by a number.
 
     Raises:
         InputError: the files cannot be read.
     """
-    groups = _groups(table.shared_columns())
+    columns = table.shared_columns()
+    groups = {name: [name] for name in columns if name in apart}
+    groups |= _groups({name: kind for name, kind in columns.items() if name not in apart})
     single = [names[0] for names in groups.values() if len(names) == 1]
     found = dict(zip(single, _profiles(table, single, [table.field(name) for name in single]), strict=True))
     for pattern, names in groups.items():
@@ -77,7 +84,7 @@ def profile_columns(table: TableFiles) -> list[ColumnProfile]:
             values = f"unnest([{', '.join(table.field(name) for name in names)}])"
             (one,) = _profiles(table, names[:1], [values], pattern)
             found[names[0]] = one
-    return [found[names[0]] for names in groups.values()]
+    return [found[name] for name in columns if name in found]
 
 
 def _groups(columns: Mapping[str, str]) -> dict[str, list[str]]:
@@ -113,7 +120,7 @@ def _profiles(table: TableFiles, names: Sequence[str], fields: Sequence[str], sh
     total, *found = table.duck.rows(f"SELECT count(*), {', '.join(wanted)} FROM ({rows})", str(table.paths[0]))[0]
     width = len(found) // len(names)
     return [
-        _profile(shown or name, kind, int(total), found[place * width : (place + 1) * width])
+        _profile(shown or name, name, kind, int(total), found[place * width : (place + 1) * width])
         for place, (name, kind) in enumerate(zip(names, kinds, strict=True))
     ]
 
@@ -143,7 +150,7 @@ def _counts(column: str, kind: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _profile(name: str, sql_type: str, rows: int, found: Sequence[Any]) -> ColumnProfile:
+def _profile(name: str, first: str, sql_type: str, rows: int, found: Sequence[Any]) -> ColumnProfile:
     present, distinct, low, high, example, skewed, *read = found
     kinds: tuple[Kind, ...] = ("whole", "number", "truth", "time")
     read_as: list[Kind] = [kind for kind, fits in zip(kinds, read[:4], strict=True) if fits]
@@ -162,6 +169,7 @@ def _profile(name: str, sql_type: str, rows: int, found: Sequence[Any]) -> Colum
         high="" if high is None else one_line(str(high)),
         example=shown if len(shown) <= LONGEST_EXAMPLE else f"{shown[: LONGEST_EXAMPLE - 3]}...",
         skewed=bool(skewed),
+        first=first,
     )
 
 

@@ -25,7 +25,7 @@ from graphmill.assets.sources.folder.roles import (
     split_column,
 )
 from graphmill.assets.sources.folder.tables import FoundTable, find_tables, plain_name
-from graphmill.assets.sources.readers.duck import scratch_duck
+from graphmill.assets.sources.readers.duck import literal, scratch_duck
 from graphmill.kernels.errors import InputError, one_line
 
 MEMORY = 1 << 30
@@ -34,8 +34,6 @@ NUMBERED = 0.98
 """Share of different values from which a column of whole numbers has a number per row, which a model can learn nothing from."""
 FEW = 40
 """Most different texts that get a column each."""
-FEWEST_ROWS = 5
-"""Rows that a value of another column has on average, from which it may tell the class by itself."""
 
 
 @dataclass(frozen=True)
@@ -204,34 +202,16 @@ class Guess:
         found = {each.name: "onehot" if each.name in groups else encoder_of(each) for each in table.columns}
         return {name: encoder for name, encoder in found.items() if name in features | groups}
 
-    def class_counts(self) -> list[tuple[str, int]]:
-        """Returns the values of the column of classes and their rows, the most frequent ones first."""
-        if self.label is None:
-            return []
-        table, column = self.label
-        values = table.files.union(f"CAST({table.files.field(column)} AS VARCHAR)", distinct=False)
-        sql = f"SELECT v, count(*) AS n FROM ({values}) WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v"
-        return [(one_line(str(name)), int(count)) for name, count in table.files.duck.rows(sql)]
-
     @cached_property
     def num_labelled(self) -> int:
         """Number of rows with a class; 0 without a column of classes."""
         if self.label is None:
             return 0
-        unknown = {word.lower() for word in no_label_words(*self.label)}
-        return sum(count for name, count in self.class_counts() if name.lower() not in unknown)
-
-    def leaks(self) -> list[str]:
-        """Returns a sentence for each column that tells the class of every row by itself, ids left out."""
-        if self.label is None:
-            return []
-        table, label = self.label
-        few = [each for each in table.columns if 1 < each.distinct * FEWEST_ROWS <= each.rows and "*" not in each.name]
-        return [
-            f"each value of {each.name} has one {label}: if it comes from the label, leave it out"
-            for each in few
-            if each.name != label and _tells(table, each.name, label)
-        ]
+        table, column = self.label
+        values = table.files.union(f"CAST({table.files.field(column)} AS VARCHAR)", distinct=False)
+        unknown = ", ".join(map(literal, ("", *no_label_words(table, column))))
+        sql = f"SELECT count(*) FROM ({values}) WHERE v IS NOT NULL AND v NOT IN ({unknown})"
+        return int(table.files.duck.rows(sql)[0][0])
 
 
 @contextmanager
@@ -266,14 +246,6 @@ def _left_out(column: ColumnProfile) -> str:
     if column.kind == "whole" and different:
         return "a number per row"
     return "a word per row" if column.kind == "text" and different and " " not in column.example else ""
-
-
-def _tells(table: FoundTable, column: str, label: str) -> bool:
-    """Tells whether rows with one value of a column have one class."""
-    fields = f"{table.files.field(column)} AS c, {table.files.field(label)} AS k"
-    rows = " UNION ALL ".join(f"SELECT {fields} FROM {table.files.source(n)}" for n in range(len(table.files.paths)))
-    sql = f"SELECT count(DISTINCT (c, k)) = count(DISTINCT c) FROM ({rows}) WHERE c IS NOT NULL AND k IS NOT NULL"
-    return bool(table.files.duck.rows(sql, str(table.files.paths[0]))[0][0])
 
 
 def _ids(tables: Sequence[FoundTable]) -> dict[str, str]:

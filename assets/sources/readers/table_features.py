@@ -15,7 +15,7 @@ from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import FIX_FILE, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
 from graphmill.assets.sources.splits import part_meant
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array
 
 SQL_TYPES = {"TINYINT": np.int8, "UTINYINT": np.uint8, "FLOAT": np.float32, "DOUBLE": np.float64}
@@ -133,6 +133,27 @@ def feature_type(table: TableFiles, names: Sequence[str]) -> str:
         kinds.append("FLOAT" if table.is_csv else "UTINYINT" if kind == "BOOLEAN" else kind)
     value = kinds[0] if len(set(kinds)) == 1 else "DOUBLE" if "DOUBLE" in kinds else "FLOAT"
     return value if value in SQL_TYPES else "DOUBLE" if value.startswith("DECIMAL") else "FLOAT"
+
+
+def require_numbers(table: TableFiles, features: str) -> None:
+    """Refuses columns that a name or a pattern means and that are not numbers, or in which the statistics of Parquet files count gaps.
+
+    Raises:
+        InputError: all of them, or a column is missing.
+    """
+    attempts = Attempts()
+    for name in feature_columns(table, features):
+        kind = attempts(feature_type, table, [name])
+        if kind is not None and not lists_of(table, name):
+            attempts(_require_filled, table, name)
+    attempts.settle()
+
+
+def _require_filled(table: TableFiles, name: str) -> None:
+    if gap := table.first_gap(name):
+        fill = f'encode = {{ "{name}" = {{ encoder = "standard", missing = "flag" }} }}'
+        problem = table.no_number(*gap, name).problem
+        raise InputError(problem, f"give it an encoder in [features]: {fill}, or leave it out")
 
 
 def lists_of(table: TableFiles, name: str) -> str:

@@ -269,6 +269,23 @@ class TableFiles:
         counts = [self.duck.rows(f"SELECT count(*) FROM {self.source(n)}", str(p)) for n, p in enumerate(self.paths)]
         return [int(count[0][0]) for count in counts]
 
+    def first_gap(self, name: str) -> tuple[int, int] | None:
+        """Returns (file, row in it) of the first gap in a column of Parquet files whose own statistics count gaps; None without one."""
+        for number, gaps in enumerate(self._gaps):
+            if gaps.get(name):
+                found = f"SELECT min(file_row_number) FROM {_parquet(self.paths[number], numbered=True)} WHERE {quoted(name)} IS NULL"
+                row = self.duck.rows(found, str(self.paths[number]))[0][0]
+                return None if row is None else (number, int(row))
+        return None
+
+    @cached_property
+    def _gaps(self) -> list[dict[str, int]]:
+        """Name of a column -> number of gaps, of each file, as far as its statistics tell; none of text files."""
+        sql = "SELECT path_in_schema, sum(stats_null_count) FROM parquet_metadata({}) GROUP BY path_in_schema"
+        files = () if self.is_csv else self.paths
+        found = (self.duck.rows(sql.format(path_literal(path)), str(path)) for path in files)
+        return [{name: int(gaps or 0) for name, gaps in rows} for rows in found]
+
     def place(self, file: int, row: int) -> str:
         """Returns the place of a row in words, for errors."""
         path = self.paths[file]
@@ -354,9 +371,9 @@ def _type_of(values: Sequence[str | None]) -> str:
     return "DOUBLE" if numbers else "VARCHAR"
 
 
-def _parquet(path: Path) -> str:
-    """Returns a Parquet file as a table; folders called KEY=VALUE add no column."""
-    return f"read_parquet({path_literal(path)}, hive_partitioning = false)"
+def _parquet(path: Path, *, numbered: bool = False) -> str:
+    """Returns a Parquet file as a table, if wanted with the column file_row_number; folders called KEY=VALUE add no column."""
+    return f"read_parquet({path_literal(path)}, hive_partitioning = false{', file_row_number = true' * numbered})"
 
 
 def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:

@@ -1,13 +1,22 @@
 """One node type: its table, the map of its ids, and what its table says about the nodes."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
-from graphmill.assets.sources.edges.mistakes import read_column
+from graphmill.assets.sources.edges.mistakes import read_block, read_column
 from graphmill.assets.sources.edges.node_tables import in_node_order, read_nodes, require_class_numbers
-from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
+from graphmill.assets.sources.edges.numbering import (
+    Numbering,
+    id_kind,
+    no_id,
+    number_by_nodes,
+    original_ids,
+    refuse_lost_rows,
+)
 from graphmill.assets.sources.edges.open_table import OF_NODES, features_read, named_by, named_columns, unread_of
 from graphmill.assets.sources.encoders.columns import EncodedColumns
 from graphmill.assets.sources.encoders.rules import Rules
@@ -21,6 +30,7 @@ from graphmill.assets.sources.readers.table_features import (
     feature_columns,
     feature_type,
     fitting_columns,
+    require_numbers,
     table_block,
 )
 from graphmill.assets.sources.readers.table_files import TableFiles
@@ -28,7 +38,7 @@ from graphmill.assets.sources.readers.table_labels import read_label_columns
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
 from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
-from graphmill.kernels.errors import Attempts
+from graphmill.kernels.errors import Attempts, InputError, refused_by
 from graphmill.kernels.types import Array
 
 
@@ -44,6 +54,7 @@ class NodeType:
 
     Attributes:
         table: the files; None if the ids are 0 to num_nodes - 1.
+        sound: whether the ids can be read.
 
     Raises:
         InputError: a pattern names no file, or a file has no readable header.
@@ -60,7 +71,7 @@ class NodeType:
         task: Kind = CLASSES,
     ):
         self.duck, self.name, self.keys, self.number = duck, name, keys, number
-        self.key, self.encodes = f"nodes.{name}", encodes or keys.encode is not None
+        self.key, self.encodes, self.sound = f"nodes.{name}", encodes or keys.encode is not None, True
         files, form = keys.files, keys.form(self.key)
         taken = named_by(keys, OF_NODES) | dict(taken)
         self.table, self.task = TableFiles(duck, files, self.key, form, taken) if files else None, task
@@ -109,36 +120,80 @@ class NodeType:
         """Returns the number of nodes, without reading the ids."""
         return self.keys.num_nodes or 0 if self.table is None else self.table.count()
 
-    def column_checks(self) -> Sequence[Callable[[], object]]:
-        """Returns a check for each column that a key names: it is there and of a type that serves."""
+    def column_checks(self) -> Sequence[tuple[str, Callable[[], object]]]:
+        """Returns (key, check) for each column that a key names: it is there and of a type that serves."""
         table, keys = self.table, self.keys
         if table is None:
             return ()
         named = named_columns(keys, OF_NODES)
-        features = [keys.features] if isinstance(keys.features, str) else [(name,) for name in keys.features or ()]
         return (
-            *(partial(self._require, table, role, name) for role, name in named.items()),
-            *(partial(feature_type, table, [name]) for name in self.labelling),
-            lambda: self.kind,
-            *(partial(_require_features, table, each) for each in features if not self.encodes),
+            *((role, partial(self._require, table, role, name)) for role, name in named.items()),
+            *(("label_columns", partial(feature_type, table, [name])) for name in self.labelling),
+            ("id_column", lambda: self.kind),
+            *(("features", partial(require_numbers, table, each)) for each in self._listed if not self.encodes),
         )
+
+    @property
+    def _listed(self) -> Sequence[str]:
+        """The names and patterns of feature columns."""
+        features = self.keys.features
+        return [features] if isinstance(features, str) else features or ()
+
+    def leave_out(self, rules: Rules) -> list[InputError]:
+        """Returns the errors of the columns that keys name; the keys are without these columns from then on."""
+        attempts, wrong = Attempts(), set[str]()
+        for key, check in self.column_checks():
+            if key != "features" and (errors := refused_by([check])):
+                attempts.errors += errors
+                wrong.add(key)
+        self.sound = "id_column" not in wrong
+        self.keys = replace(self.keys, **dict.fromkeys(wrong - {"id_column"}))  # pyright: ignore[reportArgumentType]
+        if self.table is not None and self.keys.features is not None:
+            listed = [attempts(feature_columns, self.table, each) or [] for each in self._listed]
+            refused = {
+                name: refused_by([partial(self._require_one, name, rules)]) for name in dict.fromkeys(chain(*listed))
+            }
+            attempts.errors += [error for errors in refused.values() for error in errors]
+            features = tuple(name for name, errors in refused.items() if not errors) or None
+            self.keys = replace(self.keys, features=features, encode=self.keys.encode if features else None)
+        return attempts.errors
+
+    def _require_one(self, name: str, rules: Rules) -> None:
+        assert self.table is not None
+        if rules:
+            EncodedColumns(self.table, (name,), rules, "one")
+        elif not self.encodes:
+            require_numbers(self.table, name)
+
+    def width_bounds(self, rules: Rules) -> tuple[float, float]:
+        """Returns the fewest and the most columns of the features, as far as headers tell; wrong ones may be left out or encoded."""
+        found: list[tuple[float, float]] = []
+        for each in self._listed if self.table is not None else ():
+            try:
+                found += EncodedColumns(self.table, (each,), rules, "bounds", checked=False).bounds()
+            except InputError:
+                found.append((0, math.inf))
+        return sum(low for low, _ in found), sum(high for _, high in found)
 
     def _require(self, table: TableFiles, role: str, name: str) -> None:
         if role == "label_column" and self.keys.labels == "numbers" and self.task == CLASSES:
             require_class_numbers(table, name, self.keys.no_label)
-        else:
-            table.require(role, name)
+            return
+        table.require(role, name)
+        if role == "id_column" and (gap := table.first_gap(name)):
+            raise no_id(table, *gap, name, self.id_section)
 
-    def value_checks(self) -> Sequence[Callable[[], object]]:
+    def value_checks(self, rules: Rules) -> Sequence[Callable[[], object]]:
         """Returns checks of the values, each apart: labels, splits, and every feature column that may hold wrong ones."""
         table, keys = self.table, self.keys
         if table is None:
             return ()
-        rows, names = Numbering(num_nodes=table.count()), []
+        rows, names = Numbering(num_nodes=table.count()), []  # in the order of the rows
         labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label)
         splits = NodeTable(path=keys.path, split_column=keys.split_column)
         if keys.features is not None and not self.encodes:
             names = columns_to_check(table, feature_columns(table, keys.features))
+        encoded = self.feature_names if rules else ()
         return (
             *(
                 partial(read_nodes, table, each, rows)
@@ -146,7 +201,11 @@ class NodeType:
             ),
             partial(self._labels, rows.num_nodes),
             *(partial(read_column, table, name) for name in names),
+            *(partial(self._read_encoded, table, name, rules) for name in encoded),
         )
+
+    def _read_encoded(self, table: TableFiles, name: str, rules: Rules) -> None:
+        read_block(EncodedColumns(table, (name,), rules, f"one_{self.number}").block(0, table.count(), None, None))
 
     @property
     def feature_names(self) -> list[str]:
@@ -241,10 +300,3 @@ class NodeType:
             return []
         read = named_by(self.keys, OF_NODES).keys() | {*self.labelling} | features_read(self.table, self.keys.features)
         return unread_of(self.table, read, self.key)
-
-
-def _require_features(table: TableFiles, features: str | tuple[str, ...]) -> None:
-    attempts = Attempts()
-    for name in feature_columns(table, features):
-        attempts(feature_type, table, [name])
-    attempts.settle()

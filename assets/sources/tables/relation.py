@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from graphmill.assets.sources.edges.edge_tables import Dangling, End, checked_edges, stage_edges, type_names
-from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
+from graphmill.assets.sources.edges.numbering import id_kind, locate, no_id, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by, named_columns, unread_of
 from graphmill.assets.sources.edges.remarks import edge_remarks
 from graphmill.assets.sources.readers.duck import Duck
@@ -18,7 +18,10 @@ from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.tables.config import RelationTable
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, value_name
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, refused_by
+
+ENDS = ("source_column", "target_column")
+"""Keys of the columns with the ids of the ends."""
 
 
 class RelationFiles:
@@ -29,26 +32,48 @@ class RelationFiles:
 
     Attributes:
         dangling: the edges without both ends, of the last time that the edges were read.
+        wrong: keys of ends whose column is wrong.
 
     Raises:
         InputError: a pattern names no file, or a file has no readable header.
     """
 
     def __init__(self, duck: Duck, name: str, keys: RelationTable):
-        self.duck, self.name, self.keys, self.key = duck, name, keys, f"edges.{name}"
+        self.duck, self.name, self.keys, self.key, self.wrong = duck, name, keys, f"edges.{name}", set[str]()
         self.table = TableFiles(duck, keys.files, self.key, keys.form(self.key))
         self.dangling = Dangling(drop=keys.dangling == "drop")
 
-    def column_checks(self) -> Sequence[Callable[[], object]]:
-        """Returns a check for each column that a key names: it is there and of a type that serves."""
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The node types of the two ends."""
+        return self.keys.source_type, self.keys.target_type
+
+    def column_checks(self) -> Sequence[tuple[str, Callable[[], object]]]:
+        """Returns (key, check) for each column that a key names: it is there and of a type that serves."""
         named = named_columns(self.keys, OF_EDGES)
         weight = named.pop("weight_column", None)
         numbers = [] if weight is None else [partial(self.table.number, "weight_column", weight, "FLOAT")]
         return (
-            *(partial(self.table.require, role, name) for role, name in named.items()),
-            *numbers,
-            lambda: self.values,
+            *((role, partial(self._require, role, name)) for role, name in named.items()),
+            *(("weight_column", number) for number in numbers),
+            ("type_column", lambda: self.values),
         )
+
+    def _require(self, role: str, name: str) -> None:
+        self.table.require(role, name)
+        if role in ENDS and (gap := self.table.first_gap(name)):
+            raise no_id(self.table, *gap, name, "")
+
+    def leave_out(self) -> list[InputError]:
+        """Returns the errors of the columns that keys name; the keys are without these columns from then on, except the ends."""
+        found: dict[str, list[InputError]] = {}
+        for key, check in self.column_checks():
+            found[key] = [*found.get(key, ()), *refused_by([check])]
+        wrong = {key for key, errors in found.items() if errors}
+        self.wrong = wrong & {*ENDS}
+        self.keys = replace(self.keys, **dict.fromkeys(wrong - {*ENDS}))  # pyright: ignore[reportArgumentType]
+        vars(self).pop("values", None)
+        return [error for errors in found.values() for error in errors]
 
     @cached_property
     def values(self) -> list[str]:
@@ -68,23 +93,22 @@ class RelationFiles:
             )
         return values
 
-    def require_kinds(self, source: NodeType, target: NodeType) -> None:
-        """Refuses ids of another type than the node type's.
+    def require_kind(self, role: str, node_type: NodeType) -> None:
+        """Refuses ids of an end, `role` among `ENDS`, of another type than the node type's.
 
         Raises:
             InputError: a Parquet column has another type, or one that no ids have.
         """
-        for role, node_type in (("source_column", source), ("target_column", target)):
-            name = getattr(self.keys, role)
-            kind = id_kind(self.table, role, name, node_type.keys.id_type)
-            if not self.table.is_csv and kind != node_type.kind:
-                has = self.table.columns.get(name, kind)
-                ids = "whole numbers" if node_type.kind == "integer" else node_type.kind
-                where = f"{self.table.paths[0]}: column '{name}' is {has}"
-                section = node_type.id_section
-                text = f', or set id_type = "text" in {section}' if section else ""
-                problem = f"{where}, but the ids of the node type '{node_type.name}' are {ids}"
-                raise InputError(problem, f"write both with one type{text}")
+        name = getattr(self.keys, role)
+        kind = id_kind(self.table, role, name, node_type.keys.id_type)
+        if not self.table.is_csv and kind != node_type.kind:
+            has = self.table.columns.get(name, kind)
+            ids = "whole numbers" if node_type.kind == "integer" else node_type.kind
+            where = f"{self.table.paths[0]}: column '{name}' is {has}"
+            section = node_type.id_section
+            text = f', or set id_type = "text" in {section}' if section else ""
+            problem = f"{where}, but the ids of the node type '{node_type.name}' are {ids}"
+            raise InputError(problem, f"write both with one type{text}")
 
     def relation(self, source: NodeType, target: NodeType, *, weighted: bool, keeps: bool = False) -> Relation:
         """Returns the edges, which are read when they are asked for.
@@ -123,6 +147,12 @@ class RelationFiles:
         strict = (source.keys.id_type == "auto", target.keys.id_type == "auto")
         sections = (source.id_section, target.id_section)
         return stage_edges(self.table, self.keys, self.values, (source.kind, target.kind), strict, sections)
+
+    def of_end(self, role: str) -> RelationFiles:
+        """Returns the relation with one end in place of both; `role` is among `ENDS`."""
+        node_type, column = self.ends[ENDS.index(role)], getattr(self.keys, role)
+        ends = {"source_type": node_type, "target_type": node_type, "source_column": column, "target_column": column}
+        return RelationFiles(self.duck, self.name, replace(self.keys, **ends))
 
     def unweighted(self) -> RelationFiles:
         """Returns the relation without weights."""

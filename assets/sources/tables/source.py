@@ -19,7 +19,7 @@ for the sort and, while a relation is read whose ids are not integers, a copy of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
-from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
+from graphmill.assets.sources.edges.mistakes import told_at_once
 from graphmill.assets.sources.edges.survey import describe_table
 from graphmill.assets.sources.encoders.rules import require_used, rule_digests, rules_of
 from graphmill.assets.sources.encoders.sentinels import sentinel_words
@@ -37,12 +36,13 @@ from graphmill.assets.sources.encoders.training_rows import training_nodes
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
-from graphmill.assets.sources.tables.config import NodeTable, TypedTableKeys
-from graphmill.assets.sources.tables.node_type import NodeType
-from graphmill.assets.sources.tables.relation import RelationFiles
+from graphmill.assets.sources.tables.config import TypedTableKeys
+from graphmill.assets.sources.tables.mistakes import find_mistakes, type_widths
+from graphmill.assets.sources.tables.opened import opened_tables
+from graphmill.assets.sources.tables.relation import ENDS
 from graphmill.assets.sources.targets import joined_labels
 from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
-from graphmill.kernels.errors import Attempts, InputError, refused_by
+from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ class TypedTablesConfig(TypedTableKeys):
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[TypedTablesSource]:
         """Opens the tables; their rows are read when they are first needed."""
-        encodes = self.encodes or any(each.encode is not None for each in tables)
-        with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
-            yield TypedTablesSource(replace(self, encodes=encodes), duck)
+        encode = next((each.encode for each in tables if each.encode is not None), self.encode)
+        config = replace(self, encodes=self.encodes or encode is not None)
+        told = replace(config, encode=encode)._told_at_once()
+        with told, Duck(folder, self.duck_bytes, execution.threads) as duck:
+            yield TypedTablesSource(config, duck)
 
     def survey(self) -> Survey:
         """Describes the tables from their headers and counts; ids, labels and edges are not read."""
@@ -92,9 +94,11 @@ class TypedTablesConfig(TypedTableKeys):
             source = TypedTablesSource(config, duck)
             node_types = {name: each.count() for name, each in source.types.items()}
             blocks: list[FeatureBlock] = []
+            attempts = Attempts()
             for name, first in first_ids(node_types).items():
-                blocks += source.types[name].surveyed(first, config.rules(name))
-            _require_used(config, source)
+                blocks += attempts(source.types[name].surveyed, first, config.rules(name)) or []
+            attempts(_require_used, config, source)
+            attempts.settle()
             found = TypedGraph(
                 where=_title(self),
                 node_types=node_types,
@@ -109,6 +113,10 @@ class TypedTablesConfig(TypedTableKeys):
             # The widths of encoded types are bounds.
             return replace(surveyed, type_widths=()) if config.fit_keys else surveyed
 
+    def width_bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Returns node type -> fewest and most columns of its features, as far as headers tell."""
+        return type_widths(self)
+
     def _told_at_once(self) -> AbstractContextManager[None]:
         return told_at_once(lambda: find_mistakes(self))
 
@@ -122,19 +130,14 @@ class TypedTablesSource:
 
     def __init__(self, config: TypedTableKeys, duck: Duck):
         self.config, self.duck, attempts = config, duck, Attempts()
-        opened_types = [
-            attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys), config.encodes, config.task)
-            for number, (name, keys) in enumerate(config.nodes.items())
-        ]
-        opened_relations = [attempts(RelationFiles, duck, name, keys) for name, keys in config.edges.items()]
-        self.types = {each.name: each for each in opened_types if each is not None}
-        self.relations = [each for each in opened_relations if each is not None]
+        self.types, self.relations = opened_tables(config, duck, attempts)
         for each in (*self.types.values(), *self.relations):
-            for check in each.column_checks():
+            for _, check in each.column_checks():
                 attempts(check)
         for each in self.relations:
-            if {*_ends(each)} <= self.types.keys():
-                attempts(each.require_kinds, *(self.types[name] for name in _ends(each)))
+            for role, name in zip(ENDS, each.ends, strict=True):
+                if name in self.types:
+                    attempts(each.require_kind, role, self.types[name])
         attempts.settle()
 
     @cached_property
@@ -205,7 +208,7 @@ class TypedTablesSource:
     def edges(self) -> list[Relation]:
         """Returns the relations, whose edges are read when they are asked for."""
         how = {"weighted": self.config.weighted, "keeps": self.config.duplicates == "keep"}
-        return [each.relation(*(self.types[name] for name in _ends(each)), **how) for each in self.relations]
+        return [each.relation(*(self.types[name] for name in each.ends), **how) for each in self.relations]
 
     def unread(self) -> list[str]:
         """Returns phrases about the columns that no key names."""
@@ -232,15 +235,6 @@ class TypedTablesSource:
         return polars.concat([polars.Series("id", ids).cast(polars.String) for ids in whole.values()])
 
 
-def _named_by_relations(config: TypedTableKeys, nodes: NodeTable) -> dict[str, str]:
-    """Returns column -> key of a relation that names it, of relations whose edges stand in the table of the nodes."""
-    named: dict[str, str] = {}
-    for relation in config.edges.values():
-        if set(relation.files) & set(nodes.files):
-            named |= named_by(relation, OF_EDGES)
-    return named
-
-
 def _require_used(config: TypedTableKeys, source: TypedTablesSource) -> None:
     """Raises InputError if `encode` of a node type, or of the feature table, names no feature column."""
     names = {name: each.feature_names for name, each in source.types.items()}
@@ -249,10 +243,6 @@ def _require_used(config: TypedTableKeys, source: TypedTablesSource) -> None:
         attempts(require_used, rules_of(keys.encode), names[name], f"[graph.nodes.{name}]")
     attempts(require_used, rules_of(config.encode), [each for found in names.values() for each in found], "[features]")
     attempts.settle()
-
-
-def _ends(relation: RelationFiles) -> tuple[str, str]:
-    return relation.keys.source_type, relation.keys.target_type
 
 
 def _title(config: TypedTableKeys) -> str:
@@ -276,40 +266,6 @@ def _names(facts: Sequence[RawGraph]) -> Any:
         return None
     named = [[None] * each.num_nodes if each.node_names is None else each.node_names for each in facts]
     return polars.concat([polars.Series("name", names, dtype=polars.String) for names in named])
-
-
-def find_mistakes(config: TypedTableKeys) -> list[InputError]:
-    """Returns the mistakes of the tables: of files and columns, else of values: ids, labels, splits, features and edges, each apart.
-
-    Values of tables of more than `READ_BYTES` are not read.
-    """
-    with scratch_duck(config.duck_bytes, "mistakes") as duck:
-        try:
-            source = TypedTablesSource(config, duck)
-        except InputError as error:
-            return [error]
-        tables = [each.table for each in (*source.types.values(), *source.relations) if each.table is not None]
-        if sum(path.stat().st_size for table in tables for path in table.paths) > READ_BYTES:
-            return []
-        found, sound = [], set()
-        for name, each in source.types.items():
-            wrong = refused_by([lambda each=each: each.numbering])
-            found += [*wrong, *refused_by(each.value_checks())]
-            sound |= set() if wrong else {name}
-        edges = [each for each in source.relations if {*_ends(each)} <= sound]
-        return found + refused_by([check for each in edges for check in _edge_checks(each, source)])
-
-
-def _edge_checks(relation: RelationFiles, source: TypedTablesSource) -> list[Callable[[], object]]:
-    """Returns checks of the ends of all edges, and of their weights."""
-    ends = [source.types[name] for name in _ends(relation)]
-    tried = [relation, relation.unweighted()] if relation.keys.weight_column is not None else [relation]
-    return [lambda each=each: _read(each.relation(*ends, weighted=False)) for each in tried]
-
-
-def _read(relation: Relation) -> None:
-    for _ in relation.batches():
-        pass
 
 
 def _contents(source: TypedTablesSource, node_types: Mapping[str, int]) -> list[str]:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphmill.assets.cache_plan.costs import disk_mistake
 from graphmill.assets.costs.needs import Sizes
-from graphmill.assets.features.config import step_name
+from graphmill.assets.features.config import FeatureTables, step_name
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
-from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.file import FileMistakes, Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes
+from graphmill.assets.pipeline.sound_rest import sound_rest
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.sampling.config import width_mistake
 from graphmill.assets.sources.survey import Survey
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.options import Asked
 from graphmill.jobs.commands.pipelines.inspect_pipeline import survey_pipeline
 from graphmill.jobs.commands.pipelines.needs import PipelineNeeds, pipeline_needs
 from graphmill.jobs.operations.sound import require_sound
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import Attempts, InputError, joined
-from graphmill.trainers.recipe.known_mistakes import known_mistakes
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, bounds_mistake, known_mistakes
 from graphmill.trainers.record.metrics import absent_programs
 
 
@@ -34,10 +38,12 @@ class PipelineReport:
     Attributes:
         survey: the contents of its source.
         needs: what its steps take of this machine.
+        notes: what may be wrong, and shows only when the data are read.
     """
 
     survey: Survey
     needs: PipelineNeeds
+    notes: Sequence[str] = ()
 
 
 def report_pipeline(
@@ -58,18 +64,36 @@ def report_pipeline(
         attempts(_require_machine, pipeline)
     attempts(require_sound, pipeline, (), 0, sizes)
     if survey is None or needs is None:
-        return None, attempts.errors
+        return None, [*attempts.errors, *(error for error, _ in _width_mistakes(pipeline, sizes))]
     # A graph that is there was read without a mistake.
     there = all(not each.missing for each in needs.steps if each.step.name == "graph")
     found = [] if there else [*survey.errors]
-    if not found:
-        found = [*_lacking_columns(pipeline, survey)]
-    if not found:
-        if here:
-            attempts(needs.require_fit)
-        found = [error for table in pipeline.train for error in _refused(pipeline, table.name, sizes[table.name])]
-        found += [error for each in sizes.values() if (error := disk_mistake(each))]
-    return PipelineReport(survey=survey, needs=needs), [*attempts.errors, *found]
+    found += _lacking_columns(pipeline, survey)
+    if here and not found:
+        attempts(needs.require_fit)
+    found += [error for table in pipeline.train for error in _refused(pipeline, table.name, sizes[table.name])]
+    found += [error for each in sizes.values() if (error := disk_mistake(each))]
+    widths = [*_width_mistakes(pipeline, sizes)]
+    # What may be wrong is told beside mistakes, which are mended in the same round, and is no mistake by itself.
+    found += [error for error, certain in widths if certain or found or attempts.errors]
+    notes = [f"{error.problem}; {error.remedy}" for error, certain in widths if not certain]
+    return PipelineReport(survey=survey, needs=needs, notes=notes), [*attempts.errors, *found]
+
+
+def load_checked(asked: Asked, home: Path | None) -> Pipeline:
+    """Returns a pipeline whose files are there.
+
+    Raises:
+        InputError: all mistakes in the file, and those that the rest of it has with the data.
+    """
+    try:
+        return asked.load(files=True)
+    except FileMistakes as mistakes:
+        rest = sound_rest(mistakes, TrainTable)
+        found = [] if rest is None else report_pipeline(rest, home)[1]
+        # Without keys that are wrong there may be no labels.
+        found = [each for each in found if NO_SEEDS[0] not in each.problem]
+        raise (joined([*mistakes.apart(), *found]) if found else mistakes) from None
 
 
 def require_runnable(pipeline: Pipeline, home: Path | None, *, here: bool = True) -> PipelineReport:
@@ -101,7 +125,9 @@ def _training_sizes(pipeline: Pipeline, survey: Survey, known: KnownSizes) -> di
     found = {}
     for step in _trainings(pipeline):
         sizes = known.sizes(step)
-        found[step.name] = sizes if sizes.exact else replace(sizes, **{name: getattr(counted, name) for name in names})
+        widths = sizes.type_widths or counted.type_widths  # of encoded features, those that reading the data told
+        told = {name: getattr(counted, name) for name in names} | {"type_widths": widths}
+        found[step.name] = sizes if sizes.exact else replace(sizes, **told)
     return found
 
 
@@ -117,6 +143,19 @@ def _refused(pipeline: Pipeline, name: str, sizes: Sizes) -> Iterator[InputError
     table = next(each for each in pipeline.train if each.name == name)
     for error in known_mistakes(step.configs[0], table.execution, sizes):
         yield InputError(f"[[train]] {name}: {error.problem}", error.remedy)
+
+
+def _width_mistakes(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> Iterator[tuple[InputError, bool]]:
+    """Yields the trainings on features whose widths are not known yet, and may be or are several; and whether they certainly are."""
+    tables = pipeline.table("features") or FeatureTables()
+    for step, table in zip(_trainings(pipeline), pipeline.train, strict=True):
+        known, train = sizes.get(step.name), step.configs[0].train
+        features = tables.find(table.feature_table)
+        if (known is not None and (known.exact or known.type_widths)) or features.file or is_reference(train.model):
+            continue
+        bounds = Attempts()(lambda features=features: pipeline.by_split[0].graph.for_table(features).width_bounds())
+        if bounds and (found := bounds_mistake(train, bounds)):
+            yield InputError(f"[[train]] {step.name}: {found[0].problem}", found[0].remedy), found[1]
 
 
 def _require_machine(pipeline: Pipeline) -> None:

@@ -52,18 +52,22 @@ def validate(home: Path | None, pipeline: Asked, as_json: bool) -> None:
     Example: graphmill validate cora
     """
     from graphmill.assets.partitions.method import say_rule
-    from graphmill.jobs.commands.pipelines.checked import require_runnable
+    from graphmill.jobs.commands.pipelines.checked import load_checked, require_runnable
     from graphmill.jobs.operations.unread import unread_lines
     from graphmill.trainers.recipe.together import unused_lines
 
-    loaded = pipeline.load(files=True)
-    found = require_runnable(loaded, home)
-    needs, dropped = found.needs, found.survey.num_dropped_edges
+    loaded = load_checked(pipeline, home)
+    report = require_runnable(loaded, home)
+    needs, dropped = report.needs, report.survey.num_dropped_edges
     trains = [table.name for table in loaded.train]
     parts = loaded.table("partitions")
     notes = [said] if parts is not None and (said := say_rule(parts.method)) else []
     notes += [f"{dropped:,} edges with an end without a node will be left out (dangling)"] if dropped else []
-    notes += [*unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes), *unread_lines(loaded)]
+    notes += [
+        *report.notes,
+        *unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes),
+        *unread_lines(loaded),
+    ]
     if as_json:
         values = {"path": str(loaded.path), "name": loaded.name, "source": loaded.graph.source, "trains": trains}
         click.echo(json.dumps(values | {"notes": notes, "needs": needs.values()}, indent=2))

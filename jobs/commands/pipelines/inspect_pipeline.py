@@ -74,11 +74,11 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
     if survey.num_edges > CHECKED_EDGES:
         said = f"edges, labels, split and values of features, which a build checks; it also {_warns(GRAPH, FEATURES)}"
         return replace(survey, not_checked=said)
-    whole, counts, warnings = survey.table_bytes <= CHECKED_BYTES, dict[str, int](), dict[str, None]()
+    whole, counts, warnings = survey.table_bytes <= CHECKED_BYTES, dict[str, Any](), dict[str, None]()
     errors = refused_by([partial(_look_through, asked, counts, warnings, whole=whole) for asked in passes])
     found = {f"{each.problem}; {each.remedy}": each for error in errors for each in each_mistake(error)}
-    names = ("num_train", "num_valid", "num_test")
-    split = tuple(counts[name] for name in names) if counts and len(passes) == 1 else survey.num_split
+    names, one_table = ("num_train", "num_valid", "num_test"), sum(stage is FEATURES for stage, _ in passes[0]) == 1
+    split = tuple(counts[name] for name in names) if names[0] in counts and len(passes) == 1 else survey.num_split
     return replace(
         survey,
         notes=[*survey.notes, *warnings],
@@ -88,6 +88,7 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
         num_classes=counts.get("num_classes", survey.num_classes),
         num_dropped_edges=counts.get("num_dropped_edges", 0),
         num_split=split,
+        type_widths=counts.get("type_widths", survey.type_widths) if one_table else survey.type_widths,
     )
 
 
@@ -96,7 +97,7 @@ def _warns(*stages: SourceStage) -> str:
     return f"warns unless {', '.join(name for stage in stages for name in stage.warnings)}"
 
 
-def _look_through(asked: Asked, counts: dict[str, int], warnings: dict[str, None], *, whole: bool) -> None:
+def _look_through(asked: Asked, counts: dict[str, Any], warnings: dict[str, None], *, whole: bool) -> None:
     """Makes the checks of a pass over a source, and adds what they count and the details of those that warn.
 
     Raises:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphmill.assets.sizes import format_bytes
 from graphmill.jobs.commands.options import Asked
 from graphmill.kernels.errors import InputError, joined
 
 if TYPE_CHECKING:
     from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.assets.sources.interface import GraphConfig
     from graphmill.assets.sources.survey import Survey
     from graphmill.jobs.commands.pipelines.checked import PipelineReport
 
@@ -20,6 +23,9 @@ DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 
 OGB_FOLDERS = ("raw", "processed", "split")
 """Folders of which an OGB dataset has at least one."""
+
+PROFILED_BYTES = 256 << 20
+"""Most bytes of the files of a pipeline that are read for its profile: some seconds."""
 
 ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("u", "v"), ("head", "tail"))
 """Usual names of the two columns of an edge table."""
@@ -49,7 +55,7 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
             survey = report.survey
             unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
             lines = [*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]
-            print("\n".join([*lines, *evaluation_lines(pipeline, home_folder(home))]))
+            print("\n".join([*_profile_lines(pipeline), *lines, *evaluation_lines(pipeline, home_folder(home))]))
         _require_none(report, errors)
         return
     _require_no_settings(source, settings)
@@ -123,11 +129,15 @@ def print_source_json(source: str, home: Path | None, settings: Sequence[str] = 
             return
         print(json.dumps(survey_of(source).values(), indent=2))
         return
+    from graphmill.assets.sources.profile.profile import profiled
     from graphmill.jobs.commands.pipelines.checked import report_pipeline
 
-    report, errors = report_pipeline(Asked(source, tuple(settings)).load(), home)
+    pipeline = Asked(source, tuple(settings)).load()
+    report, errors = report_pipeline(pipeline, home)
     if report is not None:
-        print(json.dumps(report.survey.values() | {"needs": report.needs.values()}, indent=2))
+        with profiled(profiled_graph(pipeline)) if small_tables(pipeline) else nullcontext() as profile:
+            found = {} if profile is None else {"profile": profile.values()}
+        print(json.dumps(report.survey.values() | found | {"needs": report.needs.values()}, indent=2))
     _require_none(report, errors)
 
 
@@ -147,6 +157,34 @@ def _is_pipeline(source: str) -> bool:
     from graphmill.assets.pipeline.file import pipeline_files
 
     return source in pipeline_files() or source.endswith(".toml")
+
+
+def small_tables(pipeline: Pipeline) -> bool:
+    """Tells whether the files of a pipeline's graph are so small that reading all of them for a profile takes seconds."""
+    from graphmill.assets.storage.names.patterns import bytes_named
+
+    return bytes_named(pipeline.graph) <= PROFILED_BYTES
+
+
+def profiled_graph(pipeline: Pipeline) -> GraphConfig:
+    """Returns the keys of a pipeline's graph, with the columns and encoders of the feature table that its trainings share."""
+    from graphmill.assets.features.config import FeatureTables
+
+    table = (pipeline.table("features") or FeatureTables()).find(pipeline.shared_features)
+    return pipeline.graph if table.file is not None else pipeline.graph.for_table(table)
+
+
+def _profile_lines(pipeline: Pipeline) -> Iterator[str]:
+    """Yields the profile of the tables of a pipeline, or that they are not read."""
+    from graphmill.assets.sources.profile.profile import profiled
+    from graphmill.jobs.commands.pipelines.inspect_folder import profile_lines
+
+    if not small_tables(pipeline):
+        command = f"graphmill report {pipeline.reference} --data reads all of them"
+        yield f"not profiled: the files have more than {format_bytes(PROFILED_BYTES)}; {command}"
+        return
+    with profiled(profiled_graph(pipeline)) as profile:
+        yield from () if profile is None else [*profile_lines(profile), ""]
 
 
 def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:

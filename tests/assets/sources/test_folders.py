@@ -13,7 +13,7 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources.folder.guess import Guess, guessed
 from graphmill.assets.sources.folder.tables import find_tables, holds_tables
 from graphmill.assets.sources.readers.duck import scratch_duck
-from graphmill.jobs.commands.pipelines.inspect_folder import folder_values, print_folder
+from graphmill.jobs.commands.pipelines.inspect_folder import folder_values, print_folder, profile_of
 from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
@@ -51,7 +51,8 @@ def test_tables_of_public_sets_are_understood(name: str, folder: Path) -> None:
     with guessed(folder) as guess:
         assert guess.label is not None and (guess.label[0].name, guess.label[1]) == (made.table, made.column)
         assert ends(guess) == RELATIONS[name]
-        assert not guess.problems and not guess.leaks() and not any(each.dangling for each in guess.relations)
+        assert not guess.problems and not any(each.dangling for each in guess.relations)
+        assert not profile_of(guess).leaks
         rows = {each.name: each.rows for each in guess.node_types}
         edges = sum(each.table.rows for each in guess.relations)
     write_pipeline("mine", ".")
@@ -66,14 +67,23 @@ def test_a_profile_counts_what_the_tables_hold(folder: Path, capsys: pytest.Capt
     users = pl.read_parquet("users.parquet")
     found = folder_values(folder)
     columns = {each["name"]: each for each in found["tables"]["users"]["columns"]}
-    assert columns["age"]["gaps"] == users["age"].null_count() and columns["age"]["taken_for"] == "feature"
+    assert columns["age"]["gaps"] == users["age"].null_count() and columns["age"]["taken_for"] == "feature by standard"
     assert columns["country"]["distinct"] == 3 and columns["country"]["low"] == "DE"
     assert float(columns["income"]["high"]) == users["income"].max()
     assert found["classes"] == dict(users["segment"].value_counts().iter_rows())
     assert found["relations"]["clicks"]["edges"] == 6000 and "users" in found["relations"]["clicks"]["source"]
+    clicks, end = pl.read_parquet("clicks-*.parquet"), found["relations"]["clicks"]["ends"]["user_id"]
+    degrees = (
+        users["user_id"]
+        .to_frame()
+        .join(clicks["user_id"].value_counts(), on="user_id", how="left")["count"]
+        .fill_null(0)
+    )
+    assert (end["least"], end["median"], end["most"]) == (degrees.min(), sorted(degrees)[299], degrees.max())
+    assert end["isolated"] == (degrees == 0).sum() == found["isolated"]["users"] and end["gaps"] == end["lost"] == 0
     print_folder(folder)
     said = capsys.readouterr().out
-    assert "clicks: 6,000 rows, clicks-*.parquet" in said and "4.0 edges for each of users" in said
+    assert "clicks: 6,000 rows, clicks-*.parquet" in said and "from user_id, which is user_id of users: 100.0%" in said
     assert tomllib.loads(said.partition("does):\n\n")[2])["graph"]["nodes"]["users"]["labels"] == "names"
 
 
@@ -84,7 +94,7 @@ def test_columns_that_tell_the_class_and_numbers_of_rows_are_named(folder: Path)
     )
     atoms.write_parquet("atoms.parquet")
     with guessed(folder) as guess:
-        assert [each.split(" has ")[0] for each in guess.leaks()] == ["each value of code"]
+        assert [each.split(" has ")[0] for each in profile_of(guess).leaks] == ["each value of code"]
         roles = guess.roles(next(each for each in guess.tables if each.name == made.table))
         assert (
             roles["serial"] == "a number per row"

@@ -1,0 +1,60 @@
+"""The sound rest of a pipeline file with mistakes: what it says of the data can be looked through before its mistakes are corrected."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from graphmill.assets.pipeline.file import FileMistakes, Pipeline, checked_content
+from graphmill.assets.pipeline.schema import Problem
+from graphmill.assets.pipeline.toml_text import KeyPath
+from graphmill.assets.pipeline.train_schema import TrainSchema
+
+ROUNDS = 8
+"""Most times that keys are left out: without a table, others lack it."""
+
+
+def sound_rest(mistakes: FileMistakes, train_schema: type[TrainSchema]) -> Pipeline | None:
+    """Returns the pipeline of a file without the keys and tables that are wrong; None if too little is left.
+
+    A misspelt key counts as the one that was probably meant. In place of a wrong encoder stands "auto", which reads every column.
+    """
+    content, problems = tomllib.loads(mistakes.text), mistakes.problems
+    for _ in range(ROUNDS):
+        if not _leave_out(content, problems):
+            return None
+        pipeline, problems = checked_content(mistakes.path, mistakes.text, content, train_schema, files=True)
+        if pipeline is not None and not problems:
+            return pipeline
+    return None
+
+
+def _leave_out(content: dict[str, Any], problems: Sequence[Problem]) -> bool:
+    """Removes what the problems are about, later elements of lists first; returns whether anything was there."""
+    meant = {_key_of(each.path): each.meant for each in problems}
+    return any([_remove(content, path, meant[path]) for path in sorted(meant, key=_order, reverse=True)])
+
+
+def _key_of(path: KeyPath) -> KeyPath:
+    """Returns the path of the key whose value has an element; of a [[train]] table its own."""
+    apart = (place for place, part in enumerate(path) if isinstance(part, int) and (path[0], place) != ("train", 1))
+    return path[: next(apart, len(path))]
+
+
+def _order(path: KeyPath) -> list[tuple[int, str]]:
+    return [(part, "") if isinstance(part, int) else (0, part) for part in path]
+
+
+def _remove(content: Any, path: KeyPath, meant: str) -> bool:
+    for part in path[:-1]:
+        content = content[part] if isinstance(content, list) or (isinstance(content, dict) and part in content) else {}
+    if not path or not (isinstance(content, list) or (isinstance(content, dict) and path[-1] in content)):
+        return False
+    value = content[path[-1]]
+    del content[path[-1]]
+    if meant:
+        content[meant] = value
+    elif "encode" in path[-2:] and value != "auto":
+        content[path[-1]] = "auto"
+    return True

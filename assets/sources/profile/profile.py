@@ -1,0 +1,179 @@
+"""The profile of a graph in tables: what columns hold, degrees, classes by split, and what looks like a leak.
+
+All columns are read once, those of ids several times, in a bounded memory: DuckDB keeps to its limit and spills to disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from graphmill.assets.sources.edges.config import EdgeTableKeys
+from graphmill.assets.sources.edges.node_tables import SPLITS
+from graphmill.assets.sources.folder.columns import ColumnProfile
+from graphmill.assets.sources.folder.guess import NUMBERED
+from graphmill.assets.sources.folder.tables import FoundTable
+from graphmill.assets.sources.interface import GraphConfig
+from graphmill.assets.sources.profile.graph import Ids, TableGraph, as_typed, described_graph
+from graphmill.assets.sources.profile.relations import RelationProfile, isolated_nodes, profile_relations
+from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
+from graphmill.assets.sources.tables.config import TypedTableKeys
+from graphmill.kernels.errors import one_line
+
+MEMORY = 1 << 30
+"""Working memory of DuckDB, in bytes."""
+PARTS = ("train", "valid", "test")
+FEWEST_ROWS = 5
+"""Rows that a value of a column has on average, from which it may tell the class by itself."""
+
+
+@dataclass(frozen=True)
+class ClassProfile:
+    """A class: number of its rows, and of those in each part of the split, if a column has it."""
+
+    name: str
+    rows: int
+    parts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The profile.
+
+    Attributes:
+        graph: the tables that it is of.
+        isolated: node type -> number of nodes without an edge.
+        classes: the most frequent one first; words that mean no label are among them.
+        leaks: sentences about columns that may tell the class, or identify the row.
+    """
+
+    graph: TableGraph
+    relations: Sequence[RelationProfile]
+    isolated: Mapping[str, int]
+    classes: Sequence[ClassProfile]
+    leaks: Sequence[str]
+
+    def values(self) -> dict[str, Any]:
+        """Returns all of it as JSON has it."""
+        graph = self.graph
+        tables = {
+            each.name: {
+                "path": str(each.path),
+                "rows": each.rows,
+                "columns": [c.values() | {"taken_for": graph.roles[each.name][c.name]} for c in each.columns],
+            }
+            for each in graph.tables
+        }
+        relations = {
+            each.name: asdict(each) | {"ends": {end.column: asdict(end) for end in each.ends}}
+            for each in self.relations
+        }
+        return {
+            "tables": tables,
+            "relations": relations,
+            "isolated": dict(self.isolated),
+            "label": None if graph.label is None else {"table": graph.label[0].name, "column": graph.label[1]},
+            "classes": {each.name: each.rows for each in self.classes},
+            "classes_by_split": {each.name: dict(each.parts) for each in self.classes if each.parts},
+            "leaks": list(self.leaks),
+            "not_read": list(graph.problems),
+        }
+
+
+def make_profile(graph: TableGraph, duck: Duck) -> Profile:
+    """Returns the profile of the tables of a graph, which are read.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    return Profile(
+        graph=graph,
+        relations=profile_relations(graph, duck),
+        isolated=isolated_nodes(graph, duck),
+        classes=_classes(graph),
+        leaks=[*_leaks(graph)],
+    )
+
+
+@contextmanager
+def profiled(config: GraphConfig) -> Iterator[Profile | None]:
+    """Yields the profile of the tables that a pipeline names, whose files are open; None for a source that reads no tables.
+
+    Raises:
+        InputError: a file cannot be read, or lacks a column that a key names.
+    """
+    typed = as_typed(config) if isinstance(config, EdgeTableKeys) else config
+    if not isinstance(typed, TypedTableKeys):
+        yield None
+        return
+    with scratch_duck(MEMORY, "profile") as duck:
+        graph = described_graph(typed, duck)
+        if isinstance(config, EdgeTableKeys) and config.nodes is None:
+            graph = replace(graph, node_types={"nodes": Ids(None, count=config.num_nodes)})
+        yield make_profile(graph, duck)
+
+
+def _classes(graph: TableGraph) -> list[ClassProfile]:
+    if graph.label is None:
+        return []
+    table, column = graph.label
+    files = table.files
+    split = "NULL" if graph.split is None else f"lower(trim(CAST({files.field(graph.split)} AS VARCHAR)))"
+    rows = " UNION ALL ".join(
+        f"SELECT CAST({files.field(column)} AS VARCHAR) AS v, {split} AS part FROM {files.source(number)}"
+        for number in range(len(files.paths))
+    )
+    sql = f"SELECT v, part, count(*) FROM ({rows}) WHERE v IS NOT NULL GROUP BY v, part"
+    counts: dict[str, dict[str, int]] = {}
+    for name, part, count in files.duck.rows(sql, str(files.paths[0])):
+        of_class, place = counts.setdefault(one_line(str(name)), {}), PARTS[SPLITS[part]] if part in SPLITS else ""
+        of_class[place] = of_class.get(place, 0) + int(count)
+    found = [
+        ClassProfile(name, sum(of.values()), {} if graph.split is None else {part: of.get(part, 0) for part in PARTS})
+        for name, of in counts.items()
+    ]
+    return sorted(found, key=lambda each: (-each.rows, each.name))
+
+
+def _leaks(graph: TableGraph) -> Iterator[str]:
+    for table in graph.tables:
+        for name in graph.features.get(table.name, ()):
+            yield from _identifies(graph, table, table.column(name))
+    if graph.label is None:
+        return
+    table, label = graph.label
+    features = graph.features.get(table.name, ())
+    if label in features:
+        yield f"{label} of {table.name} is the label and a feature: a model would read what it is to predict"
+    for each in table.columns:
+        few = 1 < each.distinct * FEWEST_ROWS <= each.rows and "*" not in each.name
+        if few and each.name != label and _tells(graph, each.name):
+            yield f"each value of {each.name} has one {label}: if it comes from the label, leave it out"
+
+
+def _identifies(graph: TableGraph, table: FoundTable, column: ColumnProfile) -> Iterator[str]:
+    """Yields that a feature is an id: by what it is taken for, or by a value per row that is no measurement."""
+    role, files = graph.roles[table.name][column.name], table.files
+    alone = column.kind == "whole" or (column.kind == "text" and " " not in column.example)
+    # The number of different values is an estimate.
+    if alone and "*" not in column.name and column.distinct > 0.9 * column.rows > 1:
+        sql = f"SELECT count(DISTINCT v) FROM ({files.union(files.field(column.name), distinct=False)})"
+        alone = files.duck.rows(sql, str(files.paths[0]))[0][0] > NUMBERED * column.rows
+    else:
+        alone = False
+    if role.startswith("id") or alone:
+        yield f"{column.name} of {table.name} has a value per row and is a feature: an id tells a model nothing of new rows"
+
+
+def _tells(graph: TableGraph, column: str) -> bool:
+    """Tells whether rows with one value of a column of the labelled table have one class."""
+    assert graph.label is not None
+    files, label = graph.label[0].files, graph.label[1]
+    fields = f"{files.field(column)} AS c, CAST({files.field(label)} AS VARCHAR) AS k"
+    rows = " UNION ALL ".join(f"SELECT {fields} FROM {files.source(n)}" for n in range(len(files.paths)))
+    unknown = ", ".join(map(literal, ("", *graph.no_label)))
+    known = f"c IS NOT NULL AND k IS NOT NULL AND lower(trim(k)) NOT IN ({unknown})"
+    sql = f"SELECT count(DISTINCT (c, k)) = count(DISTINCT c) FROM ({rows}) WHERE {known}"
+    return bool(files.duck.rows(sql, str(files.paths[0]))[0][0])
