@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -61,7 +62,7 @@ class RelationFiles:
 
     def _require(self, role: str, name: str) -> None:
         self.table.require(role, name)
-        if role in ENDS and (gap := self.table.first_gap(name)):
+        if role in ENDS and not self.dangling.drop and (gap := self.table.first_gap(name)):
             raise no_id(self.table, *gap, name, "")
 
     def leave_out(self) -> list[InputError]:
@@ -152,11 +153,17 @@ class RelationFiles:
         """Returns the relation with one end in place of both; `role` is among `ENDS`."""
         node_type, column = self.ends[ENDS.index(role)], getattr(self.keys, role)
         ends = {"source_type": node_type, "target_type": node_type, "source_column": column, "target_column": column}
-        return RelationFiles(self.duck, self.name, replace(self.keys, **ends))
+        return self._with_keys(ends)
 
     def unweighted(self) -> RelationFiles:
         """Returns the relation without weights."""
-        return RelationFiles(self.duck, self.name, replace(self.keys, weight_column=None))
+        return self._with_keys({"weight_column": None})
+
+    def _with_keys(self, changed: Mapping[str, str | None]) -> RelationFiles:
+        keys = copy(self.keys)
+        for key, value in changed.items():  # not by `replace`, since a file may not name one column twice
+            object.__setattr__(keys, key, value)
+        return RelationFiles(self.duck, self.name, keys)
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, of each file together."""

@@ -40,7 +40,7 @@ def test_a_folder_has_a_page_with_a_chart_for_each_column_that_has_one(shop: Pat
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_bars_count_every_value_once(shop: Path, kind: str) -> None:
     rng = np.random.default_rng(0)
-    values = {"x": rng.normal(size=600), "few": rng.integers(0, 5, 600), "same": np.full(600, 7.5)}
+    values = {"x": rng.normal(size=1500), "few": rng.integers(0, 5, 1500), "same": np.full(1500, 7.5)}
     gaps = pl.DataFrame(values).with_columns(x=pl.when(pl.int_range(pl.len()) % 7 > 0).then("x"))
     users = pl.read_parquet(shop / "users.parquet")
     wide = pl.concat([users, gaps], how="horizontal")
@@ -53,7 +53,7 @@ def test_bars_count_every_value_once(shop: Path, kind: str) -> None:
     counts, _ = np.histogram(known, MOST_BARS)
     assert [rows for _, rows in bars["x"]] == counts.tolist()
     assert bars["few"] == [(str(value), int((values["few"] == value).sum())) for value in range(5)]
-    assert bars["same"] == [("7.5", 600)] and bars["user_id"] == []
+    assert bars["same"] == [("7.5", 1500)] and bars["user_id"] == []
 
 
 def test_a_pipeline_without_tables_has_no_profile(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_file_of_rows_stands_in_the_order_of_its_node_table(tmp_path: Path) ->
 def problems_of(tmp_path: Path, config: TypedTablesConfig) -> list[str]:
     with pytest.raises(InputError) as caught:
         build_config(tmp_path / "home", config)
-    assert staging(tmp_path) == [] and all(each.remedy for each in each_mistake(caught.value))
+    assert staging(tmp_path) == [] and all(each.remedy for each in each_mistake(caught.value)), str(caught.value)
     return [each.problem for each in each_mistake(caught.value)]
 
 

@@ -17,7 +17,7 @@ import tomlkit
 from graphmill.jobs.commands.options import Asked
 from graphmill.jobs.commands.pipelines.checked import load_checked, require_runnable
 from graphmill.kernels.errors import InputError
-from tests.assets.sources.folders import CLASSES, gaps, hint, partners, times
+from tests.assets.sources.folders import Planted, partners, times
 
 SEEDS = 16
 
@@ -43,7 +43,7 @@ class Shop:
 def shop(users: int, items: int, clicks: int) -> Shop:
     """Returns users with a segment, items and clicks; ids are text, and eight and six columns of features are of four kinds."""
     rng = np.random.default_rng(5)
-    of_users, of_items = rng.integers(0, CLASSES, users), rng.integers(0, CLASSES, items)
+    of_users, of_items = Planted(rng, users), Planted(rng, items)
     user_ids, item_ids = (
         np.array([f"{kind}-{number:06d}" for number in rng.permutation(count)])
         for kind, count in (("U", users), ("SKU", items))
@@ -52,17 +52,17 @@ def shop(users: int, items: int, clicks: int) -> Shop:
     frames = {
         "users": pl.DataFrame(
             {
-                "user_id": user_ids, "age": gaps(rng, 30 + 5 * hint(rng, of_users)), "income": hint(rng, of_users),
+                "user_id": user_ids, "age": 30 + 5 * of_users.hint(lost=0.05), "income": of_users.hint(),
                 "visits": rng.poisson(4, users), "basket": rng.random(users), "score": rng.normal(size=users),
                 "country": rng.choice(["DE", "FR", "US"], users), "plan": rng.choice(["a", "b"], users), "joined": times(rng, users),
-                "segment": np.array(["basic", "family", "premium", "student"])[of_users],
+                "segment": np.array(["basic", "family", "premium", "student"])[of_users.kinds],
                 "part": rng.choice(["train", "valid", "test"], users, p=[0.6, 0.2, 0.2]),
             }
         ),
         "items": pl.DataFrame(
             {
-                "item_id": item_ids, "price": np.exp(hint(rng, of_items)), "weight": rng.random(items), "stock": rng.poisson(9, items),
-                "rating": gaps(rng, hint(rng, of_items)), "returns": rng.random(items), "brand": rng.choice(["x", "y", "z"], items),
+                "item_id": item_ids, "price": of_items.hint().exp(), "weight": rng.random(items), "stock": rng.poisson(9, items),
+                "rating": of_items.hint(lost=0.05), "returns": rng.random(items), "brand": rng.choice(["x", "y", "z"], items),
             }
         ),
         "clicks": pl.DataFrame(
