@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def read_labels(kind: Kind, values: Array, num_nodes: int, where: str, name: str
     return checked_values(kind, values, lambda row, column: f"{where}: node {row}, column {column}")
 
 
-def checked_values(kind: Kind, values: Array, place: object, first: int = 0) -> Array:
+def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str], first: int = 0) -> Array:
     """Returns rows of several labels i8[n, C], or of targets f32[n, T].
 
     Args:
@@ -61,7 +61,7 @@ def checked_values(kind: Kind, values: Array, place: object, first: int = 0) -> 
         why, remedy = "a target is a finite number of float32, and NaN where it is not known", "correct or scale it"
     if wrong.any():
         row, column = (int(each) for each in np.argwhere(wrong)[0])
-        raise InputError(f"{place(first + row, column)} is {values[row, column]}: {why}", remedy)  # pyright: ignore
+        raise InputError(f"{place(first + row, column)} is {values[row, column]}: {why}", remedy)
     if kind == "multilabel":
         return np.where(missing, -1, values).astype(np.int8)
     return values.astype(np.float32)

@@ -78,11 +78,11 @@ KINDS_OF = {
 
 
 def _foreign(case: FileCase, key: str) -> str:
-    """Returns the sentence about a key that has no meaning for the kind of task, "" for another key."""
+    """Returns the end of the sentence about a key that has no meaning for the kind of task, "" for another key."""
     kind, value = case.kind, getattr(case.train, key)
     if kind in KINDS_OF[key] or value == getattr(type(case.train), key):
         return ""
-    return f"{key} = {value!r} is for [task] kind = {' or '.join(map(repr, KINDS_OF[key]))}, and the kind is {kind!r}: remove the key"
+    return f"{value!r} is for [task] kind = {' or '.join(map(repr, KINDS_OF[key]))}, and the kind is {kind!r}: remove the key"
 
 
 def _foreign_metric(case: FileCase) -> str:
@@ -93,7 +93,7 @@ def _foreign_metric(case: FileCase) -> str:
 
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
-    *(FileRule(key, partial(_foreign, key=key), "{found}") for key in KINDS_OF),
+    *(FileRule(key, partial(_foreign, key=key), f"{key} = {{found}}") for key in KINDS_OF),
     FileRule(
         "metric",
         _foreign_metric,

@@ -24,7 +24,13 @@ def text_of(train: str, tables: str = SAMPLING, graph: str = SBM) -> str:
     return f'[graph]\n{graph}\n{tables}[[train]]\nname = "x"\n{train}\n'
 
 
+NUMBERS, SEVERAL = (f'{SAMPLING}[task]\nkind = "{kind}"\n' for kind in ("regression", "multilabel"))
 BROKEN = {
+    "accuracy of numbers": text_of('metric = "accuracy"', NUMBERS),
+    "weights of classes, of numbers": text_of('class_weights = "balanced"', NUMBERS),
+    "smoothed classes, of labels": text_of("label_smoothing = 0.1", SEVERAL),
+    "an error of labels": text_of('error = "huber"', SEVERAL),
+    "weights of labels, of classes": text_of('pos_weight = "balanced"'),
     "no feature table": text_of('feature_table = "b"'),
     "another feature table": text_of('feature_table = "b"', SAMPLING + '[features.a]\ndtype = "float32"\n'),
     "no table": text_of('trainer = "disk"'),
