@@ -90,6 +90,7 @@ def link_ranks(head: LinkHead, rows: Tensor, pairs: Pairs, known: KnownEdges, si
     ranks = np.empty(len(own))
     for first, last in np.unique(np.stack([low, high], axis=1), axis=0).tolist():
         chosen = np.flatnonzero((low == first) & (high == last))
+        chosen = chosen[np.argsort(own[chosen], kind="stable")]
         relation = None if pairs.relation is None else pairs.relation[chosen]
         kinds = None if relation is None else torch.from_numpy(relation)
         queries = head.query(rows[torch.from_numpy(kept[chosen])], kinds, side)
@@ -112,17 +113,15 @@ class _Request:
     """Queries and the candidates that are left out of their ranks, sorted for the tiles.
 
     Args:
-        queries: float[n, Q]; own: i64[n], the place of each one's right candidate.
+        queries: float[n, Q]; own: i64[n] ascending, the place of each one's right candidate.
         of_query, known: i64[k], query and place of each known candidate.
     """
 
     def __init__(self, queries: Tensor, own: Array, of_query: Array, known: Array):
-        self.order = np.argsort(own, kind="stable")
-        self.queries, self.own = queries[torch.from_numpy(self.order)], own[self.order]
-        place = np.empty(len(own), np.int64)
-        place[self.order] = np.arange(len(own))
+        self.queries, self.own = queries, own
+        place = np.arange(len(own))
         # An own candidate is left out like the known ones: it is not compared with itself.
-        of_query, known = np.concatenate([place[of_query], place]), np.concatenate([known, own])
+        of_query, known = np.concatenate([of_query, place]), np.concatenate([known, own])
         self.query_tiles = -(-len(own) // QUERIES)
         tile = known // CANDIDATES * self.query_tiles + of_query // QUERIES
         sorted_by_tile = np.lexsort((known, of_query, tile))
@@ -150,9 +149,7 @@ class _Request:
         for counts, gone in zip(above_below, (left_out > own, left_out < own), strict=True):
             counts -= np.bincount(self.of_query[gone], minlength=count)
         ties = len(rows) - np.bincount(self.of_query, minlength=count) - above_below.sum(axis=0)
-        ranks = np.empty(count)
-        ranks[self.order] = 1 + above_below[0] + ties / 2
-        return ranks
+        return 1 + above_below[0] + ties / 2
 
     def _positive(self, scorer: _Scorer) -> Tensor:
         """Returns float[n], the score of each query with its own candidate."""
