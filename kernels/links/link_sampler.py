@@ -1,4 +1,8 @@
-"""A sampler whose seeds are edges: plans, stored samples, counts of visits and sources of batches take it as they take one of nodes."""
+"""A sampler whose seeds are edges, which plans and sources of batches take as they take one of nodes.
+
+Around a sampler that draws, and around one that reads stored batches, it gives the same bytes: batches are stored for the nodes of
+`EdgeSeeds.batch`, and edges are taken out when they are read. No node leaves a block with an edge, so neither do rows that were packed.
+"""
 
 from typing import Any
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from graphmill.assets.graph.read import Graph
+from graphmill.assets.samples.record import decode, encode
 from graphmill.kernels.blocks.coefficients import gcn_weights
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
@@ -18,7 +19,7 @@ from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.sampling.walk import Walks, WalkSampler
-from graphmill.kernels.types import Topology
+from graphmill.kernels.types import BatchKey, Block, Topology
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.batches.links import LinkBatching
 from graphmill.trainers.batches.source import OnlineSource
@@ -80,6 +81,29 @@ def test_batches_are_byte_equal_at_any_number_of_workers_and_from_any_position(g
     assert len(runs[0]) == 7
     assert runs[0] == runs[1] == runs[2]
     assert [contents(batch) for batch in open_links(graph).batches(2, 4)] == runs[0][4:]
+
+
+def test_stored_batches_of_the_nodes_give_the_same_batches(graph: Graph) -> None:
+    """Blocks are stored as they are drawn for the nodes of a batch; no node leaves a block with an edge, so rows that were packed fit."""
+    topology, edges, _ = split_graph(graph)
+    online, sampler = open_links(graph), Sampler(topology, (4, 3), seed=1)
+    stored = {}
+    for planned in online.batching.plan.batches(1):
+        nodes = edges.batch(planned.key, planned.seeds).nodes
+        stored[planned.key] = encode(planned.key, sampler.sample(planned.key, nodes, transpose="none"))
+
+    class Stored:
+        def sample(self, batch: BatchKey, seeds: Any, *, transpose: Any = "hidden") -> tuple[Block, ...]:
+            record = decode(stored[batch])
+            assert (record.seeds == seeds).all()
+            assert transpose == "none"
+            return record.blocks
+
+    offline = OnlineSource(online.batching, online.features, [LinkSampler(Stored(), edges)])
+    drawn = [contents(batch) for batch in online.batches(1)]
+    assert [contents(batch) for batch in offline.batches(1)] == drawn
+    for batch in online.batches(1):
+        assert (batch.input_ids == decode(stored[batch.key]).blocks[0].src_ids).all()
 
 
 def test_blocks_have_no_target_no_reverse_and_nothing_that_is_held_out(graph: Graph) -> None:
