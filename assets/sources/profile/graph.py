@@ -97,7 +97,11 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
         InputError: a file cannot be read.
     """
     tables = {f"nodes.{name}": _found(duck, f"nodes.{name}", name, each) for name, each in config.nodes.items()}
-    tables |= {f"edges.{name}": _found(duck, f"edges.{name}", name, each) for name, each in config.edges.items()}
+    # A relation may be called like a node type.
+    called = {name: f"edges.{name}" if name in config.nodes else name for name in config.edges}
+    tables |= {
+        f"edges.{name}": _found(duck, f"edges.{name}", called[name], each) for name, each in config.edges.items()
+    }
     relations, roles, features = [], {}, {}
     for name, keys in config.nodes.items():
         table = tables[f"nodes.{name}"]
@@ -111,10 +115,8 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
             said = "feature" if encoder is None else f"feature by {encoder.name}"
             roles[table.name][each.name] = f"{other}, {said}" if other else said
     for name, keys in config.edges.items():
-        table, ends = (
-            tables[f"edges.{name}"],
-            ((keys.source_column, keys.source_type), (keys.target_column, keys.target_type)),
-        )
+        table = tables[f"edges.{name}"]
+        ends = ((keys.source_column, keys.source_type), (keys.target_column, keys.target_type))
         assert table is not None
         relations.append(Joined(name, table, ends))
         roles[table.name] = {c: role.removesuffix("_column") for c, role in named_by(keys, OF_EDGES).items()}

@@ -126,6 +126,16 @@ def test_edge_and_node_tables_are_one_node_type_and_one_relation(given: str, tmp
         )
 
 
+def test_a_relation_may_be_called_like_a_node_type(tmp_path: Path) -> None:
+    path = write(pl.DataFrame({"id": range(5)}), tmp_path / "users", "parquet")
+    edges = write(pl.DataFrame({"src": [1, 2], "dst": [3, 4]}), tmp_path / "edges", "parquet")
+    edge = {"path": edges, "source_type": "user", "target_type": "user"}
+    with profiled(typed({"user": {"path": path}}, {"user": edge})) as profile:
+        assert profile is not None
+        found = profile.values()
+    assert {name: each["rows"] for name, each in found["tables"].items()} == {"user": 5, "edges.user": 2}
+
+
 def test_a_source_without_tables_has_no_profile() -> None:
     with profiled(config_class("sbm")(nodes=10, edges=20)) as profile:
         assert profile is None

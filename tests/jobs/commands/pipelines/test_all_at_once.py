@@ -257,3 +257,21 @@ def test_the_sound_pipeline_is_valid(tmp_path: Path) -> None:
     made = shop(300, 100, 2000)
     sound_recipe(made)
     assert refused(made.write(tmp_path)) == ""
+
+
+def test_gaps_of_large_parquet_files_are_told_by_their_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphmill.assets.sources.tables.mistakes.READ_BYTES", 0)
+    monkeypatch.setattr("graphmill.jobs.commands.pipelines.inspect_pipeline.CHECKED_EDGES", 0)
+    made = shop(300, 100, 2000)
+    sound_recipe(made)
+    for name in ("gaps without missing", "gaps without encoder", "not finite"):
+        MISTAKES[name].make(made)
+    made.change("items", "item_id", first(None))
+    made.change("clicks", "user", first(None))
+    said = refused(made.write(tmp_path))
+    for table, column in (("users", "age"), ("items", "rating"), ("items", "item_id"), ("clicks", "user")):
+        row = made.frames[table][column].is_null().arg_max()
+        assert f"{table}.parquet: row {row}: column '{column}' is empty" in said
+    assert "price" not in said  # only a build reads the values
