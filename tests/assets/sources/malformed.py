@@ -176,7 +176,7 @@ PARQUET = {
         r"edges-1\.parquet: row 2: \d+ -> 999",
     ),
     "no weight column": (key(weight_column="w"), f"{E}: has no column 'w'"),
-    "weight is text": (key(weight_column="t"), f"{E}: column 't' is VARCHAR, not numbers"),
+    "weight is text": (key(weight_column="t", type_column=None), f"{E}: column 't' is VARCHAR, not numbers"),
     "weight is nan": (cell("edges-0.parquet", "v", 4, NAN), f"{E}: row 4: column 'v' is nan"),
     "weight is null": (cell("edges-0.parquet", "v", 4, None), f"{E}: row 4: column 'v' is empty"),
     "weight is infinite": (
