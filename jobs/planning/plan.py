@@ -50,6 +50,7 @@ class Planned:
     """One training of a plan.
 
     Attributes:
+        variant: the training.
         forecast: what it is expected to take; None if it is refused, or if there is no formula for it.
         why: reason why there is no forecast, if its variant is not refused.
         fits: whether its memory fits the machine's.
@@ -76,8 +77,7 @@ class Planned:
     @property
     def own_preparing(self) -> float:
         """Seconds of those besides the graph and its features, which every training needs."""
-        common = ("graph", "features")
-        return sum(n for name, n in self.stages.items() if name.partition(",")[0].partition("_")[0] not in common)
+        return sum(seconds for name, seconds in self.stages.items() if not _is_common(name))
 
     @property
     def epoch_seconds(self) -> float:
@@ -113,7 +113,9 @@ class TechniquePlan:
     """The result.
 
     Attributes:
+        pipeline: the file.
         rows: the trainings, in the order of the file, then the other techniques.
+        memory_bytes: memory of the machine.
         built: whether the graph is built; else one that is drawn stands in for it.
         text: text of a file with the chosen training alone; "" if none fits.
     """
@@ -138,6 +140,9 @@ class TechniquePlan:
 
     def paid_back(self, row: Planned) -> float | None:
         """Returns the number of epochs, of all seeds, after which a training's preparation is paid back against the best one without it.
+
+        Args:
+            row: one of the trainings.
 
         Returns:
             The number; 0 if nothing is to be prepared, None if it is never paid back, or if nothing is there to compare.
@@ -176,6 +181,10 @@ def make_plan(
     whole = {each.name: each.pipeline for each in variants(pipeline, planner.room())}
     written = whole.get(chosen.variant.name) or chosen.variant.pipeline
     return replace(found, text=written.text)
+
+
+def _is_common(name: str) -> bool:
+    return name.partition(",")[0].partition("_")[0] in ("graph", "features")
 
 
 class _Planner:

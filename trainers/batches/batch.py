@@ -103,6 +103,7 @@ class Batching:
     """The data of a run that every source of mini-batches needs.
 
     Attributes:
+        topology: the graph.
         labels: i32[N].
         plan: the seeds of each batch.
         edge_weight: kind of edge weights that the model needs, see `attach_weights`; or None.

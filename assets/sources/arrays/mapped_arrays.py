@@ -201,4 +201,9 @@ def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight
             yield EdgeBatch(part[0], part[1], weights)
             forget_pages(edges)
 
-    return Relation(kind=names, num_edges=edges.shape[1], batches=batches, place=lambda row: f"{where} column {row}")
+    return Relation(
+        kind=names,
+        num_edges=edges.shape[1],
+        batches=batches,
+        place=lambda row: f"{where} column {row}",
+    )
