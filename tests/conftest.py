@@ -127,8 +127,8 @@ FEWEST = 8
 def draw_fewer(items: list[pytest.Item]) -> None:
     """Lets tests of drawn examples try a share of them, but for those that draw the same ones in every run."""
     share = float(os.environ.get(EXAMPLES, "0.4"))
-    drawn = {each for item in items if hasattr(each := getattr(item, "function", None), "is_hypothesis_test")}
-    for function in drawn:
+    functions = {getattr(item, "function", None) for item in items}
+    for function in (each for each in functions if hasattr(each, "_hypothesis_internal_use_settings")):
         own = function._hypothesis_internal_use_settings
         if not own.derandomize:
             number = min(own.max_examples, max(FEWEST, round(share * own.max_examples)))
