@@ -48,13 +48,16 @@ def _order(path: KeyPath) -> list[tuple[int, str]]:
 
 def _remove(content: Any, path: KeyPath, meant: str) -> bool:
     for part in path[:-1]:
-        content = content[part] if isinstance(content, list) or (isinstance(content, dict) and part in content) else {}
-    if not path or not (isinstance(content, list) or (isinstance(content, dict) and path[-1] in content)):
+        content = content[part] if _has(content, part) else {}
+    if not path or not _has(content, path[-1]):
         return False
-    value = content[path[-1]]
-    del content[path[-1]]
+    value = content.pop(path[-1])
     if meant:
         content[meant] = value
     elif "encode" in path[-2:] and value != "auto":
         content[path[-1]] = "auto"
     return True
+
+
+def _has(content: Any, part: str | int) -> bool:
+    return isinstance(content, list) or (isinstance(content, dict) and part in content)

@@ -53,7 +53,7 @@ def known_values(labels: Array) -> Array:
 def labelled(labels: Array) -> Array:
     """Returns bool[n], whether each node has a label."""
     known = known_values(labels)
-    return known if known.ndim == 1 else known.any(axis=1)
+    return known if known.ndim == 1 else np.any(known, axis=1)  # pyright: ignore[reportReturnType]
 
 
 def strata(labels: Array) -> Array:

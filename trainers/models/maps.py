@@ -69,7 +69,8 @@ class _MapTwice(torch.autograd.Function):
         rows, maps = ctx.saved_tensors
         grad = torch.cat(grads, dim=1)
         below, found = times(grad, maps.T) if ctx.needs_input_grad[0] else None, summed_over_rows(grad, rows)
-        return below, *found.split([grads[0].shape[1], grads[1].shape[1]])
+        of_first, of_second = found.split([grads[0].shape[1], grads[1].shape[1]])
+        return below, of_first, of_second
 
 
 def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], dtype: torch.dtype) -> Tensor:

@@ -21,7 +21,7 @@ class Classes(NodeTask):
 
     def loss(self, train: TaskKeys) -> CrossEntropy:
         """Returns the cross entropy with the table's class weights."""
-        return CrossEntropy(class_weights(train, self.graph), train.label_smoothing)
+        return CrossEntropy(class_weights(train, self.graph), train.label_smoothing)  # pyright: ignore[reportArgumentType]
 
     def score(self, metric: str, logits: Array, labels: Array) -> float | None:
         """Returns a metric; None for the area under the ROC curve of one class."""

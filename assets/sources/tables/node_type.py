@@ -74,7 +74,8 @@ class NodeType:
         self.key, self.encodes, self.sound = f"nodes.{name}", encodes or keys.encode is not None, True
         files, form = keys.files, keys.form(self.key)
         taken = named_by(keys, OF_NODES) | dict(taken)
-        self.table, self.task = TableFiles(duck, files, self.key, form, taken) if files else None, task
+        self.table = TableFiles(duck, files, self.key, form, taken) if files else None
+        self.task: Kind = task
         if self.table is not None and task != CLASSES:
             self.table.taken.update(dict.fromkeys(self.labelling, "label_columns"))
 
@@ -168,9 +169,10 @@ class NodeType:
     def width_bounds(self, rules: Rules) -> tuple[float, float]:
         """Returns the fewest and the most columns of the features, as far as headers tell; wrong ones may be left out or encoded."""
         found: list[tuple[float, float]] = []
-        for each in self._listed if self.table is not None else ():
+        table = self.table
+        for each in self._listed if table is not None else ():
             try:
-                found += EncodedColumns(self.table, (each,), rules, "bounds", checked=False).bounds()
+                found += EncodedColumns(table, (each,), rules, "bounds", checked=False).bounds()  # pyright: ignore[reportArgumentType]
             except InputError:
                 found.append((0, math.inf))
         return sum(low for low, _ in found), sum(high for _, high in found)

@@ -203,7 +203,7 @@ class TypedTablesSource:
         dropping = [each for each in self.relations if each.dangling.drop]
         told = [line for each in dropping for line in each.dangling.remarks(each.key)]
         dropped = {"num_dropped_edges": sum(each.dangling.count for each in dropping)} if dropping else {}
-        return replace(raw, numbers={**raw.numbers, **dropped}, remarks=told)
+        return replace(raw, numbers={**raw.numbers, **dropped}, remarks=[*raw.remarks, *told])
 
     def edges(self) -> list[Relation]:
         """Returns the relations, whose edges are read when they are asked for."""
