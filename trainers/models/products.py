@@ -8,7 +8,7 @@ of threads, and a row of the result is the same beside any other rows.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from graphmill.trainers.ranks.group import Ranks
 
 PIECE_ROWS = 4096
 """Rows of a product that is added to others: it stays in the processor's cache, and so does what oneDNN rearranges of it."""
@@ -53,21 +51,6 @@ def products_of(chosen: Library) -> Iterator[None]:
         yield
     finally:
         _chosen.pop()
-
-
-def decide_library(ranks: Ranks, checkpoint: Mapping[str, Any]) -> Library:
-    """Returns the library of a training; all its ranks call it, and get the same.
-
-    Bits of the two differ. A training that goes on takes that of its checkpoint, which is BLAS where the checkpoint does not say it.
-
-    Args:
-        ranks: this process among those that share the training.
-        checkpoint: header of the checkpoint from which the training goes on, at the first rank; empty without one.
-    """
-    before = checkpoint.get("products", "blas") if checkpoint else None
-    members = ranks.main.gather_values({"own": own_library(), "before": before})
-    every = all(member["own"] == "onednn" for member in members)
-    return members[0]["before"] or ("onednn" if every else "blas")
 
 
 def times(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -39,7 +39,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from graphmill.trainers.devices.torch_threads import torch_threads
-from graphmill.trainers.models.products import Library, decide_library, products_of
+from graphmill.trainers.models.products import Library, products_of
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.ranks.launch import MOST_RANKS, launcher_number
 from graphmill.trainers.recipe.config import ModelConfig
@@ -49,7 +49,7 @@ from graphmill.trainers.recipe.costs.memory import running_bytes, training_need
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.record.checkpoint_head import checkpoint_facts, checkpoint_path
 from graphmill.trainers.record.memory import PeakMemory
-from graphmill.trainers.training.thread_count import ThreadCount, decide_threads
+from graphmill.trainers.training.thread_count import ThreadCount, decide_library, decide_threads
 from graphmill.trainers.training.training import RunExecution, Training
 
 

@@ -1,4 +1,4 @@
-"""The number of threads of a training whose table leaves it to the machine (`threads = "auto"`).
+"""What decides the last bits of a training and is left to the machine: its number of threads (`threads = "auto"`), its library of products.
 
 The ranks on one machine share its cores, and so do trainers that compute at the same time in one process. All ranks take the number of the
 rank with the smallest share: a training has one number, which its run record and its checkpoints name. At equal numbers and kinds of
@@ -11,11 +11,12 @@ process may use fewer cores than that, the training takes the number of the mach
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from graphmill.assets.storage.system.machine import here_and_now, usable_cores
+from graphmill.trainers.models.products import Library, own_library
 from graphmill.trainers.ranks.group import Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 
@@ -69,6 +70,21 @@ def decide_threads(train: TrainConfig, ranks: Ranks, before: Sequence[int]) -> T
         return ThreadCount(number=before[-1], before=tuple(before))
     number = min(_share(member, members, train) for member in members)
     return ThreadCount(number=max(1, number), before=tuple(before))
+
+
+def decide_library(ranks: Ranks, checkpoint: Mapping[str, Any]) -> Library:
+    """Returns the library of a training; all its ranks call it, and get the same.
+
+    Bits of the two differ. A training that goes on takes that of its checkpoint, which is BLAS where the checkpoint does not say it.
+
+    Args:
+        ranks: this process among those that share the training.
+        checkpoint: header of the checkpoint from which the training goes on, at the first rank; empty without one.
+    """
+    before = checkpoint.get("products", "blas") if checkpoint else None
+    members = ranks.main.gather_values({"own": own_library(), "before": before})
+    every = all(member["own"] == "onednn" for member in members)
+    return members[0]["before"] or ("onednn" if every else "blas")
 
 
 def _share(member: dict[str, Any], members: Sequence[dict[str, Any]], train: TrainConfig) -> int:

@@ -34,9 +34,9 @@ from graphmill.assets.sources.readers.table_features import (
     table_block,
 )
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.readers.table_labels import read_label_columns
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
+from graphmill.assets.sources.tables.label_columns import read_label_columns
 from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.errors import Attempts, InputError, refused_by
 from graphmill.kernels.types import Array

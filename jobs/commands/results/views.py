@@ -175,7 +175,8 @@ def _metrics(artifacts: Iterable[Artifact], splits: Mapping[str, str]) -> View:
     keys = [
         each for schema in (TrainConfig, SamplingConfig) for each in fields(schema) if each.metadata.get("key", True)
     ]
-    columns = columns_of("metrics") | {each.name: TYPES.get(str(each.type), "VARCHAR") for each in keys}
+    names = {each.name: each.type.__name__ if isinstance(each.type, type) else str(each.type) for each in keys}
+    columns = columns_of("metrics") | {name: TYPES.get(of, "VARCHAR") for name, of in names.items()}
     columns["threads"] = "BIGINT"  # the number that the training took, also for "auto"
     # A manifest leaves out keys that were added to its configuration later and have their default.
     added = {each.name: each.default for each in keys if each.metadata.get("hashed") == "unless default"}

@@ -11,7 +11,6 @@ from graphmill.trainers.models.products import (
     PIECE_ROWS,
     Map,
     add_times,
-    decide_library,
     library,
     mapped,
     products_of,
@@ -20,6 +19,7 @@ from graphmill.trainers.models.products import (
     times_in,
 )
 from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.training.thread_count import decide_library
 
 SHAPES = [(1, 64, 64), (2, 64, 64), (700, 100, 47), (2 * PIECE_ROWS + 5, 33, 70), (70, 1433, 16), (3, 2, 2000)]
 """Rows, columns of the rows, and columns of the result."""

@@ -16,7 +16,7 @@ from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, train_small
 
 CORES = "graphmill.trainers.training.thread_count.usable_cores"
-LIBRARY = "graphmill.trainers.models.products.own_library"
+LIBRARY = "graphmill.trainers.training.thread_count.own_library"
 FAST: dict[str, Any] = {"epochs": 2, "threads": "auto"}
 
 
