@@ -7,12 +7,14 @@ this module one training in eighteen ended with other bits than the rest. A call
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import TypeVar, cast
 
 import torch
 
+T = TypeVar("T")
 VECTOR_MATH = (
     "acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp", "log", "log10", "log2", "sin", "sqrt", "tan", "tanh", "trunc",
 )  # fmt: skip
@@ -33,6 +35,17 @@ def torch_threads(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def on_threads(pieces: Iterable[T], threads: int) -> Iterator[T]:
+    """Yields pieces, each computed with `threads` threads, whichever thread asks for it: each thread has a number of its own."""
+    iterator, end = iter(pieces), object()
+    while True:
+        with torch_threads(threads):
+            piece = next(iterator, end)
+        if piece is end:
+            return
+        yield cast(T, piece)
 
 
 @contextmanager

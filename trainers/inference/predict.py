@@ -45,7 +45,7 @@ from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
-from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
 from graphmill.trainers.inference.answers import (
     ROW_GROUP,
     Columns,
@@ -180,7 +180,8 @@ def predict_model(
             needed = None if ids is None else inference.needed(ids)
             del ids
             found = (frame for each in inference.ranges(needed) for frame in answers.frames(each))
-            write_frames(part, (facts.beside(low, frame) for low, frame in found), ROW_GROUP)
+            frames = (facts.beside(low, frame) for low, frame in found)
+            write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP)  # it asks on threads of a library
         kept_path(out).unlink(missing_ok=True)
     finally:
         progress.done()

@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
-from graphmill.trainers.devices.torch_threads import VECTOR_MATH, torch_threads
+from graphmill.trainers.devices.torch_threads import VECTOR_MATH, on_threads, torch_threads
 from tests import forks
 from tests.e2e.commands import ROOT
 
@@ -72,3 +74,17 @@ def test_the_number_of_threads_comes_back() -> None:
         assert torch.get_num_threads() == before + 1
         raise ZeroDivisionError
     assert torch.get_num_threads() == before
+
+
+def test_pieces_are_computed_with_the_number_whichever_thread_asks() -> None:
+    def pieces() -> Iterator[int]:
+        for _ in range(4):
+            yield torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    asked = on_threads(pieces(), before + 2)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(torch.set_num_threads, 1).result()
+        found = [pool.submit(next, asked).result(), next(asked), pool.submit(next, asked).result()]
+        assert pool.submit(torch.get_num_threads).result() == 1
+    assert [*found, *asked] == [before + 2] * 4 and torch.get_num_threads() == before

@@ -34,7 +34,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.types import Array
-from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
 from graphmill.trainers.inference.answers import ROW_GROUP, Columns, NodeFacts, asked_nodes, open_answers
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
@@ -160,7 +160,7 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     own = (each for each in ranges if each.high > each.low)
     for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):
         frames = (frame for each in of_part for _, frame in answers.frames(each))
-        write_frames(_piece(Path(order["folder"]), part), frames, ROW_GROUP)
+        write_frames(_piece(Path(order["folder"]), part), on_threads(frames, order["threads"]), ROW_GROUP)
 
 
 def _piece(folder: Path, part: int) -> Path:
