@@ -1,6 +1,6 @@
 # make demo   sets everything up, trains on a real graph, prints a leaderboard
 # make test   sets everything up, runs the tests; what fails runs once more, alone, and is FLAKY if it passes (STRICT=1: fails)
-# make test-slow   the long forms of tests, each with what it alone covers, and all drawn examples
+# make test-slow   the long forms of tests, each with what it alone covers
 # make test-wheel   builds the wheel and tries it in an environment of its own, without a compiler
 # make adversary MINUTES=60   attacks the store, the steps and the command line, and prints what became of it
 # make ui     opens the web UI on this machine (prints the address)
@@ -77,7 +77,7 @@ test:
 
 test-slow:
 	@$(PREPARE) setup
-	GRAPHMILL_TEST_EXAMPLES=1 $(RUN_TESTS) $(PYTEST_ARGS) -m "slow or hypothesis"
+	$(RUN_TESTS) $(PYTEST_ARGS) -m slow
 
 # The wheel by itself: a new environment, no clone and no compiler on the path, and the tests that are marked `smoke`.
 APART := build/apart

@@ -119,24 +119,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-EXAMPLES = "GRAPHMILL_TEST_EXAMPLES"
-"""Environment variable: the share of its drawn examples that a test tries. Each run draws others, so the default is less than all."""
-FEWEST = 8
-
-
-def draw_fewer(items: list[pytest.Item]) -> None:
-    """Lets tests of drawn examples try a share of them, but for those that draw the same ones in every run."""
-    share = float(os.environ.get(EXAMPLES, "0.4"))
-    functions = {getattr(item, "function", None) for item in items}
-    for function in (each for each in functions if hasattr(each, "_hypothesis_internal_use_settings")):
-        own = function._hypothesis_internal_use_settings
-        if not own.derandomize:
-            number = min(own.max_examples, max(FEWEST, round(share * own.max_examples)))
-            function._hypothesis_internal_use_settings = settings(own, max_examples=number)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    draw_fewer(items)
     # Files that take long come first, so that no process is left alone with one of them at the end (`make test` deals files to several).
     first = {item.path for item in items if item.get_closest_marker("first")}
     items.sort(key=lambda item: item.path not in first)

@@ -16,7 +16,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -265,11 +265,16 @@ class Tables:
         for keys, text in error.problems:
             names = [tuple(name.split(".")) for name in keys.split()]
             if not {name[0] for name in names} & {*wrong}:
-                path = next(
-                    ((*where, *name) for name in names if name[0] in raw or (*where, *name) in self.lines), where
-                )
+                given = [name for name in names if _has(raw, name)]
+                given += [name for name in names if name[0] in raw or (*where, *name) in self.lines]
+                path = (*where, *given[0]) if given else where
                 text = f"{_title(where)}: {text}" if _is_named(where) else text
                 yield self.problem(path, f"{text}; {error.remedy}" if error.remedy else text)
+
+
+def _has(table: Any, name: Sequence[str]) -> bool:
+    """Returns whether a table, or one within it, has a key."""
+    return not name or (isinstance(table, Mapping) and name[0] in table and _has(table[name[0]], name[1:]))
 
 
 def describe(wanted: Any) -> str:

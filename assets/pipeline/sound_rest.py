@@ -31,9 +31,14 @@ def sound_rest(mistakes: FileMistakes, train_schema: type[TrainSchema]) -> Pipel
 
 
 def _leave_out(content: dict[str, Any], problems: Sequence[Problem]) -> bool:
-    """Removes what the problems are about, later elements of lists first; returns whether anything was there."""
+    """Removes what the problems are about, later elements of lists first; returns whether anything was there.
+
+    A table of [graph], or a [[train]] table, that lacks a key is removed itself.
+    """
     meant = {_key_of(each.path): each.meant for each in problems}
-    return any([_remove(content, path, meant[path]) for path in sorted(meant, key=_order, reverse=True)])
+    paths = sorted(meant, key=_order, reverse=True)
+    found = any([_remove(content, path, meant[path]) for path in paths])
+    return found or any([_remove(content, path[:-1], "") for path in paths if len(path) > 2])
 
 
 def _key_of(path: KeyPath) -> KeyPath:

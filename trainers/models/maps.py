@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphmill.trainers.models.products import add_times, mapped, summed_over_rows, times, times_in
+from graphmill.trainers.models.products import add_times, mapped, onednn_product, summed_over_rows, times, times_in
 
 
 class _MapPieces(torch.autograd.Function):
@@ -147,7 +147,7 @@ def map_evaluated(rows: Tensor, *matrices: Tensor) -> Sequence[Tensor]:
     maps, host = torch.cat(matrices), rows.device.type == "cpu"
     plain = rows.dtype == maps.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     if host and plain and len(rows) and torch.backends.mkldnn.is_available():
-        product = torch.ops.mkldnn._linear_pointwise(rows, maps, None, "none", [], "")
+        product = onednn_product(rows, maps)
     else:
         product = functional.linear(rows, maps)
     found = product.split([len(matrix) for matrix in matrices], dim=1)

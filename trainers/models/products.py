@@ -62,7 +62,9 @@ def times(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: float[G], added to each row.
     """
     return (
-        _product(rows, matrix, bias) if _taken(matrix.numel(), rows, matrix) else functional.linear(rows, matrix, bias)
+        onednn_product(rows, matrix, bias)
+        if _taken(matrix.numel(), rows, matrix)
+        else functional.linear(rows, matrix, bias)
     )
 
 
@@ -73,7 +75,7 @@ def times_in(out: Tensor | None, rows: Tensor, matrix: Tensor) -> Tensor:
     if not _taken(matrix.numel(), rows, matrix):
         return torch.mm(rows, matrix.T, out=out)
     for place, piece in _pieces(out, rows):
-        place.copy_(_product(piece, matrix))
+        place.copy_(onednn_product(piece, matrix))
     return out
 
 
@@ -82,7 +84,7 @@ def add_times(into: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
     if not _taken(matrix.numel(), rows, matrix):
         return into.addmm_(rows, matrix.T)
     for place, piece in _pieces(into, rows):
-        place.add_(_product(piece, matrix))
+        place.add_(onednn_product(piece, matrix))
     return into
 
 
@@ -95,7 +97,7 @@ def summed_over_rows(left: Tensor, right: Tensor) -> Tensor:
     """
     if not _taken(left.shape[1] * right.shape[1], left, right):
         return left.T @ right
-    products = (_product(a.T, b.T) for a, b in _pieces(left, right))
+    products = (onednn_product(a.T, b.T) for a, b in _pieces(left, right))
     total = next(products)
     for product in products:
         total.add_(product)
@@ -151,7 +153,8 @@ def _pieces(left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     return zip(left.split(PIECE_ROWS), right.split(PIECE_ROWS), strict=True)
 
 
-def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+def onednn_product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Returns `times` of float32 rows on the host, at least one, by oneDNN; a row has the same bits alone and beside others."""
     if len(rows) == 1:  # alone it would be summed in another order than beside other rows
-        return _product(rows.expand(2, -1).contiguous(), matrix, bias)[:1]
+        return onednn_product(rows.expand(2, -1).contiguous(), matrix, bias)[:1]
     return torch.ops.mkldnn._linear_pointwise(rows, matrix, bias, "none", [], "")

@@ -29,6 +29,8 @@ def test_threads_and_other_rows_change_no_bit(num_rows: int, width: int, columns
         mixed = map_evaluated(torch.where(kept[:, None], rows, other), *matrices)
         assert all(torch.equal(one[kept], two[kept]) for one, two in zip(mixed, found[0], strict=True))
     assert all(torch.equal(one, two) for each in found for one, two in zip(each, found[0], strict=True))
+    alone = [torch.cat(each) for each in zip(*(map_evaluated(row[None], *matrices) for row in rows[:40]), strict=True)]
+    assert all(torch.equal(one, two[:40]) for one, two in zip(alone, found[0], strict=True))
     for out, matrix in zip(found[0], matrices, strict=True):
         exact = rows.double().numpy() @ matrix.double().numpy().T
         np.testing.assert_allclose(out.numpy(), exact, rtol=0, atol=1e-5 * np.abs(exact).max())

@@ -227,6 +227,10 @@ MISTAKES = {
         "label", "'segment' is among the feat", lambda s: user(s)["features"].append("segment")
     ),
     "no such relations": Mistake("event", "has no column 'events'", lambda s: clicks(s).update(type_column="events")),
+    "one column twice": Mistake("event", "'item' is also the target", lambda s: clicks(s).update(type_column="item")),
+    "shares above one": Mistake(
+        "shares", "do not split", lambda s: s.recipe["graph"].update(train_ratio=0.9, valid_ratio=0.5)
+    ),
     "one width": Mistake("input", r"\[\[train\]\] sage: .*of one width", lambda s: s.recipe["train"][1].pop("input")),
 }
 
