@@ -7,7 +7,7 @@ for all nodes comes from an `Allocate`: `np.zeros`, or a mapped file if it is re
 NumPy makes such arrays unasked as well: an index of int32, the argument of `bincount` and a sum with another dtype are converted first, 8
 bytes per element.
 
-Cost: sums of more than `SUMS_AT_ONCE` nodes take one pass over the edges per range. No result depends on these numbers.
+Cost: each range of sums takes one pass over the edges, so who knows what is free asks for longer ones. No result depends on these numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,9 +33,9 @@ def key_ranges(num_keys: int) -> Iterator[tuple[int, int]]:
     return _ranges(num_keys, KEYS_AT_ONCE)
 
 
-def sum_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
-    """Yields (low, high), ranges of nodes whose sums exist at one time."""
-    return _ranges(num_nodes, SUMS_AT_ONCE)
+def sum_ranges(num_nodes: int, at_once: int = 0) -> Iterator[tuple[int, int]]:
+    """Yields (low, high), ranges of nodes whose sums exist at one time: `at_once` of them, at least `SUMS_AT_ONCE`."""
+    return _ranges(num_nodes, max(at_once, SUMS_AT_ONCE))
 
 
 def _ranges(num_nodes: int, step: int) -> Iterator[tuple[int, int]]:

@@ -85,7 +85,9 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
     )
 
 
-def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[int, int]:
+def needed_bytes(
+    config: HotnessConfig, num_nodes: int, threads: int, *, sums_at_once: int = SUMS_AT_ONCE
+) -> tuple[int, int]:
     """Returns (peak memory beside mapped files, bytes in the store) of building this ranking, by the formulas above.
 
     The maps and batches of samplers are left out where the graph has so many nodes that a map is sized by the batch.
@@ -96,7 +98,7 @@ def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[i
     if table.presamples:
         stored += 4 + 4 * layers * (table.layers != "none") + 8 * layers * (table.layers == "inputs")
     stored += 8 * (table.policy in ("bayes", "degree", "pagerank"))
-    ranges = SUM_BYTES * min(num_nodes, SUMS_AT_ONCE) + RANGE_BYTES * min(num_nodes, NODES_AT_ONCE)
+    ranges = SUM_BYTES * min(num_nodes, sums_at_once) + RANGE_BYTES * min(num_nodes, NODES_AT_ONCE)
     # The maps of samplers are gone before nodes are ranked.
     maps = 8 * threads * num_nodes * (table.presamples and num_nodes <= Sampler.MOST_DIRECT_NODES)
     return counted_node_bytes(config) * num_nodes + max(maps, ranges), stored * num_nodes

@@ -41,6 +41,7 @@ class Rankings:
     Args:
         drawing: the way neighbours are drawn, None if nothing is sampled.
         presampled, evaluated: the counted epochs, None if none were counted.
+        sums_at_once: nodes whose sums may exist at one time, if they are more than usual (kernels/ranges.py).
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class Rankings:
         evaluated: Counted | None,
         threads: int,
         allocate: Allocate,
+        sums_at_once: int = 0,
     ):
         self.graph, self.config, self.drawing, self.threads = graph, config, drawing, threads
         self.allocate = allocate
+        self.means = {"threads": threads, "allocate": allocate, "sums_at_once": sums_at_once}
         self.presampled, self.evaluated = presampled, evaluated
 
     @property
@@ -75,7 +78,7 @@ class Rankings:
             return self._scaled(self.graph.topology.out_degree, 1)
         if policy == "pagerank":
             train_ids = np.asarray(self.graph.train_ids)
-            return reverse_pagerank(self.graph.topology, train_ids, threads=self.threads, allocate=self.allocate)
+            return reverse_pagerank(self.graph.topology, train_ids, **self.means)
         return self._blended() if policy == "bayes" else self.visits(policy)
 
     def _blended(self) -> Array:
@@ -114,7 +117,7 @@ class Rankings:
     def _model(self) -> Reach:
         assert self.drawing is not None
         topology, how = self.graph.topology, self.drawing.neighbours
-        back, means = reciprocity(topology, self.config.seed), {"threads": self.threads, "allocate": self.allocate}
+        back, means = reciprocity(topology, self.config.seed), self.means
         if self.drawing.tables is not None:
             return WeightedReach(topology, self.drawing.tables, back, replace=how.replace, **means)
         if how.method == "random_walk":

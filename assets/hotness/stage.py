@@ -12,6 +12,7 @@ from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.hotness.config import (
+    SUM_BYTES,
     HotnessConfig,
     HotnessTable,
     counted_node_bytes,
@@ -23,6 +24,7 @@ from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, id_dtype
 
@@ -70,7 +72,9 @@ HOTNESS_PAGE = Page(
 def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     """Returns the need of the hotness stage."""
     table, sampling, edges, batches = semantic.hotness, semantic.sampling, sizes.num_edges, 0
-    num_bytes, stored = needed_bytes(semantic, sizes.num_nodes, execution.threads)
+    pushes = table.policy in ("bayes", "pagerank") or table.evaluate_epochs > 0
+    most = needed_bytes(semantic, sizes.num_nodes, execution.threads, sums_at_once=sizes.num_nodes)[0]
+    enough, stored = needed_bytes(semantic, sizes.num_nodes, execution.threads)
     if table.presamples and sampling is not None:
         count, seeds = even_seeds(sizes.num_train, sampling.batch_size)
         each = batch_bound(sampling, seeds, sizes)
@@ -79,7 +83,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
     counting = (
         LIBRARIES,
-        Term("counts and ranking of nodes", num_bytes, "[hotness] policy"),
+        Term("counts and ranking of nodes", most if pushes else enough, "[hotness] policy", enough=enough),
         Term("a batch per thread", batches, "[sampling] batch_size", bound=True),
     )
     counts = counted_node_bytes(semantic) * sizes.num_nodes
@@ -172,7 +176,8 @@ class HotnessStage(Stage):
         evaluated = epochs.evaluate() if table.evaluate_epochs else None
         after_epochs = time.perf_counter()
         del epochs  # the maps of its samplers take 8 bytes per node each
-        rankings = Rankings(graph, semantic, drawing, presampled, evaluated, execution.threads, allocate)
+        means = execution.threads, allocate, _sums_at_once(graph.topology.num_nodes)
+        rankings = Rankings(graph, semantic, drawing, presampled, evaluated, *means)
         order, score = _write(rankings, writer)
         numbers: dict[str, Any] = {"num_nodes": graph.topology.num_nodes}
         figures: dict[str, str] = {}
@@ -195,6 +200,12 @@ class HotnessStage(Stage):
 
 
 HOTNESS = HotnessStage()
+
+
+def _sums_at_once(num_nodes: int) -> int:
+    """Returns the nodes whose sums take half of the memory that is free: each range of them reads all edges once per layer."""
+    free = free_bytes()
+    return num_nodes if free is None else min(num_nodes, free // 2 // SUM_BYTES)
 
 
 def _write(rankings: Any, writer: Writer) -> tuple[Array, Array | None]:

@@ -63,6 +63,7 @@ def push_by_ranges(
     *,
     pairs: bool = False,
     threads: int = 1,
+    sums_at_once: int = 0,
 ) -> None:
     """Scatters values as `push` does, without an array of all values or sums: one pass over the edges per range of sums.
 
@@ -70,11 +71,12 @@ def push_by_ranges(
         values_of: function from (first, last) to these nodes' values, u64[last - first] or u64[.., 2]; asked for every range in every pass.
         take: function that gets (low, high, sums), the finished sums of these nodes, of the same shape.
         pairs: whether there are two values per node.
+        sums_at_once: nodes of a range; see `graphmill.kernels.ranges.sum_ranges`.
 
     Raises:
         InputError: an edge begins outside the graph.
     """
-    for low, high in sum_ranges(topology.num_nodes):
+    for low, high in sum_ranges(topology.num_nodes, sums_at_once):
         sums = np.zeros((high - low, 2) if pairs else high - low, np.uint64)
         for first, last in node_ranges(topology.num_nodes):
             _add_values(topology, first, values_of(first, last), sums, low, check_threads(threads))
@@ -88,7 +90,9 @@ def _add_values(topology: Topology, first: int, values: Array, sums: Array, low:
     _native.push(indptr, indices, values, sums, low, topology.num_nodes, threads)
 
 
-def reverse_pagerank(topology: Topology, train_ids: Any, *, threads: int = 1, allocate: Allocate = np.zeros) -> Array:
+def reverse_pagerank(
+    topology: Topology, train_ids: Any, *, threads: int = 1, allocate: Allocate = np.zeros, sums_at_once: int = 0
+) -> Array:
     """Returns f64[N]: the share of walkers at each node, multiples of 2^-55; the mass that reaches a node without in-neighbours is lost.
 
     Args:
@@ -109,7 +113,7 @@ def reverse_pagerank(topology: Topology, train_ids: Any, *, threads: int = 1, al
         after[low:high] = sums * numerator // denominator
 
     for _ in range(ITERATIONS):
-        push_by_ranges(topology, values_of, take, threads=threads)
+        push_by_ranges(topology, values_of, take, threads=threads, sums_at_once=sums_at_once)
         after[train_ids] += back
         mass, after = after, mass
     share = after.view(np.float64)  # in the place of the masses before

@@ -86,8 +86,10 @@ class ReachModel:
         *,
         replace: bool = False,
         allocate: Allocate = np.zeros,
+        sums_at_once: int = 0,
     ):
         self.topology, self.reciprocity, self.threads = topology, reciprocity, check_threads(threads)
+        self._sums_at_once = sums_at_once
         self.replace, self._scale = bool(replace), exponent_scale(topology)
         self._indptr = np.require(topology.indptr, requirements=["C", "A"])
         self._allocate, self._drawn = allocate, allocate(topology.num_nodes, np.float64)  # t
@@ -107,7 +109,8 @@ class ReachModel:
         def take(low: int, high: int, sums: Array) -> None:
             _native.reach(sums, drawn[low:high], self.reciprocity, self._scale, reach[low:high], self.threads)
 
-        push_by_ranges(self.topology, lambda *nodes: pick(*nodes)[0], take, pairs=True, threads=self.threads)
+        means = {"threads": self.threads, "sums_at_once": self._sums_at_once}
+        push_by_ranges(self.topology, lambda *nodes: pick(*nodes)[0], take, pairs=True, **means)
         # Only now, since every sum needs what was drawn before.
         for first, last in node_ranges(len(rates)):
             drawn[first:last] = pick(first, last)[1]

@@ -36,9 +36,17 @@ class WalkReach:
     """
 
     def __init__(
-        self, topology: Topology, walks: Walks, reciprocity: float, *, threads: int = 1, allocate: Allocate = np.zeros
+        self,
+        topology: Topology,
+        walks: Walks,
+        reciprocity: float,
+        *,
+        threads: int = 1,
+        allocate: Allocate = np.zeros,
+        sums_at_once: int = 0,
     ):
         self.topology, self.walks, self.threads = topology, walks, check_threads(threads)
+        self._sums_at_once = sums_at_once
         self._scale, self._allocate = exponent_scale(topology), allocate
         first = 1 + walks.restart * (walks.length - 2) if walks.length > 1 else 0
         echo, scale = reciprocity * (1 - walks.restart) * first, self._scale
@@ -86,7 +94,7 @@ class WalkReach:
         def values_of(first: int, last: int) -> Array:
             return (mass[first:last] / self._degree(first, last)).astype(np.uint64)
 
-        push_by_ranges(self.topology, values_of, take, threads=self.threads)
+        push_by_ranges(self.topology, values_of, take, threads=self.threads, sums_at_once=self._sums_at_once)
 
     def _degree(self, low: int, high: int) -> Array:
         return np.maximum(np.diff(self.topology.indptr[low : high + 1]), 1).astype(np.float64)

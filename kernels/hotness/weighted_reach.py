@@ -63,12 +63,13 @@ class WeightedReach:
         replace: bool = False,
         threads: int = 1,
         allocate: Allocate = np.zeros,
+        sums_at_once: int = 0,
     ):
         self.topology, self.tables, self.reciprocity, self.replace = topology, tables, reciprocity, bool(replace)
         self.threads, self._scale = check_threads(threads), exponent_scale(topology)
         self._rates: list[Array] = []
         self._fanouts: list[int] = []
-        self._allocate = allocate
+        self._allocate, self._sums_at_once = allocate, sums_at_once
         self._drawn = allocate(
             topology.num_nodes, np.float64
         )  # that a node drew a neighbour in the layers above, on average
@@ -83,7 +84,7 @@ class WeightedReach:
         arrays = (topology.indptr, topology.indices, self.tables.table)
         indptr, indices, table = (np.require(array, requirements=["C", "A"]) for array in arrays)
         settings = self._fanouts, self.replace, self._scale
-        for low, high in sum_ranges(topology.num_nodes):
+        for low, high in sum_ranges(topology.num_nodes, self._sums_at_once):
             sums = np.zeros((high - low, 2), np.uint64)
             _native.push_weighted(indptr, indices, table, self._rates, *settings, sums, low, self.threads)
             _native.reach(sums, drawn[low:high], self.reciprocity, self._scale, out[low:high], self.threads)

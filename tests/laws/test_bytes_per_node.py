@@ -16,6 +16,7 @@ import pytest
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.graph import checks
 from graphmill.assets.graph import stage as graph_stage
+from graphmill.assets.hotness import stage as hotness_stage
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources import spool
@@ -85,6 +86,7 @@ def small_ranges() -> Iterator[None]:
             (ranges, "NODES_AT_ONCE", 1 << 11),
             (ranges, "KEYS_AT_ONCE", 1 << 11),
             (ranges, "SUMS_AT_ONCE", 1 << 14),
+            (hotness_stage, "free_bytes", lambda: 0),  # no more sums than that
             (needed, "RANGE_BYTES", 1 << 8),
             (generators, "HELD_EDGES", 1 << 10),
             (generators, "BATCH_EDGES", 1 << 12),

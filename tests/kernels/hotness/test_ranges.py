@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.kernels import ranges
+from graphmill.kernels import _native, ranges
 from graphmill.kernels.graph.csc import build_csc
 from graphmill.kernels.graph.generate import rmat_edges
 from graphmill.kernels.hotness.bayes import visit_rates
@@ -69,6 +69,26 @@ def test_no_result_depends_on_the_ranges(sampled, nodes, sums, monkeypatch):
         monkeypatch.setattr(ranges, name, nodes)
     monkeypatch.setattr(ranges, "SUMS_AT_ONCE", sums)
     assert [each.tobytes() for each in results(sampled)] == whole
+
+
+@pytest.mark.parametrize(("at_once", "passes"), [(0, 6), (1_000, 3), (1_999, 2), (3_000, 1)])
+def test_longer_ranges_of_sums_take_fewer_passes_over_the_edges(sampled, at_once, passes, monkeypatch):
+    graph, plan = sampled[:2]
+    monkeypatch.setattr(ranges, "SUMS_AT_ONCE", 500)
+    made, began = [], []
+    push = _native.push
+
+    def counted(indptr, indices, values, sums, low, *rest):
+        began.append(low)
+        return push(indptr, indices, values, sums, low, *rest)
+
+    monkeypatch.setattr(_native, "push", counted)
+    rates = np.zeros(NODES)
+    rates[plan.train_ids] = 0.1
+    for sums_at_once in (0, at_once):
+        began.clear()
+        made.append(ReachModel(graph, 0.2, sums_at_once=sums_at_once).step(rates, 5).tobytes())
+    assert made[0] == made[1] and len(set(began)) == passes
 
 
 KEYS = st.lists(st.sampled_from([0, 1, 2, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1), max_size=40)
