@@ -103,6 +103,7 @@ def test_weights_and_types_that_a_training_does_not_read_are_no_mistake(
         (Ask(keys={"device": "cuda"}), "has no GPU"),
         (Ask(graph={"source": "sbm", "nodes": 240, "edges": 900, "classes": 3, "labelled": 0.0}), "no training nodes"),
         (Ask(graph={"source": "pyg", "path": "typed.pt"}, keys={"class_weights": [1, 2, 3, 4]}), "of the 3 classes"),
+        (Ask(graph=WIDE, keys={"input": "typed", "embedding": "node"}), "all types of the graph have features"),
     ],
 )
 def test_what_a_training_refuses_is_refused_before(

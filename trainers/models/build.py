@@ -31,7 +31,7 @@ from graphmill.trainers.models.layers.sage import AGGREGATORS
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.recipe.known_mistakes import widths_mistake
+from graphmill.trainers.recipe.known_mistakes import rows_mistake, widths_mistake
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.ledger import Line
 
@@ -142,9 +142,8 @@ def _projection(
         if types is None:
             problem = 'input = "typed" has a projection per node type, and the nodes of the graph have no types'
             raise InputError(problem, 'set input = "linear", or give the source node types (docs/own-data.md)')
-        if config.embedding == "node" and not types.featureless:
-            problem = 'embedding = "node" has a row for each node of the types without features, and all types of the graph have features'
-            raise InputError(problem, "remove the key")
+        if mistake := rows_mistake(config, types.columns):
+            raise mistake
         of_nodes = config.embedding == "node"
         return TypedProjection(types, config.hidden, config.dropout, activation, of_nodes=of_nodes)
     if types and (mistake := widths_mistake(config, types.columns)):

@@ -31,6 +31,8 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
         yield InputError(f"the graph {NO_SEEDS[0]}", NO_SEEDS[1])
     if not is_reference(train.model) and (found := widths_mistake(train, sizes.type_widths)):
         yield found
+    if found := rows_mistake(train, sizes.type_widths):
+        yield found
     if found := ranks_mistake(train, train.own_settings.ranks, sizes.num_train):
         yield found
     if sizes.num_classes and (found := weights_mistake(train, sizes.num_classes)):
@@ -107,6 +109,18 @@ def widths_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | No
     found = ", ".join(f"{columns:,}" for columns in widths)
     problem = f"the node types have features of {found} columns, and input = {train.input!r} reads rows of one width"
     return InputError(problem, TYPED)
+
+
+def rows_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | None:
+    """Returns the mistake of learnable rows for types without features where every type has some; None if there is none.
+
+    Args:
+        widths: as of `widths_mistake`.
+    """
+    if train.embedding != "node" or not widths or 0 in widths:
+        return None
+    problem = 'embedding = "node" has a row for each node of the types without features, and all types of the graph have features'
+    return InputError(problem, "remove the key")
 
 
 def bounds_mistake(train: TrainConfig, bounds: Mapping[str, tuple[float, float]]) -> tuple[InputError, bool] | None:
