@@ -47,6 +47,7 @@ NAMES = (
     "orders",
     "partitions",
     "predict",
+    "products",
     "relations",
     "rivals",
     "sampling",
