@@ -19,18 +19,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import record
-from benchmarks.whole_graphs import made_topology, sbm
+from benchmarks.whole_graphs import made_topology, nested, sbm
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.partitions.assign import (
-    LDG_PASSES,
     balanced_pass,
     balances,
     is_overfull,
     measures,
     random_parts,
     range_parts,
+    streamed_parts,
 )
 from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.contracted import contracted_parts
 from graphmill.assets.partitions.metis import metis_parts
 from graphmill.kernels.chunks.ldg import count_replicas, cut_matrix
 from graphmill.kernels.graph.generate import rmat_edges
@@ -38,17 +39,24 @@ from graphmill.kernels.types import Array, Topology
 
 PARTS = 4
 METIS_SECONDS = 600
-CASES = {"sbm": 400_000, "rmat-1m": (1_000_000, 16_000_000, True), "rmat-8m": (8_000_000, 128_000_000, False)}
-"""Nodes of the planted partition; nodes and edges of R-MAT, and whether METIS is tried (it takes twelve times the symmetrised graph)."""
-QUICK = {"sbm": 20_000, "rmat": (100_000, 1_600_000, True)}
+CASES = {
+    "sbm": 400_000,
+    "nested": (1_000_000, 10_000_000),
+    "rmat-1m": (1_000_000, 16_000_000, True),
+    "rmat-8m": (8_000_000, 128_000_000, False),
+}
+"""Nodes of the planted partition; nodes and edges of nested communities; those of R-MAT, and whether METIS is tried (it takes twelve times
+the symmetrised graph)."""
+QUICK = {"sbm": 20_000, "nested": (20_000, 200_000), "rmat": (100_000, 1_600_000, True)}
 CHILD = """
 import sys, time
 import numpy as np
-from benchmarks.partitions import ldg_parts, mapped
+from benchmarks.partitions import mapped
+from graphmill.assets.partitions.assign import streamed_parts
 folder = sys.argv[1]
 topology = mapped(folder)
 started = time.perf_counter()
-part_of = ldg_parts(topology, np.zeros(topology.num_nodes, bool))
+part_of = streamed_parts(topology, np.zeros(topology.num_nodes, bool), 4)
 seconds = time.perf_counter() - started
 np.save(f"{folder}/part_of.npy", part_of)
 print(seconds)
@@ -71,14 +79,19 @@ def main(quick: bool, cases: Sequence[str] = tuple(CASES)) -> None:
     """Measures all methods on a planted partition, and the stream on R-MAT."""
     rows, sizes = [], QUICK if quick else {name: CASES[name] for name in cases}
     with tempfile.TemporaryDirectory() as folder:
-        for size in sizes.values():
-            rows += streamed(*size, Path(folder)) if isinstance(size, tuple) else every_method(sbm(size), Path(folder))
+        for name, size in sizes.items():
+            if name == "sbm":
+                rows += every_method("SBM", sbm(size), Path(folder))
+            elif name == "nested":
+                rows += every_method("nested communities", nested(*size), Path(folder))
+            else:
+                rows += streamed(*size, Path(folder))
     record("partitions", {"scale": "quick" if quick else "full", "parts": PARTS, "cases": rows}, ("numpy", "pymetis"))
 
 
-def every_method(graph: Topology, folder: Path) -> list[dict[str, Any]]:
+def every_method(name: str, graph: Topology, folder: Path) -> list[dict[str, Any]]:
     """Returns a row for each method."""
-    return [timed("SBM", method, graph, folder) for method in ("random", "range", "ldg", "metis")]
+    return [timed(name, method, graph, folder) for method in ("random", "range", "ldg", "metis-contracted", "metis")]
 
 
 def timed(name: str, method: str, topology: Topology, folder: Path) -> dict[str, Any]:
@@ -97,18 +110,13 @@ def parts(method: str, topology: Topology, folder: Path) -> Array:
         # As the stage does: a stream moves nodes out of parts that are too full.
         overfull = is_overfull(topology, trained, PARTS, part_of)
         return balanced_pass(topology, measures(topology, trained), PARTS, part_of) if overfull else part_of
+    if method == "metis-contracted":
+        config = PartitionsConfig(method=method, parts=PARTS, seed=1)
+        part_of = contracted_parts(topology, trained, False, config, folder, Silent())
+        return streamed_parts(topology, trained, PARTS, part_of)
     if method == "ldg":
-        return ldg_parts(topology, trained)
+        return streamed_parts(topology, trained, PARTS)
     return range_parts(topology, PARTS) if method == "range" else random_parts(topology.num_nodes, PARTS, 1)
-
-
-def ldg_parts(topology: Topology, trained: Array) -> Array:
-    """Returns i32[N] after all passes of the stream."""
-    part_of, weights = None, measures(topology, trained)
-    for _ in range(LDG_PASSES):
-        part_of = balanced_pass(topology, weights, PARTS, part_of)
-    assert part_of is not None
-    return part_of
 
 
 def streamed(num_nodes: int, num_edges: int, with_metis: bool, folder: Path) -> list[dict[str, Any]]:
@@ -121,6 +129,7 @@ def streamed(num_nodes: int, num_edges: int, with_metis: bool, folder: Path) -> 
     rows = [described(name, "ldg", topology, np.load(folder / "part_of.npy"), seconds) | {"anonymous_bytes": peak}]
     print(f"{'':>26} anonymous memory at most {peak / 2**30:.2f} GiB, libraries included, beside the mapped graph")
     rows.append(described(name, "random", topology, random_parts(num_nodes, PARTS, 1), 0.0))
+    rows.append(timed(name, "metis-contracted", topology, folder))
     if with_metis:
         try:
             rows.append(timed(name, "metis", topology, folder))

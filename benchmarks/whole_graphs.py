@@ -45,6 +45,16 @@ def sbm(num_nodes: int) -> Topology:
     return made_topology(*sbm_edges(num_nodes, 8 * num_nodes, 64, 0.9, 1), num_nodes, undirected=True)
 
 
+def nested(num_nodes: int, num_edges: int) -> Topology:
+    """Returns communities of 16 nodes in communities of 64, 256 and so on: an edge leaves each with a probability of 0.65; ids shuffled."""
+    draw = np.random.default_rng(0)
+    src = draw.integers(0, num_nodes, num_edges)
+    size = np.minimum(num_nodes, 16 * 4 ** (draw.geometric(0.35, num_edges) - 1))
+    dst = np.minimum(src // size * size + draw.integers(0, 1 << 40, num_edges) % size, num_nodes - 1)
+    ids = draw.permutation(num_nodes).astype(np.int32)
+    return made_topology(ids[src], ids[dst], num_nodes, undirected=True)
+
+
 def stored(name: str, home: Path) -> Topology | None:
     """Returns a graph from GRAPHMILL_TEST_DATA, or this environment's modules; None where the data is not there."""
     if name == "python-environment":

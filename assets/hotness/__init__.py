@@ -30,8 +30,8 @@ Cost: about as long as sampling the trial epochs, one by default. `layer_inputs`
 as long as sampling them; everything else costs a few percent. Nodes are ranked in ranges whose sums take half of the free memory, and of
 16.8M nodes at least; each range takes a pass over the edges per layer. Peak memory with N nodes, L layers, T threads: 4 N for visits, 4 N L
 for layer visits (`bayes` has them, too), 8 N L for inputs, 4 N for epochs to evaluate on, 8 N to compare epochs if there are several, N to
-test the order; beside it 8 N T for the samplers up to 33.6M nodes and one batch per thread while they count, 16 min(N, 16.8M) (16 N where
-so much is free) and 100 min(N, 131k) for ranges of nodes while they are ranked. Scratch files, read and written in order: 12 N to sort, 40
-N for `bayes`, 8 N L more by weight and 24 N more by walks.
+test the order; beside it 8 N T for the samplers up to 33.6M nodes and one batch per thread while they count, 16 min(N, 16.8M) (up to 16 N,
+by the free memory) and 100 min(N, 131k) for ranges of nodes while they are ranked. Scratch files, read and written in order: 12 N to sort,
+40 N for `bayes`, 8 N L more by weight and 24 N more by walks.
 `graphmill inspect PIPELINE` prints the memory.
 """

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from graphmill.assets.building.stage import Progress
+from graphmill.assets.building.stage import Progress, Silent
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.contracted import contracted_parts
 from graphmill.assets.partitions.metis import metis_parts
 from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.kernels.chunks.ldg import ldg
@@ -21,8 +22,18 @@ PARTS = 7
 """The word of the stream of generators that draws parts."""
 
 
-def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progress, threads: int) -> Array:
-    """Returns i32[N], the part of each node; METIS reads unnamed files in `folder`. InputError if a library is missing, or METIS failed."""
+def assign(
+    graph: Graph, config: PartitionsConfig, folder: Path, progress: Progress, threads: int, *, undirected: bool = False
+) -> Array:
+    """Returns i32[N], the part of each node.
+
+    Args:
+        folder: folder of unnamed files that METIS reads.
+        undirected: whether the graph has the reverse of each edge.
+
+    Raises:
+        InputError: a library is missing, or METIS failed.
+    """
     topology, num_parts = graph.topology, config.parts
     if topology.num_nodes == 0:
         return np.empty(0, np.int32)
@@ -31,15 +42,11 @@ def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progr
     if config.method == "range":
         return range_parts(topology, num_parts)
     trained = train_mask(graph)
-    if config.method == "ldg":
-        progress.start("ldg", LDG_PASSES, "passes")
-        part_of, weights = None, measures(topology, trained, scratch_arrays(folder))
-        for _ in range(LDG_PASSES):
-            part_of = balanced_pass(topology, weights, num_parts, part_of)
-            progress.advance(1)
-        progress.done()
-        assert part_of is not None
-        return part_of
+    if config.method in ("ldg", "metis-contracted"):
+        part_of = None
+        if config.method != "ldg":
+            part_of = contracted_parts(topology, trained, undirected, config, folder, progress)
+        return streamed_parts(topology, trained, num_parts, part_of, scratch_arrays(folder), progress)
     part_of = metis_parts(topology, trained, config, folder, progress, threads)
     if config.method == "metis":
         weights = measures(topology, trained, scratch_arrays(folder))
@@ -47,6 +54,26 @@ def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progr
             if not is_overfull(topology, trained, num_parts, part_of):
                 break
             part_of = balanced_pass(topology, weights, num_parts, part_of)
+    return part_of
+
+
+def streamed_parts(
+    topology: Topology,
+    trained: Array,
+    num_parts: int,
+    part_of: Array | None = None,
+    allocate: Allocate = np.zeros,
+    progress: Progress | None = None,
+) -> Array:
+    """Returns i32[N], the parts after all passes of `ldg`, from none or from given ones; `trained` is bool[N]."""
+    progress = progress or Silent()
+    progress.start("ldg", LDG_PASSES, "passes")
+    weights = measures(topology, trained, allocate)
+    for _ in range(LDG_PASSES):
+        part_of = balanced_pass(topology, weights, num_parts, part_of)
+        progress.advance(1)
+    progress.done()
+    assert part_of is not None
     return part_of
 
 

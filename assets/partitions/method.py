@@ -12,6 +12,8 @@ from graphmill.assets.sizes import format_bytes
 
 AUTO_BYTES = 4 << 30
 """Most bytes that METIS may take for "auto" to choose it."""
+MOST_CONTRACTED_EDGES = 1 << 24
+"""Most edges between clusters that METIS gets, where clusters can be joined; it takes 2.5 GiB for them."""
 BYTES_PER_EDGE, BYTES_PER_NODE = 150, 200
 """Bytes that METIS and its preparation take at most for each edge of the graph with reverses, and for each node (docs/log.md)."""
 
@@ -56,3 +58,10 @@ def say_rule(method: Method) -> str:
 def metis_bytes(num_nodes: int, num_edges: int, undirected: bool) -> int:
     """Returns the bytes that METIS and its preparation take at most; arguments as in `choose_method`."""
     return BYTES_PER_NODE * num_nodes + BYTES_PER_EDGE * num_edges * (1 if undirected else 2)
+
+
+def contracted_terms(num_nodes: int, num_edges: int, undirected: bool) -> tuple[int, int]:
+    """Returns the bytes that clusters take at most, and those of METIS on them; arguments as in `choose_method`."""
+    edges = 12 if undirected else 48
+    fewer = min(num_edges * (1 if undirected else 2), MOST_CONTRACTED_EDGES)
+    return 33 * num_nodes + edges * num_edges, metis_bytes(num_nodes // 10, fewer, True)

@@ -58,7 +58,7 @@ def run_metis(
 
     Args:
         indptr, indices: i64[N+1] and integers[E].
-        more: `weights` i64[N] and `trained` i8[N].
+        more: `weights` i64[N]; `trained` i8[N] for DGL; `edge_weights` i64[E] where edges count differently.
         folder: folder of the files that the process reads.
 
     Raises:

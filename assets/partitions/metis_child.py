@@ -38,7 +38,8 @@ def _pymetis(arrays: dict[str, Any], num_parts: int, seed: int) -> Any:
 
     adjacency = pymetis.CSRAdjacency(arrays["indptr"].astype(np.int64), arrays["indices"].astype(np.int64))
     options = pymetis.Options(seed=seed % 2**31)
-    _, part_of = pymetis.part_graph(num_parts, adjacency, vweights=arrays["weights"], options=options)
+    weights = {"vweights": arrays["weights"], "eweights": arrays.get("edge_weights")}
+    _, part_of = pymetis.part_graph(num_parts, adjacency, options=options, **weights)
     return part_of
 
 

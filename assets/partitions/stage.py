@@ -13,7 +13,7 @@ from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed,
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
-from graphmill.assets.partitions.method import choose_method, metis_bytes
+from graphmill.assets.partitions.method import choose_method, contracted_terms, metis_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.ranges import NODES_AT_ONCE
 from graphmill.kernels.types import Array
@@ -57,8 +57,8 @@ PARTITIONS_PAGE = Page(
 
 METHOD = "[partitions] method"
 
-METIS_TIMES = 30
-"""How many times as long METIS takes for an edge as the stream does (docs/log.md)."""
+TIMES = {"metis": 30, "metis-balanced": 30, "metis-contracted": 4}
+"""Method -> how many times as long it takes for an edge as the stream does (docs/log.md)."""
 
 
 def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
@@ -67,12 +67,18 @@ def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     method = choose_method(semantic.method, *graph).method
     drawn = Term("parts, and random ones beside them", 8 * nodes + 40 * min(nodes, NODES_AT_ONCE))
     phases = [(LIBRARIES, drawn), (DRAWING, Term("parts", 8 * nodes))]
-    if method == "ldg":
+    if method == "metis-contracted":
+        terms = contracted_terms(*graph)
+        phases += [
+            (LIBRARIES, Term("clusters", terms[0], METHOD, bound=True)),
+            (LIBRARIES, Term("METIS", terms[1], METHOD, bound=True)),
+        ]
+    if method in ("ldg", "metis-contracted"):
         phases.append((LIBRARIES, Term("parts of two passes, and training nodes", 9 * nodes, METHOD)))
     if method in ("metis", "metis-balanced"):
         phases.append((LIBRARIES, Term("METIS", metis_bytes(*graph), METHOD, bound=True)))
-    work = sizes.num_edges * (METIS_TIMES if method in ("metis", "metis-balanced") else 1)
-    scratch = 24 * nodes if method == "ldg" else 0
+    work = sizes.num_edges * TIMES.get(method, 1)
+    scratch = 24 * nodes if method in ("ldg", "metis-contracted") else 0
     return Need(name="partitions", phases=tuple(phases), stored=4 * nodes, scratch=scratch, work=work)
 
 
@@ -110,11 +116,12 @@ class PartitionsStage(Stage):
         from graphmill.assets.partitions.assign import assign, random_parts
 
         inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
-        graph = open_graph(inputs["graph"])
-        semantic, why = _chosen(graph, inputs["graph"], semantic)
+        graph, undirected = open_graph(inputs["graph"]), bool(inputs["graph"].config.get("undirected"))
+        semantic, why = _chosen(graph, undirected, semantic)
         if why:
             progress.tell(f'partitions: method = "auto" is "{semantic.method}": {why}')
-        part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, building.execution.threads)
+        means = writer.path("parts.png").parent, progress, building.execution.threads
+        part_of = assign(graph, semantic, *means, undirected=undirected)
         writer.save("part_of", part_of)
         measured, cut = quality(graph, part_of, semantic.parts)
         numbers: dict[str, Any] = dict(measured)
@@ -148,9 +155,9 @@ class PartitionsStage(Stage):
 PARTITIONS = PartitionsStage()
 
 
-def _chosen(graph: Graph, artifact: Artifact, semantic: PartitionsConfig) -> tuple[PartitionsConfig, str]:
+def _chosen(graph: Graph, undirected: bool, semantic: PartitionsConfig) -> tuple[PartitionsConfig, str]:
     """Returns the config with the method that is carried out, and the reason for it if "auto" chose it."""
-    topology, undirected = graph.topology, bool(artifact.config.get("undirected"))
+    topology = graph.topology
     method, why = choose_method(semantic.method, topology.num_nodes, topology.num_edges, undirected)
     return replace(semantic, method=method), why
 

@@ -35,10 +35,37 @@ nb::list next(StepMaker<Id>& maker, const std::vector<Array<const Id>>& dst) {
     return steps;
 }
 
+nb::tuple arrays(WeightedRows&& rows) {
+    return nb::make_tuple(std::move(rows.indptr), std::move(rows.indices), std::move(rows.weights));
+}
+
+template <class Id>
+nb::tuple contracted(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
+                     Array<const int32_t> cluster_of, Array<const Id> by_cluster, Array<const int64_t> bounds) {
+    WeightedRows rows;
+    {
+        nb::gil_scoped_release unlocked;
+        rows = contract<Id>(indptr, indices, edge_weights, cluster_of, by_cluster, bounds);
+    }
+    return arrays(std::move(rows));
+}
+
+nb::tuple with_reverses(Array<const int64_t> indptr, Array<const int32_t> indices, Array<const int64_t> weights) {
+    WeightedRows rows;
+    {
+        nb::gil_scoped_release unlocked;
+        rows = both_directions(indptr, indices, weights);
+    }
+    return arrays(std::move(rows));
+}
+
 template <class Id>
 void bind(nb::module_& m) {
     m.def("neighbour_sets", &neighbour_sets<Id>, "indptr"_a, "indices"_a, "node_ids"_a, "ptr"_a, "self_term"_a, "threads"_a, "out"_a,
           Unlocked());
+    m.def("join_clusters", &join_clusters<Id>, "indptr"_a, "indices"_a, "edge_weights"_a.none(), "weights"_a, "most"_a, "roots"_a,
+          "cluster_of"_a, "sizes"_a, Unlocked());
+    m.def("contract", &contracted<Id>, "indptr"_a, "indices"_a, "edge_weights"_a.none(), "cluster_of"_a, "by_cluster"_a, "bounds"_a);
     m.def("part_graph", &part_graph<Id>, "indptr"_a, "indices"_a, "nodes"_a, "local"_a, "threads"_a, Unlocked());
 }
 
@@ -63,6 +90,7 @@ void bind_chunks(nb::module_& m) {
     bind<int64_t>(m);
     bind<int32_t>(m, "32");
     bind<int64_t>(m, "64");
+    m.def("both_directions", &with_reverses, "indptr"_a, "indices"_a, "weights"_a);
     m.def("reverse_cuthill_mckee", &reverse_cuthill_mckee, "xadj"_a, "adjacency"_a, Unlocked());
     m.def("assign_most", &assign_most, "gains"_a, Unlocked());
     m.def("improve_path", &improve_path, "overlap"_a, "order"_a, "work"_a, Unlocked());

@@ -25,6 +25,27 @@ void cut_matrix(Array<const int64_t> indptr, Array<const Id> indices, Array<cons
 template <class Id>
 int64_t replicas(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> by_part, Array<const int64_t> bounds);
 
+// Moves each node in turn to the cluster that most of its in-neighbours' edges come from, if that stays within `most` by weight; `roots`
+// are the nodes without in-neighbours. Returns how many nodes it moved.
+template <class Id>
+int64_t join_clusters(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
+                      Array<const int64_t> weights, int64_t most, Array<const bool> roots, Array<Id> cluster_of, Array<int64_t> sizes);
+
+// Rows of neighbours with a weight for each edge, ascending, without self-loops.
+struct WeightedRows {
+    Buffer<int64_t> indptr;
+    Buffer<int32_t> indices;
+    Buffer<int64_t> weights;
+};
+
+// The graph whose nodes are clusters; the nodes of cluster i are by_cluster[bounds[i]] to by_cluster[bounds[i + 1] - 1].
+template <class Id>
+WeightedRows contract(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
+                      Array<const int32_t> cluster_of, Array<const Id> by_cluster, Array<const int64_t> bounds);
+
+// The sum of a graph and its reverse.
+WeightedRows both_directions(Array<const int64_t> indptr, Array<const int32_t> indices, Array<const int64_t> weights);
+
 // (xadj i64[v + 1], adjacency i32[..]): symmetrised, each neighbour once, ascending, without self-loops. Numbers are places in `nodes`.
 template <class Id>
 std::pair<Buffer<int64_t>, Buffer<int32_t>> part_graph(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> nodes,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.whole_graphs import nested
 from graphmill.assets.building.child import start_child
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
@@ -26,7 +27,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.jobs.runs.processes import lives, wait_for
 
-METHODS = ("metis", "ldg", "range", "random")
+METHODS = ("metis", "metis-contracted", "ldg", "range", "random")
 
 
 def graph_of(home, edges, num_nodes, train=()):
@@ -66,15 +67,27 @@ def test_parts_are_balanced_and_the_same_every_time(tmp_path, sbm, method):
     assert opened.num_parts == 4 and opened.num_nodes.sum() == 3000 and all(c["passed"] for c in one.summary["checks"])
     bound = 1.15 if method in ("random", "range") else 1.055
     assert numbers["balance_nodes"] <= bound and numbers["balance_edges"] <= bound
-    if method in ("metis", "ldg"):
+    if method in ("metis", "metis-contracted", "ldg"):
         assert numbers["edge_cut"] < 0.7 * numbers["edge_cut_random"]
         assert numbers["replication"] < numbers["replication_random"]
+
+
+def test_clusters_cut_nearly_as_little_as_metis_where_a_stream_alone_does_not(tmp_path):
+    graph = nested(20_000, 200_000)
+    dst = np.repeat(np.arange(20_000), np.diff(graph.indptr))
+    stored = graph_of(tmp_path, np.stack([graph.indices, dst], axis=1), 20_000)
+    cut = {}
+    for method in ("metis", "metis-contracted", "ldg"):
+        numbers = build(stored, tmp_path, method).summary["numbers"]
+        cut[method] = numbers["edge_cut"]
+        assert max(numbers["balance_nodes"], numbers["balance_edges"]) < 1.055
+    assert cut["metis-contracted"] < 1.3 * cut["metis"] and cut["metis-contracted"] < 0.6 * cut["ldg"], cut
 
 
 def test_seeds_are_hashed_where_something_is_drawn():
     for method in (*METHODS, "metis-balanced"):
         seeds = {partitions_config(PartitionsTable(method=method), seed).seed for seed in (3, 4)}
-        assert len(seeds) == (2 if method in ("metis", "random") else 1)
+        assert len(seeds) == (2 if method in ("metis", "metis-contracted", "random") else 1)
     assert partitions_config(PartitionsTable(seed=9), 3).seed == 9
 
 
