@@ -145,11 +145,7 @@ def surroundings(home: str | os.PathLike[str] | None = None) -> Surroundings:
 def definitions_of(
     pipeline: Pipeline, around: Surroundings, children: ChildProcesses, threads: int | None
 ) -> dg.Definitions:
-    """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor.
-
-    Args:
-        threads: number of threads that a stage may use, None for its default.
-    """
+    """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor."""
     # The command that launched a run may name other machines than the file.
     around = replace(around, on=around.on or pipeline.on)
     data = preprocessing_steps(pipeline, around.store.home)

@@ -54,7 +54,6 @@ def train_table(
         store: the store of models; checkpoints are in `checkpoints/` beside it.
         inputs, reads: stage -> artifact: those that decide weights, and those that only change how the training runs.
         resume, retrain, epoch_lines, asked_by: as in `Order` (trainers/recipe/order.py), and PIPELINE/TABLE for the record of the run.
-        progress, report: show epochs, and a line about each model.
         ranks: this process among those that share the training; the first one writes the models and returns them.
 
     Raises:

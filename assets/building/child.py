@@ -118,7 +118,6 @@ class Child:
     """A process that reads an order and writes lines.
 
     Args:
-        command, environment, options: as in `start_child`.
         hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
         order: the text of its standard input.
     """
@@ -174,7 +173,6 @@ def start_guarded(
     """Starts a program behind a guard, which ends the whole process group if this process is gone; `end_group` does the same here.
 
     Args:
-        command, environment, options: as in `start_child`.
         grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
     """
     guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, grace)), *command]

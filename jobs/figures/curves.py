@@ -66,7 +66,6 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
 
     Args:
         histories: rows of each model, as `read_history` returns them.
-        names: names of the models, for the legend.
     """
     from graphmill.assets.figures.style import grid, new_figure, png
 

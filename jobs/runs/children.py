@@ -64,7 +64,6 @@ class ChildProcesses(dg.PipesClient):
         """Runs the command from the root of the tree until it ends.
 
         Args:
-            command: program and arguments.
             extras: plain values that the child reads from its Pipes context.
             env: more environment variables.
             need: the memory that it was said to take, which the error of a killed child lists.

@@ -216,11 +216,7 @@ def _sizes(steps: Sequence[StepNeed]) -> Sizes:
 def limits(
     stages: Sequence[StageCost], trainers: Sequence[TrainerCost], sizes: Sizes, chunks_per_part: int, machines: Machines
 ) -> list[Breakage]:
-    """Returns everything that breaks, in the order in which a run would meet it.
-
-    Args:
-        chunks_per_part: chunks of a part of `fullgraph`.
-    """
+    """Returns everything that breaks, in the order in which a run would meet it."""
     found = [limit for stage in stages for limit in _of_stage(stage, sizes, machines)]
     return found + [limit for each in trainers for limit in _of_trainer(each, sizes, chunks_per_part, machines)]
 

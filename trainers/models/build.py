@@ -49,8 +49,6 @@ def build_model(
 
     Args:
         config: the architecture, depth, width and the end of each layer.
-        in_width: number of feature columns.
-        num_classes: number of logits.
         seed: with the parameter names, decides every initial value.
         types: the graph's node types and the columns of their features; None if nodes have no types.
 

@@ -58,7 +58,6 @@ def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySam
     """Returns a sampler that follows the schedule of `[sampling]`, if it has one.
 
     Args:
-        sampling: the table `[sampling]`.
         make: fan-outs -> sampler.
     """
     return ScheduledSampler(sampling.fanouts_at, make) if sampling.schedule else make(sampling.fanouts)

@@ -80,7 +80,6 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
     as new as the newest of them: building it goes on from them.
 
     Args:
-        nodes: everything that the store has.
         keep: number of the newest sound versions of each group that stay, as in `find_garbage`.
         leased: addresses that living jobs hold.
     """

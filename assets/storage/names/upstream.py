@@ -55,7 +55,6 @@ def forget_tables(table: Path, ended: Callable[[str], bool]) -> None:
     """Removes the tables of runs that have ended, but for those that were loaded last.
 
     Args:
-        table: a file of the folder.
         ended: tells of the id of a run whether it has ended.
     """
     latest = {each.resolve().parent for each in table.parent.glob(f"*{SUFFIX}")}

@@ -34,7 +34,6 @@ def fits_memory(num_bytes: int, reserved_bytes: int = 0) -> bool:
     """Returns whether the pages of a mapped file may stay in memory: they take at most half of what is free, and leave the rest.
 
     Args:
-        num_bytes: bytes of the file.
         reserved_bytes: bytes that this process is still to take, which are left to it.
     """
     free = free_bytes()

@@ -205,9 +205,6 @@ def write_once(path: Path, make: Callable[[], bytes]) -> bytes:
     """Returns the content of a file, made if the file does not exist yet; of processes that make it at the same time the first wins.
 
     Numbers that are measured so do not change from day to day, nor do results that are computed from them.
-
-    Args:
-        make: function that returns the content of the file.
     """
     if not path.exists():
         with _own_file(path, "new") as own:

@@ -183,7 +183,6 @@ def exchange_simulation(
     Args:
         named: the links, as the key `links` names them.
         ranks: number of devices; None for all.
-        num_bytes: bytes of each transfer.
         efficiency: shares of its speed that a link has with 1, 2, ... transfers; None for those of the links.
         latency: seconds of each call.
 

@@ -70,7 +70,6 @@ def serve(
     """Runs the web UI, its daemon and its code server until Ctrl-C or SIGTERM, and ends all of them and their runs then.
 
     Args:
-        home: home of store and history, None for the default.
         port: None for 3000, or the next free one.
         report: function that gets the address, and a line at the end.
         names: names under which a proxy serves it, each with its port unless that is 80 or 443.
@@ -172,12 +171,7 @@ def dev_arguments(workspaces: Sequence[Path], port: int) -> list[str]:
 
 
 def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and the server's names.
-
-    Args:
-        port: port that the web server listens on.
-        names: names under which a proxy serves it.
-    """
+    """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and the server's names."""
     pipelines = pipelines_folder().absolute()
     called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
     own = {FOLDER_VARIABLE: str(pipelines), TEMPORARY: socket_folder(SERVER_SOCKET)}

@@ -37,7 +37,6 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
     Args:
         source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
             ogbn-* folder, or a file of `dgl.save_graphs` or of a PyG graph.
-        home: the home that may have a part of it already, None for the default one.
         settings: KEY=VALUE each, keys that are set in the pipeline file.
 
     Raises:
@@ -113,9 +112,6 @@ def survey_of(source: str) -> Survey:
 
 def print_source_json(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
     """Prints the survey as JSON; of a pipeline with `needs`, those of its steps.
-
-    Args:
-        source, home, settings: as for `print_source`.
 
     Raises:
         InputError: as for `print_source`.

@@ -126,11 +126,7 @@ class _Launcher(LocalRank):
 
 
 class NodesLostError(Exception):
-    """Nodes were lost while ranks ran on them.
-
-    Args:
-        hosts: their names.
-    """
+    """Nodes were lost while ranks ran on them."""
 
     def __init__(self, hosts: Sequence[str]):
         super().__init__(", ".join(hosts))
