@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphmill.kernels.arrays import FLOATS, as_ids, dtype_name
-from graphmill.kernels.cuda.device import device_of, on_device
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice, device_of, on_device
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.history.admit import (
     Admitted,
@@ -84,7 +83,7 @@ class History:
     def __init__(
         self, *, memory: Any, num_layers: int, num_nodes: int, width: int, dtype: Any, t_stale: int,
         p_grad: float | str | Fraction, features: FeatureSide | None = None, max_slots: int | None = None,
-        least: float = 0.0, reuse: bool = False, threads: int = 1, device: KernelDevice | None = None,
+        least: float = 0.0, reuse: bool = False, threads: int = 1, device: CudaDevice | None = None,
     ):  # fmt: skip
         self.dtype = np.dtype(dtype)
         self.p_grad = p_grad if isinstance(p_grad, Fraction) else Fraction(str(p_grad))

@@ -20,8 +20,8 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.blocks.transpose_cuda import transpose_cuda
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb, key
 from graphmill.kernels.sampling.sample import Transposes, as_fanouts, seeds_of
@@ -112,7 +112,7 @@ class CudaSampler:
     """Whether an edge of a block is one of the graph, with its weight and type."""
 
     def __init__(
-        self, topology: Topology, fanouts: Sequence[int], *, seed: int, device: KernelDevice, replace: bool = False
+        self, topology: Topology, fanouts: Sequence[int], *, seed: int, device: CudaDevice, replace: bool = False
     ):
         self.table_reads = 0
         self.topology, self.fanouts, self.seed, self.device = topology, as_fanouts(fanouts), seed, device

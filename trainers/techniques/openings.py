@@ -10,8 +10,7 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import resolved
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.require import require
-from graphmill.kernels.cuda.device import device_of
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice, device_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.part_plan import PartPlan
@@ -173,7 +172,7 @@ def device_drawers(
 
 
 def _device_sampler(
-    run: Run, topology: Topology, device: Device, kernels: KernelDevice, hosted: dict[str, Array] | None
+    run: Run, topology: Topology, device: Device, kernels: CudaDevice, hosted: dict[str, Array] | None
 ) -> CudaSampler:
     """Returns the sampler that draws the run's batches on a device, by a topology that lies where it reads it."""
     sampling, drawing = run.semantic.sampling, run.drawing
