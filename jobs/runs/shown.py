@@ -43,10 +43,8 @@ def shown_examples() -> Literal["none", "all", "ran"]:
     """
     value = environment.read(VARIABLE)
     if value not in CHOICES:
-        raise InputError(
-            f"{VARIABLE} is {value!r}",
-            "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show all of them, or unset it to show those that ran",
-        )
+        remedy = "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show all of them, or unset it to show those that ran"
+        raise InputError(f"{VARIABLE} is {value!r}", remedy)
     return CHOICES[value]
 
 

@@ -201,9 +201,8 @@ class CudaDevice:
                 runtime.hostRegister(address, array.nbytes, _PORTABLE)
         except runtime.CUDARuntimeError as error:
             problem = f"{array.nbytes:,} bytes of host memory cannot be pinned: {error}"
-            raise InputError(
-                problem, "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]"
-            ) from error
+            remedy = "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]"
+            raise InputError(problem, remedy) from error
         weakref.finalize(owner_of(array), runtime.hostUnregister, address)
 
     def pointer(self, array: Any, what: str) -> int:

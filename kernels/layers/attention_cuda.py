@@ -101,10 +101,8 @@ class _Attention:
         """Returns [E + num_dst, H], the weights times their factors after the softmax; the weights themselves without such factors."""
         if not self.weakened:
             return alpha
-        factors, count = (
-            self.device.empty((self.num_edge_rows, self.heads), self.number),
-            self.num_edge_rows * self.heads,
-        )
+        factors = self.device.empty((self.num_edge_rows, self.heads), self.number)
+        count = self.num_edge_rows * self.heads
         sizes = np.int32(len(self.block.indices)), np.int32(self.heads)
         arguments = self.at(alpha), *self.after(), *sizes, self.at(factors), np.int64(count)
         self.launch("weaken", count, arguments)

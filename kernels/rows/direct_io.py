@@ -272,10 +272,8 @@ class PageReader:
         out = aligned_empty(capacity) if out is None else out
         usable = out.dtype == np.uint8 and out.ndim == 1 and out.flags.c_contiguous and out.flags.writeable
         if not usable or out.nbytes < capacity or (capacity and out.ctypes.data % PAGE_BYTES):
-            raise InputError(
-                f"out is {out.dtype}{list(out.shape)} at address {out.ctypes.data:#x}",
-                f"give a writable uint8[{capacity}] that starts on a page (graphmill.kernels.rows.aligned)",
-            )
+            remedy = f"give a writable uint8[{capacity}] that starts on a page (graphmill.kernels.rows.aligned)"
+            raise InputError(f"out is {out.dtype}{list(out.shape)} at address {out.ctypes.data:#x}", remedy)
         if digests is not None and (offset % PAGE_BYTES or length % PAGE_BYTES or len(digests) * PAGE_BYTES != length):
             problem = f"{len(digests)} digests for bytes {offset} to {offset + length}"
             raise InputError(problem, f"give whole pages of {PAGE_BYTES} bytes and a digest for each")

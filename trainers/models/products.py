@@ -61,11 +61,9 @@ def times(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
         matrix: float[G, F].
         bias: float[G], added to each row.
     """
-    return (
-        onednn_product(rows, matrix, bias)
-        if _taken(matrix.numel(), rows, matrix)
-        else functional.linear(rows, matrix, bias)
-    )
+    if _taken(matrix.numel(), rows, matrix):
+        return onednn_product(rows, matrix, bias)
+    return functional.linear(rows, matrix, bias)
 
 
 def times_in(out: Tensor | None, rows: Tensor, matrix: Tensor) -> Tensor:

@@ -112,9 +112,8 @@ def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None)
     missing = {"cache_plan", "packed_chunks"} - run.reads.keys()
     if missing:
         asked = f'trainer = "{run.semantic.train.trainer}"'
-        raise InputError(
-            f"{asked}, but no {' and '.join(sorted(missing))} were given", "add tables [memory] and [cache_plan]"
-        )
+        problem = f"{asked}, but no {' and '.join(sorted(missing))} were given"
+        raise InputError(problem, "add tables [memory] and [cache_plan]")
     # Only this check separates rows of other features from those of this run, since both name the same nodes. Of several ranks only the
     # first has the table itself; the others have shards that were made of it.
     features = run.inputs.get("features") or run.reads["shards"].inputs["features"]["version"]

@@ -186,11 +186,9 @@ def manifest_schema(value: Any, where: str) -> None:
 
 def recipe_problem(manifest: Mapping[str, Any]) -> str:
     """Returns the problem of a manifest of the right form whose recipe is not that of its version; "" if it is sound."""
-    return (
-        ""
-        if _version(manifest) == manifest["version"]
-        else "its version is not that of its config, inputs and raw content"
-    )
+    if _version(manifest) == manifest["version"]:
+        return ""
+    return "its version is not that of its config, inputs and raw content"
 
 
 def wrong_numbers(manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -65,8 +65,6 @@ def forget_tables(table: Path, ended: Callable[[str], bool]) -> None:
 
 def wrong_asset_key(key: str) -> str:
     """Returns why a text is not an asset key, "" if it is one: names with `/` between them."""
-    return (
-        ""
-        if all(key.split("/"))
-        else f'"{key}" is not an asset key: write its names with / between them, such as "shop/edges"'
-    )
+    if all(key.split("/")):
+        return ""
+    return f'"{key}" is not an asset key: write its names with / between them, such as "shop/edges"'

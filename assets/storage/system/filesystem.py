@@ -291,10 +291,8 @@ def _lock(path: Path, flags: int, operation: int) -> int | None:
 def no_locks(path: Path, error: OSError) -> InputError:
     """Returns the error of a file system that keeps no locks."""
     problem = f"the file system of {path.parent} keeps no locks ({error.strerror}), by which processes of one home wait for each other"
-    return InputError(
-        problem,
-        "point GRAPHMILL_HOME (or --home) at a local disk, or mount the file system with locks (Lustre: -o flock; NFS: a lock service)",
-    )
+    remedy = "point GRAPHMILL_HOME (or --home) at a local disk, or mount the file system with locks (Lustre: -o flock; NFS: a lock service)"
+    return InputError(problem, remedy)
 
 
 def release_lock(descriptor: int) -> None:

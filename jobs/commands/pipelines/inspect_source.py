@@ -248,10 +248,8 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     what = (
         "a folder of part files, none of which is Parquet or text" if path.is_dir() else "none of .npz, Parquet, text"
     )
-    raise InputError(
-        f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs or torch.save",
-        "docs/own-data.md has the layouts",
-    )
+    problem = f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs or torch.save"
+    raise InputError(problem, "docs/own-data.md has the layouts")
 
 
 def is_folder_of_tables(path: Path) -> bool:

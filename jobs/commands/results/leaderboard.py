@@ -148,10 +148,8 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
         if models
     ]
     if not entries:
-        raise InputError(
-            f"{store.root} has no trained model of {pipeline.name} as its file stands",
-            f"graphmill run {pipeline.reference} trains them",
-        )
+        problem = f"{store.root} has no trained model of {pipeline.name} as its file stands"
+        raise InputError(problem, f"graphmill run {pipeline.reference} trains them")
     return entries
 
 

@@ -260,10 +260,8 @@ def _quoted(text: str) -> str:
 
 def _wrong(sql: str, reason: str, columns: Mapping[str, Sequence[str]]) -> InputError:
     listed = "".join(f"\n  {line}" for line in described(columns).splitlines())
-    return InputError(
-        f"the query {sql.strip()!r} cannot be answered: {reason}",
-        f"write one SELECT over these views (docs/sql.md has examples):{listed}",
-    )
+    problem = f"the query {sql.strip()!r} cannot be answered: {reason}"
+    return InputError(problem, f"write one SELECT over these views (docs/sql.md has examples):{listed}")
 
 
 def _cell(value: Any) -> str:

@@ -141,10 +141,8 @@ class Pulse:
 
 def head_lost(address: str) -> HeadLostError:
     """Returns the error about a cluster that does not answer any more."""
-    return HeadLostError(
-        f"the Ray cluster at {address} does not answer any more",
-        "start it again; --resume goes on from the last checkpoint, with or without a cluster",
-    )
+    remedy = "start it again; --resume goes on from the last checkpoint, with or without a cluster"
+    return HeadLostError(f"the Ray cluster at {address} does not answer any more", remedy)
 
 
 class Events:
