@@ -2,7 +2,6 @@
 
 import re
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, is_pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.storage.local.artifact import Artifact
@@ -61,11 +60,10 @@ def artifact_of(store: Store, pipeline: Pipeline, step: str, called: str = "") -
     Raises:
         InputError: the pipeline has no such step, or the artifact is not built.
     """
-    from graphmill.jobs.runs.training import training_steps
+    from graphmill.jobs.runs.training import all_steps
 
     name, *which = step.split("/")
-    data = preprocessing_steps(pipeline, store.home)
-    steps = {step.name: step for step in [*data, *training_steps(pipeline, data)]}
+    steps = {step.name: step for step in all_steps(pipeline, store.home)}
     if name not in steps:
         raise InputError(f"{pipeline.path} has no step {name!r}", f"its steps are: {', '.join(steps)}")
     wanted = steps[name]

@@ -43,8 +43,8 @@ def shown_examples() -> Literal["none", "all", "ran"]:
     """
     value = environment.read(VARIABLE)
     if value not in CHOICES:
-        remedy = "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show all of them, or unset it to show those that ran"
-        raise InputError(f"{VARIABLE} is {value!r}", remedy)
+        show = "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show all of them"
+        raise InputError(f"{VARIABLE} is {value!r}", f"{show}, or unset it to show those that ran")
     return CHOICES[value]
 
 

@@ -167,10 +167,6 @@ def mapped(inner: Check, key: Check = name) -> Check:
     return check
 
 
-def anything(_value: Any, _where: str) -> None:
-    """Requires nothing."""
-
-
 def plain(value: Any, where: str) -> None:
     """Requires values as recipes and records hold them: texts, finite numbers that fit into 64 bits, and lists and tables of these."""
     if isinstance(value, dict):

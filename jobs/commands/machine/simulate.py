@@ -159,7 +159,6 @@ def exchange(
     Example: graphmill simulate exchange --links "0 1 | 2 3 @ 32GB/s | 16GB/s" --efficiency 1,0.6,0.4
     """
     from graphmill.assets.sizes import parse_size
-    from graphmill.kernels.errors import InputError
 
     num_bytes = parse_size(size)
     if not num_bytes:

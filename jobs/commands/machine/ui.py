@@ -26,7 +26,7 @@ from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.system.filesystem import take_lock
 from graphmill.jobs.operations.reload import UI_VARIABLE
-from graphmill.jobs.runs.dead_runs import RUNNING, fail_dead_runs
+from graphmill.jobs.runs.dead_runs import RUNNING, tell_dead_runs
 from graphmill.jobs.runs.instance import environment, init_home, open_instance
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
@@ -82,8 +82,7 @@ def serve(
     folder, _ = init_home(home)
     lock = only_one(folder)
     with open_instance(folder) as instance:
-        for run_id in fail_dead_runs(instance):
-            report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
+        tell_dead_runs(instance, report)
     address = f"http://{ADDRESS}:{(chosen := free_port(port))}"
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")

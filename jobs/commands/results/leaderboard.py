@@ -91,12 +91,14 @@ class Entry:
 
     def epoch_seconds(self) -> float | None:
         """Median seconds of a training epoch over all seeds, as recorded when the models were trained."""
-        seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get("train", [])]
-        return statistics.median(seconds) if seconds else None
+        return self._median_seconds("train")
 
     def evaluation_seconds(self) -> float | None:
         """Median seconds of an evaluation on the way, which those of an epoch leave out; None if there was none."""
-        seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get("evaluate", [])]
+        return self._median_seconds("evaluate")
+
+    def _median_seconds(self, part: str) -> float | None:
+        seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get(part, [])]
         return statistics.median(seconds) if seconds else None
 
     def bytes_per_epoch(self) -> dict[str, int]:
