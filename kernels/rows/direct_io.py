@@ -150,7 +150,6 @@ class PageReader:
 
     Attributes:
         reason: reason why that is not the configured method, or None.
-        registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
     Raises:
         InputError: io_uring, or one of this depth, is missing and no second choice is configured.
@@ -166,7 +165,6 @@ class PageReader:
         if number := self._native.state()[0]:
             self._fall_back(f"no io_uring of depth {self.execution.depth}: {os.strerror(number)}", ALLOW_DEPTH)
             self._native = self._make()
-        self.registered = self._native.state()[1]
 
     @property
     def num_resubmitted(self) -> int:
