@@ -58,7 +58,6 @@ MACHINE_TAG = f"{HIDDEN}machine"
 """Tag of a run: the machine that its steps run on (assets/storage/system/machine.py)."""
 SEEN_TAG = f"{HIDDEN}seen"
 """Tag of a run: its id, and the seconds since that machine's boot at which a step of it was there."""
-
 Body = Callable[[dg.AssetExecutionContext, Any], Iterator[Any]]
 Slot = Callable[[dg.AssetExecutionContext], AbstractContextManager[None]]
 """Slot that a step holds while it builds, so that not too many build at once."""

@@ -45,7 +45,6 @@ OUT, ERR = "out", "err"
 """A child's standard output and standard error."""
 ENDED = ("ended",)
 """The last event of a `FunctionChild`: its connection has ended, and so has the process."""
-
 _kills_before: list[int] = []
 """Processes that the kernel had ended for want of memory when this process began to start children."""
 

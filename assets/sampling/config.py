@@ -16,12 +16,10 @@ from graphmill.kernels.sampling.walk import MOST_VISITS, walk_problems
 METHODS = ("uniform", "weighted", "random_walk")
 DEGREES = ("in_degree", "out_degree")
 """Columns that every graph has."""
-
 MOST_STORED = 10**6
 """Most epochs whose samples may be stored: each is a part of an artifact at least."""
 MORE_PATHS = 10
 """Factor on the number of paths in exact evaluation of walks."""
-
 OF_NODES = re.compile(r"node:(?!\d{10,}\Z)[A-Za-z0-9_-]+")
 """Weights of nodes; no table has a column whose number has ten digits."""
 LATER: dict[str, Any] = {"hashed": "unless default"}

@@ -20,7 +20,6 @@ from graphmill.kernels.types import Array, Topology
 
 RANGE_EDGES = 1 << 22
 """Number of edges whose tables are made, checked and written together."""
-
 WHOLE_ROWS, NEVER = "the masses of every row add up", "a neighbour without weight is never drawn"
 
 

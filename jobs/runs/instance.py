@@ -21,7 +21,6 @@ SETTINGS = "dagster.yaml"
 HISTORY_LOCK = ".history.lock"
 IN_A_URL = re.compile(r"\?|%[0-9A-Fa-f]{2}")
 """Text that means something else in the URL of a database, in which Dagster puts the path of the home."""
-
 FREE = "free space there, or point GRAPHMILL_HOME at a larger file system; artifacts that were finished are kept"
 PERMIT = "correct the permissions of its files, or point GRAPHMILL_HOME at a folder that can be written"
 ANEW = "move the folder history/ away: the history begins anew, and artifacts stay"

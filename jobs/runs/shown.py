@@ -25,7 +25,6 @@ VARIABLE = environment.EXAMPLES
 CHOICES: dict[str, Literal["none", "all", "ran"]] = {"0": "none", "1": "all", "": "ran"}
 DEMO = "python-environment"
 """The shipped pipeline that a home without any other shows."""
-
 REPORTS = "/graphmill/report/"
 """Beginning of the paths of reports in the web UI (jobs/web/report_page.py); the name of a pipeline follows."""
 

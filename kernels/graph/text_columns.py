@@ -20,7 +20,6 @@ from graphmill.kernels.types import Array
 BLANKS = " \t"
 SEPARATORS = (",", "\t", ";", "|", " ", BLANKS)
 """Separators of fields that the kernel knows; `BLANKS` stands for any number of blanks and tabs."""
-
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 _REAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _FIELD = re.compile(r"[\t -!#-~]*")

@@ -37,11 +37,9 @@ from graphmill.kernels.types import Array, Topology
 
 WHOLE = 1 << 32
 """The mass of one place."""
-
 FULL = WHOLE - 1
 EmptyRows = Literal["error", "uniform", "none"]
 """Treatment of a row whose weights are all 0: an error, drawn uniformly, or without neighbours."""
-
 FAULTS = ("is negative", "is not finite", "are all 0")
 
 

@@ -32,13 +32,10 @@ ENTRY_BYTES = 8
 LAST_STAMP = 2**32 - 2
 SIZES = 5
 """Number of values about a layer at its end: destinations, edges, nodes, the first fault, entries of alias tables that were read so far."""
-
 STATE = SIZES + 1
 """Number of values about a batch while it is sampled: the above, and the edges of a layer whose number only the graph knows."""
-
 WAIT_BYTES = 8
 """Bytes downloaded while a layer is sampled whose number of edges only the graph knows."""
-
 MOST_EDGES = 2**31 - 1
 TOO_MANY = "lower batch_size or fanouts: local ids are 32 bits wide"
 FAULTS = {

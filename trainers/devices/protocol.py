@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 CACHE = "cache"
 """The purpose of cached rows; everything else is work."""
-
 Direction = Literal["h2d", "d2h", "d2d", "rank"]
 """Host to device, device to host, device to device, rank to rank."""
 

@@ -19,7 +19,6 @@ from torch.nn import functional
 
 PIECE_ROWS = 4096
 """Rows of a product that is added to others: it stays in the processor's cache, and so does what oneDNN rearranges of it."""
-
 LEAST_ENTRIES = 2048
 """Entries of the smaller matrix from which oneDNN takes a product: below it takes longer to prepare than to compute."""
 

@@ -11,7 +11,6 @@ from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
 EVERYWHERE = (*each("link", "has a link of its own", whens="gpu"), *each("uva", "computes where the graph is"))
 """Limits of every technique."""
-
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),

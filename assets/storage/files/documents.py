@@ -89,7 +89,6 @@ def _problem(data: bytes, called: str, kind: Check) -> str:
 ENTRY_FORMAT, BUNDLE_FORMAT = 1, 1
 PLACE = re.compile(rf"store/({STAGE})/({VERSION})/.+", re.DOTALL)
 """Paths of the files of artifacts in a bundle."""
-
 SECONDS = number(0, 1e12)
 COUNT = whole()
 AT = Fields({"stage": stage, "version": version})
@@ -243,7 +242,6 @@ def entry_schema(value: Any, where: str) -> None:
 
 lease_schema = Fields({"addresses": listed(address)})
 """The lease of a process in an object store: STAGE/VERSION of all that it holds."""
-
 raw_schema = Fields({"raw": mapped(version)})
 """The record of raw files in an object store: name -> SHA-256."""
 

@@ -20,7 +20,6 @@ from graphmill.assets.storage.names.home import home_folder
 
 AssetTable = NewType("AssetTable", Path)
 """A key of a pipeline file that names an asset, as the file that holds its table."""
-
 FOLDER, SUFFIX = "upstream", ".parquet"
 _RUN: ContextVar[str] = ContextVar("run of Dagster", default="")
 

@@ -12,7 +12,6 @@ MOUNT, OWN, MACHINE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/
 
 UNLIMITED = 1 << 62
 """Version 1 writes a number of about 2^63 for a group without a limit."""
-
 _FILES = {"memory.max": ("memory.current", ""), "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_")}
 """File of the limit -> file of the usage, and the beginning of names in memory.stat that include the groups below."""
 

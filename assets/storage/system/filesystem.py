@@ -36,11 +36,9 @@ FULL = {
 
 READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Error numbers of opening for writing in a folder that may be read but not written."""
-
 MOUNTS = Path("/proc/self/mountinfo")
 OWN_CHANGE_TIMES = re.compile("bcachefs|btrfs|ceph|ext[234]|f2fs|gpfs|lustre|nfs4?|overlay|xfs|zfs")
 """File systems that set a file's change time at every change, and let no program set it."""
-
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Constants of renameat2(2), which Python does not have."""
 

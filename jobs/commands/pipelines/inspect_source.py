@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
-
 OGB_FOLDERS = ("raw", "processed", "split")
 """Folders of which an OGB dataset has at least one."""
-
 PROFILED_BYTES = 256 << 20
 """Most bytes of the files of a pipeline that are read for its profile: some seconds."""
-
 ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("u", "v"), ("head", "tail"))
 """Usual names of the two columns of an edge table."""
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 3
 """Largest number of models whose best epochs are all listed; of more, the smallest and the largest."""
-
 PIPE_WIDTH = 160
 """Columns of text if the output is not a terminal: a row must not be folded in a log."""
 
@@ -49,7 +48,6 @@ LINK_MEANINGS = {
 }
 TEXT_COLUMNS = ("name", "tuned", "model", "trainer", "models")
 """Headings of the columns that hold words; the others hold numbers."""
-
 RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
 """Files that are equal in two models with equal trainings: the weights, and loss and scores of every epoch."""
 

@@ -32,10 +32,8 @@ INTERRUPT_SECONDS = 0.1
 """Seconds between two checks whether a query was interrupted."""
 TABLE_ROWS = 200
 """Most rows of a printed table; the other formats have all."""
-
 PIECE_ROWS = 10_000
 """Rows that are in memory at a time when all are printed."""
-
 SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "temp_directory": ""}
 """Nothing is fetched, and nothing is spilled into the working directory."""
 
