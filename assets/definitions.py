@@ -58,7 +58,6 @@ MACHINE_TAG = f"{HIDDEN}machine"
 """Tag of a run: the machine that its steps run on (assets/storage/system/machine.py)."""
 SEEN_TAG = f"{HIDDEN}seen"
 """Tag of a run: its id, and the seconds since that machine's boot at which a step of it was there."""
-
 Body = Callable[[dg.AssetExecutionContext, Any], Iterator[Any]]
 Slot = Callable[[dg.AssetExecutionContext], AbstractContextManager[None]]
 """Slot that a step holds while it builds, so that not too many build at once."""
@@ -101,8 +100,6 @@ def source_assets(
 
     Args:
         steps: steps of `OnePass` stages that read one source.
-        execution: the Execution config of the pass.
-        around: the store and the listeners.
         slot: slot that the pass holds while it builds; None for none.
         pool: name of the slot's pool, "" for none.
     """
@@ -171,7 +168,6 @@ def stage_asset(
 
     Args:
         step: a step with one config, or with one per split.
-        around: the store and the listeners.
         slot: slot that the step holds while it builds; None for none.
         pool: name of the slot's pool, "" for none.
     """
@@ -221,8 +217,6 @@ def asset_of(
         steps: the steps that the assets stand for; the first names the op.
         body: called with the context and the run's config (None without `config`); yields events and the result. An `InputError` becomes a
             failure that shows only its message.
-        around: the store whose artifacts are checked.
-        config: class of the settings of a run.
         priority: steps of the highest priority among the ready ones begin first.
         pool: name of the pool whose slot the step takes if it has work to do, "" for none. A run begins no more of these at once than the
             pool has slots.

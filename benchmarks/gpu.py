@@ -29,9 +29,8 @@ from torch.nn import functional
 
 from benchmarks import gpu_peers
 from benchmarks.record import interleave, ratio, record
-from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.cuda.device import CudaDevice, device_of
 from graphmill.kernels.cuda.driver import num_gpus
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.graph.csc import build_csc
 from graphmill.kernels.graph.generate import rmat_edges, rmat_labels
 from graphmill.kernels.layers.aggregate import aggregate
@@ -155,7 +154,7 @@ class Place:
         self.topology, self.device = topology, device
         with device.preparing():
             self.there = place_topology(topology, "device", device) if device.remote else topology
-        self.kernels: KernelDevice | None = device_of(self.there.in_degree) if device.remote else None
+        self.kernels: CudaDevice | None = device_of(self.there.in_degree) if device.remote else None
 
     def sampler(self) -> Any:
         """Returns what samples on the device."""

@@ -4,7 +4,6 @@
 once it is imported. Pipelines that do not parse stay visible, as an asset that lists their mistakes.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.pinned import pinned_files
 from graphmill.jobs.runs.shown import report_address, shown_files, shown_trials
 from graphmill.jobs.runs.slot import MEMORY_POOL, held_slot, in_turn
-from graphmill.jobs.runs.training import training_asset, training_steps
+from graphmill.jobs.runs.training import all_steps, training_asset, training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 
@@ -107,8 +106,7 @@ def read_pipelines(files: Mapping[Path, bytes]) -> tuple[list[Pipeline], dict[st
     for path, data in files.items():
         try:
             pipeline = parse_pipeline(path, data, TrainTable)
-            data_steps = preprocessing_steps(pipeline)
-            steps = [*data_steps, *training_steps(pipeline, data_steps)]
+            steps = all_steps(pipeline)
             if (same := found.get(group_of(pipeline.name))) is not None:
                 raise InputError(f"{path} is named {pipeline.name}, and so is {same.path}", "rename one of them")
             names = _names_of(pipeline, steps)
@@ -137,19 +135,15 @@ def job_names(pipeline: str) -> dict[str, str]:
     return {selection: f"{group_of(pipeline)}__{selection}" for selection in JOBS}
 
 
-def surroundings(home: str | os.PathLike[str] | None = None) -> Surroundings:
-    """Returns the store of a home, with steps that a cancellation ends and without other listeners; None for the default home."""
-    return Surroundings(store=Store(home), make_progress=lambda context: CancelableProgress(Silent(), context))
+def surroundings() -> Surroundings:
+    """Returns the store of the default home, with steps that a cancellation ends and without other listeners."""
+    return Surroundings(store=Store(), make_progress=lambda context: CancelableProgress(Silent(), context))
 
 
 def definitions_of(
     pipeline: Pipeline, around: Surroundings, children: ChildProcesses, threads: int | None
 ) -> dg.Definitions:
-    """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor.
-
-    Args:
-        threads: number of threads that a stage may use, None for its default.
-    """
+    """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor."""
     # The command that launched a run may name other machines than the file.
     around = replace(around, on=around.on or pipeline.on)
     data = preprocessing_steps(pipeline, around.store.home)

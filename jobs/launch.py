@@ -35,7 +35,7 @@ from graphmill.jobs.operations.sound import require_sound
 from graphmill.jobs.runs import watchers as _watchers  # noqa: F401 - for its import
 from graphmill.jobs.runs.cancellation import CancelableProgress, interrupts_cancel
 from graphmill.jobs.runs.children import ChildProcesses
-from graphmill.jobs.runs.dead_runs import fail_dead_runs
+from graphmill.jobs.runs.dead_runs import tell_dead_runs
 from graphmill.jobs.runs.history_files import held_open
 from graphmill.jobs.runs.instance import (
     UNUSABLE,
@@ -132,8 +132,7 @@ def launch(order: Launch) -> Outcome:
         open_instance(store.home) as instance,
         watched_interrupts() as noticed,
     ):
-        for run_id in fail_dead_runs(instance):
-            (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
+        tell_dead_runs(instance, order.report or print)
         order = replace(order, on=on)
         in_process = _in_process(order, steps, store, versions)
         execute = _execute_here if in_process else _execute_in_processes

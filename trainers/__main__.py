@@ -106,9 +106,8 @@ def _from_bundle(options: argparse.Namespace) -> Order:
     from graphmill.assets.storage.local.bundle import open_bundle, take_from
 
     if options.pipeline or options.name or options.input:
-        raise InputError(
-            "a bundle names pipeline, table and artifacts itself", "leave PIPELINE, NAME and --input out beside --from"
-        )
+        problem = "a bundle names pipeline, table and artifacts itself"
+        raise InputError(problem, "leave PIPELINE, NAME and --input out beside --from")
     bundle = open_bundle(options.source)
     # Nothing reads the raw data here, so any folder will do for theirs; the environment is the user's, and no text of a bundle enters it.
     variables = bundle.folder.absolute()

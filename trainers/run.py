@@ -54,7 +54,6 @@ def train_table(
         store: the store of models; checkpoints are in `checkpoints/` beside it.
         inputs, reads: stage -> artifact: those that decide weights, and those that only change how the training runs.
         resume, retrain, epoch_lines, asked_by: as in `Order` (trainers/recipe/order.py), and PIPELINE/TABLE for the record of the run.
-        progress, report: show epochs, and a line about each model.
         ranks: this process among those that share the training; the first one writes the models and returns them.
 
     Raises:
@@ -104,10 +103,8 @@ def _checkpointed(
 
     The checkpoint of a finished model that is trained again is removed; one of an unfinished run that is not gone on from is told.
     """
-    path, execution = (
-        checkpoint_path(execution.checkpoints, training.version),
-        replace(execution, again=old is not None),
-    )
+    path = checkpoint_path(execution.checkpoints, training.version)
+    execution = replace(execution, again=old is not None)
     if execution.resume:
         take_newer(path, training.version)
     if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
@@ -150,11 +147,9 @@ class _Earlier(NamedTuple):
 def _stored_model(store: Store, version: str) -> _Earlier | None:
     """Returns facts about the model that the store has for a version, None if it has none."""
     model = store.find(ModelStage.name, version)
-    return (
-        None
-        if model is None
-        else _Earlier(_weights(model), model.run_record().get("threads"), (model.here() / MANIFEST).stat().st_mtime)
-    )
+    if model is None:
+        return None
+    return _Earlier(_weights(model), model.run_record().get("threads"), (model.here() / MANIFEST).stat().st_mtime)
 
 
 def _weights(model: Artifact) -> str:

@@ -12,7 +12,6 @@ from graphmill.kernels.cuda.driver import num_gpus
 AUTO = "auto"
 AUTO_QUEUE = "1GiB"
 """The bytes for which a train table's `queue = "auto"` counts: its first size (trainers/batches/flow.py)."""
-
 LEVELS = ("device", "host", "disk")
 
 

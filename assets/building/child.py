@@ -45,7 +45,6 @@ OUT, ERR = "out", "err"
 """A child's standard output and standard error."""
 ENDED = ("ended",)
 """The last event of a `FunctionChild`: its connection has ended, and so has the process."""
-
 _kills_before: list[int] = []
 """Processes that the kernel had ended for want of memory when this process began to start children."""
 
@@ -118,7 +117,6 @@ class Child:
     """A process that reads an order and writes lines.
 
     Args:
-        command, environment, options: as in `start_child`.
         hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
         order: the text of its standard input.
     """
@@ -174,7 +172,6 @@ def start_guarded(
     """Starts a program behind a guard, which ends the whole process group if this process is gone; `end_group` does the same here.
 
     Args:
-        command, environment, options: as in `start_child`.
         grace: seconds after each of SIGINT, SIGTERM and SIGKILL.
     """
     guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, grace)), *command]

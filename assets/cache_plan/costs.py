@@ -18,7 +18,6 @@ from graphmill.kernels.rows.pages import PAGE_BYTES
 
 RANK_BYTES = 60
 """Bytes that ranking takes for each node of a range (kernels/hotness/ranking.py)."""
-
 MOST_SEGMENTS = 1 << 20
 """Most segments whose seeds are counted before a plan exists."""
 

@@ -27,10 +27,8 @@ from graphmill.kernels.types import Array
 
 PAIRS_WITH_COPIES = 1 << 25
 """Largest number of (batch, node) pairs in a segment with copies; a segment of one batch may have more."""
-
 GOOD = 1.01
 """Amplification up to which no other layout is tried."""
-
 WORTH = 0.25
 """Share of full packing below which no other layout is tried."""
 

@@ -34,16 +34,9 @@ def encode(step: ChunkStep) -> Array:
     """Returns u8[n], n a multiple of 4,096: the record of one step of one device, which depends only on the argument."""
     block = step.block
     degrees = narrow_degrees(block.end - block.start)
-    head = [
-        *(MAGIC, 0, step.part, step.step, block.num_dst, len(block.indices), block.num_src, len(step.load_rows)),
-        *(
-            step.num_transition,
-            block.src_ids.itemsize,
-            int(block.dst_pos is not None),
-            degrees.itemsize,
-            len(step.fetch),
-        ),
-    ]
+    counts = block.num_dst, len(block.indices), block.num_src, len(step.load_rows), step.num_transition
+    forms = block.src_ids.itemsize, int(block.dst_pos is not None), degrees.itemsize
+    head = [MAGIC, 0, step.part, step.step, *counts, *forms, len(step.fetch)]
     words = np.array([*head, *(word for peer, rows, _ in step.fetch for word in (peer, len(rows)))], "<i8")
     values = [words, step.dst_ids, degrees, block.indices, block.src_ids]
     values += [] if block.dst_pos is None else [block.dst_pos]

@@ -225,7 +225,5 @@ def _require_equal(
             raise InputError(problem, "bring all nodes to the same commit, without local changes")
         if answer["home"] is None:
             problem = f"node {node.host} does not see the home {home}, nor has it as its GRAPHMILL_HOME"
-            raise InputError(
-                problem,
-                f"mount one folder on all nodes, or set {STORE_VARIABLE} to an object store that all of them reach",
-            )
+            remedy = f"mount one folder on all nodes, or set {STORE_VARIABLE} to an object store that all of them reach"
+            raise InputError(problem, remedy)

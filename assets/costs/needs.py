@@ -28,7 +28,6 @@ COMMAND_BYTES = 110 << 20
 """The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
 KERNEL_BYTES = 16 << 20
 """What the system takes for the processes of a step, which is in use and in no sum: page tables, sockets, stacks."""
-
 MARGIN = 0.15
 """Share by which formulas may say more than a step takes: so much above the memory that is there, a step is still let try."""
 

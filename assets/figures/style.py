@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 WIDTH, DPI = 7.0, 100
 """Inches, and pixels per inch."""
-
 COLOURS = 128
 """Number of colours of a picture's palette: a few, and their shades at the edges of letters and lines."""
 
@@ -28,10 +27,8 @@ BLUE, CYAN, GREEN, YELLOW, RED, PURPLE, GREY = (
 BLACK, LIGHT = "#222222", "#e4e4e4"
 SERIES = (BLUE, RED, GREEN, PURPLE, YELLOW, CYAN, BLACK)
 """Colours of curves of one kind, such as one per seed."""
-
 MARKERS = "os^Dv*X"
 """Markers of the same curves: colour is never the only difference."""
-
 MANY = 10_000_000
 """An axis that reaches this count is labelled in millions."""
 

@@ -6,22 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    LEVELS,
-    LIGHT,
-    RED,
-    YELLOW,
-    byte_unit,
-    count_axis,
-    grid,
-    new_figure,
-    save,
-    stacked_bar,
-)
+from graphmill.assets.figures import style
 from graphmill.assets.sizes import format_bytes
 from graphmill.kernels.types import Array
 
@@ -40,25 +25,25 @@ def tier_shares(path: Path, tier_rows: Array) -> None:
     names = ("device", "host", "disk cache", "packed")
     total = tier_rows.sum(axis=0)
     labels = [f"{name}: {_percent(count, total.sum())}" for name, count in zip(names, total.tolist(), strict=True)]
-    figure = new_figure(3.6)
+    figure = style.new_figure(3.6)
     axes = figure.subplots()
-    axes.stackplot(places, shares.T, labels=labels, colors=[LEVELS[name] for name in names])
+    axes.stackplot(places, shares.T, labels=labels, colors=[style.LEVELS[name] for name in names])
     axes.set(
         xlabel="stored batch", ylabel="input rows of the batch, %", xlim=(0, max(1, len(tier_rows))), ylim=(0, 100)
     )
     axes.set_title(f"{int(total.sum()):,} rows of {len(tier_rows):,} batches, by where they come from", fontsize=10)
-    count_axis(axes.xaxis)
+    style.count_axis(axes.xaxis)
     # Beside the picture, in the order of the bands: a thin one is easily covered.
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, reverse=True)
-    save(figure, path)
+    style.save(figure, path)
 
 
 def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
     """Draws the pages i64[B] that each batch reads of the disk cache, one curve per order; the totals stand in the legend."""
-    figure = new_figure(3.6)
+    figure = style.new_figure(3.6)
     axes = figure.subplots()
     for (name, pages), colour, dashes in zip(
-        curves.items(), (RED, BLUE, GREEN, YELLOW), ("--", "-", "-.", ":"), strict=False
+        curves.items(), (style.RED, style.BLUE, style.GREEN, style.YELLOW), ("--", "-", "-.", ":"), strict=False
     ):
         means, places = _thinned(pages[:, None])
         label = f"{name}: {int(pages.sum()):,} pages"
@@ -67,11 +52,11 @@ def page_curves(path: Path, curves: Mapping[str, Array]) -> None:
     axes.set_xlim(0, max(1, *(len(pages) for pages in curves.values())))
     axes.set_ylim(0, 1.3 * max(1, *(int(pages.max(initial=0)) for pages in curves.values())))
     axes.set_title("pages of the disk cache that batches read, by the order of its rows", fontsize=10)
-    count_axis(axes.xaxis)
-    count_axis(axes.yaxis)
-    grid(axes)
+    style.count_axis(axes.xaxis)
+    style.count_axis(axes.yaxis)
+    style.grid(axes)
     axes.legend(loc="upper center", ncols=min(2, len(curves)), frameon=False, fontsize=9)
-    save(figure, path)
+    style.save(figure, path)
 
 
 def packing_figure(path: Path, space: Mapping[str, int], read_bytes: Mapping[str, Array]) -> None:
@@ -82,7 +67,7 @@ def packing_figure(path: Path, space: Mapping[str, int], read_bytes: Mapping[str
             `budget`, which bounds the rows alone.
         read_bytes: the same first three names -> i64[B], bytes that each batch reads of them.
     """
-    figure = new_figure(4.8)
+    figure = style.new_figure(4.8)
     upper, lower = figure.subplots(2, 1, height_ratios=(1, 1.3))
     _draw_space(upper, space)
     _draw_reads(lower, read_bytes)
@@ -92,45 +77,45 @@ def packing_figure(path: Path, space: Mapping[str, int], read_bytes: Mapping[str
         for name in PACKED_PARTS
     ]
     figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    save(figure, path)
+    style.save(figure, path)
 
 
-PACKED_PARTS = {"packed rows": YELLOW, "disk caches": GREEN, "addresses and padding": GREY}
+PACKED_PARTS = {"packed rows": style.YELLOW, "disk caches": style.GREEN, "addresses and padding": style.GREY}
 """Colours of the parts that a batch reads from disk for its input rows, nearest to the axis first."""
 
 
 def _draw_space(axes: Any, space: Mapping[str, int]) -> None:
     whole = sum(space[name] for name in PACKED_PARTS)
     bars = {"as packed": whole, "all rows with\nevery batch": space["full packing"], "feature table": space["features"]}
-    size, unit = byte_unit(max(bars.values()))
-    stacked_bar(axes, 0, [(name, space[name] / size, colour) for name, colour in PACKED_PARTS.items()])
-    axes.barh([1, 2], [bars[name] / size for name in list(bars)[1:]], color=LIGHT, edgecolor=GREY)
+    size, unit = style.byte_unit(max(bars.values()))
+    style.stacked_bar(axes, 0, [(name, space[name] / size, colour) for name, colour in PACKED_PARTS.items()])
+    axes.barh([1, 2], [bars[name] / size for name in list(bars)[1:]], color=style.LIGHT, edgecolor=style.GREY)
     longest, budget = max(bars.values()) / size, space["budget"] / size
     drawn = budget <= 1.15 * longest
     for place, num_bytes in enumerate(bars.values()):
         end = max(num_bytes / size, budget) if place == 0 and drawn else num_bytes / size
         axes.text(end, place, f" {format_bytes(num_bytes)}", va="center", fontsize=9)
     if drawn:
-        axes.plot([budget, budget], [-0.5, 0.5], color=BLACK, linestyle="--", linewidth=1.5)
+        axes.plot([budget, budget], [-0.5, 0.5], color=style.BLACK, linestyle="--", linewidth=1.5)
     axes.set_yticks(range(3), list(bars))
     axes.set(xlim=(0, 1.2 * max(1e-9, longest)), ylim=(2.5, -0.6), xlabel=f"space on disk, {unit}")
     rows, others = format_bytes(whole - space["addresses and padding"]), format_bytes(space["addresses and padding"])
     dashed = ", dashed" if drawn else ""
     title = f"packed: {rows} of rows (budget {format_bytes(space['budget'])}{dashed}) and {others} of addresses"
     axes.set_title(title, fontsize=10)
-    grid(axes, "x")
+    style.grid(axes, "x")
 
 
 def _draw_reads(axes: Any, read_bytes: Mapping[str, Array]) -> None:
     columns = np.stack([read_bytes[name] for name in PACKED_PARTS], axis=1)
     means, places = _thinned(columns)
     most = float(means.sum(axis=1).max(initial=0))
-    size, unit = byte_unit(most)
+    size, unit = style.byte_unit(most)
     axes.stackplot(places, means.T / size, colors=list(PACKED_PARTS.values()), labels=list(PACKED_PARTS))
     axes.set(xlim=(0, max(1, len(columns))), ylim=(0, 1.1 * max(1e-9, most / size)))
     axes.set(xlabel="stored batch", ylabel=f"read from disk\nper batch, {unit}")
-    count_axis(axes.xaxis)
-    grid(axes, "y")
+    style.count_axis(axes.xaxis)
+    style.grid(axes, "y")
 
 
 def _thinned(columns: Array) -> tuple[Array, Array]:

@@ -14,10 +14,8 @@ from graphmill.kernels.types import id_dtype
 Policy = Literal["bayes", "presample", "degree", "pagerank", "random", "optimal"]
 COUNTING: tuple[Policy, ...] = ("bayes", "presample")
 """Policies that count epochs of their own."""
-
 SUM_BYTES, RANGE_BYTES = 16, 100
 """Bytes per node of a range of sums, and of a range whose temporary arrays exist at one time (kernels/ranges.py)."""
-
 MOST_EPOCHS = 10_000
 """Most epochs that may be counted; further counts stop changing the ranking long before."""
 

@@ -30,7 +30,6 @@ from graphmill.kernels.types import Array
 
 RATIOS = (0.01, 0.05, 0.1, 0.2)
 """Cache ratios whose hit ratios are in the summary."""
-
 CURVE = tuple(step / 50 for step in range(51))
 """Cache ratios of the figure."""
 

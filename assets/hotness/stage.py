@@ -30,10 +30,8 @@ from graphmill.kernels.types import Array, id_dtype
 
 COUNTING_CHECKS = ("visits add up to the inputs", "every training node is visited in every round")
 """Names of the checks of policies that count batches."""
-
 LAYER_CHECKS = ("every training node is a seed once a round",)
 """Names of the checks if visits are counted by layer."""
-
 PERMUTATION = "the ranking holds every node once"
 
 

@@ -13,10 +13,8 @@ from graphmill.assets.sizes import parse_size
 
 GROUP_BYTES = 8 << 30
 """Bytes of the rows of a group of segments, if the table does not give the number of groups."""
-
 STATIC_TIERS = "static-tiers"
 """Name of that part."""
-
 PART_NAME = re.compile(r"segments-(\d+)-(\d+)")
 
 

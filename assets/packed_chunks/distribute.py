@@ -27,10 +27,8 @@ from graphmill.kernels.types import Array
 
 WAITING_THREADS = 4
 """Number of threads beyond the native ones, which wait for the disk."""
-
 MOST_BUFFER_BYTES = 4 << 20
 """Largest buffer per list; writes above 4 MiB were not faster."""
-
 BUNDLES_PER_THREAD = 4
 """Slices of the lists per thread; threads take them in turn."""
 

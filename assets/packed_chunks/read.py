@@ -157,6 +157,5 @@ def staging_capacity(place: ChunkPlace, row_bytes: int) -> int:
 
 def damaged(artifact: Artifact, file: Extent, what: str) -> InputError:
     """Returns the error of a chunk or cache that cannot be trusted; `what` names it and its damage."""
-    return InputError(
-        f"{artifact.label}: {what} ({file.path}, from byte {file.offset})", repair_remedy(address_of(file.path.parent))
-    )
+    problem = f"{artifact.label}: {what} ({file.path}, from byte {file.offset})"
+    return InputError(problem, repair_remedy(address_of(file.path.parent)))

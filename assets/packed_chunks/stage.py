@@ -72,10 +72,8 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     chunk = (heads + plan.packed * row) // max(1, batches.count) + PAGE_BYTES
     share = max(PAGE_BYTES, min(MOST_BUFFER_BYTES, buffers.buffer_bytes // max(1, count)))
     spans = min(buffers.span_bytes, (placed + -(-plan.cached // groups)) * row)
-    most, busy = (
-        min(batches.most_inputs, -(-stored_rows // max(1, batches.count))),
-        execution.threads_each + WAITING_THREADS,
-    )
+    most = min(batches.most_inputs, -(-stored_rows // max(1, batches.count)))
+    busy = execution.threads_each + WAITING_THREADS
     listed = -(-plan.packed // groups) + 2 * (placed + -(-plan.cached // groups))
     each = (
         Term("two ranges of the features", min(2 * buffers.range_bytes, sizes.feature_bytes), "[packed] memory"),

@@ -16,12 +16,10 @@ from graphmill.kernels.sampling.walk import MOST_VISITS, walk_problems
 METHODS = ("uniform", "weighted", "random_walk")
 DEGREES = ("in_degree", "out_degree")
 """Columns that every graph has."""
-
 MOST_STORED = 10**6
 """Most epochs whose samples may be stored: each is a part of an artifact at least."""
 MORE_PATHS = 10
 """Factor on the number of paths in exact evaluation of walks."""
-
 OF_NODES = re.compile(r"node:(?!\d{10,}\Z)[A-Za-z0-9_-]+")
 """Weights of nodes; no table has a column whose number has ten digits."""
 LATER: dict[str, Any] = {"hashed": "unless default"}
@@ -39,13 +37,10 @@ def width_mistake(weights: str, width: int) -> InputError | None:
     """Returns the mistake of the key `weights` if a feature table of `width` columns lacks the one that it names; None without."""
     column, given = weights.partition(":")[2], f'weights = "{weights}"'
     if not column.isdigit():
-        return (
-            None
-            if width == 1
-            else InputError(
-                f"{given}, but that feature table has {width} columns", f"give [features.{column}] one column"
-            )
-        )
+        if width == 1:
+            return None
+        problem = f"{given}, but that feature table has {width} columns"
+        return InputError(problem, f"give [features.{column}] one column")
     if int(column) < width:
         return None
     problem = f"{given}, but the main feature table has the columns 0 to {width - 1}"
@@ -198,11 +193,9 @@ class SamplingConfig(Neighbours):
         """Returns the reason why drawn edges have no relations, "" if they have those of the graph."""
         if self.method == "random_walk":
             return 'method = "random_walk" draws nodes that walks visit, which have none'
-        return (
-            ""
-            if self.method in METHODS
-            else f"method = {self.method!r} draws by your own function, whose edges have none"
-        )
+        if self.method in METHODS:
+            return ""
+        return f"method = {self.method!r} draws by your own function, whose edges have none"
 
     @property
     def largest_fanouts(self) -> tuple[Entry, ...]:

@@ -15,7 +15,6 @@ from graphmill.kernels.sampling.relations import MOST_EDGES, MOST_RELATIONS, Fan
 
 Entry = int | Mapping[str, int]
 """Fan-out of a layer as a pipeline file has it."""
-
 OTHERS = "*"
 REVERSE = "reverse of "
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")

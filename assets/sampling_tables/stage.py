@@ -20,7 +20,6 @@ from graphmill.kernels.types import Array, Topology
 
 RANGE_EDGES = 1 << 22
 """Number of edges whose tables are made, checked and written together."""
-
 WHOLE_ROWS, NEVER = "the masses of every row add up", "a neighbour without weight is never drawn"
 
 
@@ -154,10 +153,8 @@ def _read_weights(topology: Topology, inputs: Mapping[str, Artifact], semantic: 
     """Returns the weights f32[E] or f64[N], and whether they are weights of nodes."""
     if not semantic.column:
         if topology.weights is None:
-            raise InputError(
-                f'weights = "edge", but {inputs["graph"].label} has no edge weights',
-                'name a weight_column in [graph], or set weights = "node:COLUMN"',
-            )
+            problem = f'weights = "edge", but {inputs["graph"].label} has no edge weights'
+            raise InputError(problem, 'name a weight_column in [graph], or set weights = "node:COLUMN"')
         return topology.weights, False
     if semantic.column in DEGREES:
         return np.asarray(getattr(topology, semantic.column), np.float64), True

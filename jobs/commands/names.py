@@ -2,7 +2,6 @@
 
 import re
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, is_pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.storage.local.artifact import Artifact
@@ -27,11 +26,9 @@ def find_artifact(store: Store, name: str) -> Artifact:
         InputError: none or several artifacts have that name, or the named one is not built.
     """
     named = split_name(name)
-    return (
-        store.resolve(name)
-        if named is None
-        else artifact_of(store, load_pipeline(named[0], TrainTable), named[1], name)
-    )
+    if named is None:
+        return store.resolve(name)
+    return artifact_of(store, load_pipeline(named[0], TrainTable), named[1], name)
 
 
 def split_name(name: str) -> tuple[str, str] | None:
@@ -46,10 +43,8 @@ def split_name(name: str) -> tuple[str, str] | None:
     if PREFIX.fullmatch(name) and not (pipeline and is_pipeline(pipeline)):
         return None
     if not pipeline:
-        raise InputError(
-            f"{name!r} is neither the beginning of a version nor PIPELINE/STEP",
-            "`graphmill ls` lists versions; `graphmill status PIPELINE` lists the steps of a pipeline",
-        )
+        remedy = "`graphmill ls` lists versions; `graphmill status PIPELINE` lists the steps of a pipeline"
+        raise InputError(f"{name!r} is neither the beginning of a version nor PIPELINE/STEP", remedy)
     cuts = [name.rsplit("/", count) for count in (1, 2, 3)]
     first, *rest = next((cut for cut in cuts if len(cut) > 1 and is_pipeline(cut[0])), cuts[0])
     return first, "/".join(rest)
@@ -65,11 +60,10 @@ def artifact_of(store: Store, pipeline: Pipeline, step: str, called: str = "") -
     Raises:
         InputError: the pipeline has no such step, or the artifact is not built.
     """
-    from graphmill.jobs.runs.training import training_steps
+    from graphmill.jobs.runs.training import all_steps
 
     name, *which = step.split("/")
-    data = preprocessing_steps(pipeline, store.home)
-    steps = {step.name: step for step in [*data, *training_steps(pipeline, data)]}
+    steps = {step.name: step for step in all_steps(pipeline, store.home)}
     if name not in steps:
         raise InputError(f"{pipeline.path} has no step {name!r}", f"its steps are: {', '.join(steps)}")
     wanted = steps[name]

@@ -102,11 +102,7 @@ RUNNING = (run, build, train, demo)
 
 
 def _grown(asked: Asked, loaded: Pipeline, name: str) -> list[str]:
-    """Returns the name of a train table; of one that --set replaced by a table for each of several values, the names of those.
-
-    Args:
-        name: the name that the command gives.
-    """
+    """Returns the name of a train table; of one that --set replaced by a table for each of several values, the names of those."""
     known = [table.name for table in loaded.train]
     if not asked.settings or name in known:
         return [name]

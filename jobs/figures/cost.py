@@ -77,11 +77,7 @@ def traffic_metadata(model: Artifact) -> dict[str, Any]:
 
 
 def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
-    """Returns a PNG with one bar for the seconds, one for the rows, and one per link for the bytes.
-
-    Args:
-        cost: result of `epoch_cost`.
-    """
+    """Returns a PNG with one bar for the seconds, one for the rows, and one per link for the bytes."""
     from graphmill.assets.figures.style import LEVELS, LIGHT, PURPLE, YELLOW, new_figure, png
 
     links = cost["bytes"]

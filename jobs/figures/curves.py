@@ -14,10 +14,8 @@ from graphmill.trainers.record.scores import METRICS, METRICS_OF, bare, percent,
 
 DASHES = ("-", "--", ":")
 """Line styles of the first models, and of those whose colours come again."""
-
 MOST_NAMED = 4
 """Largest number of models whose scores are all in the legend; of more, the mean."""
-
 MAX_ROWS = 200
 """Most rows of the table: it is stored with every materialisation, so a long one keeps its last rows."""
 
@@ -66,7 +64,6 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
 
     Args:
         histories: rows of each model, as `read_history` returns them.
-        names: names of the models, for the legend.
     """
     from graphmill.assets.figures.style import grid, new_figure, png
 

@@ -17,10 +17,8 @@ from graphmill.assets.storage.local.artifact import Artifact
 
 DRAWING = 2
 """Raised by hand when pictures of the same models would look otherwise."""
-
 DRAWN_TAG = f"{HIDDEN}drawn"
 """Tag of a materialisation: what its pictures were drawn from (`drawn_from`)."""
-
 PICTURE = re.compile(r"!\[([^\]]+)\]\(data:image/png;base64,[^)]+\)")
 
 

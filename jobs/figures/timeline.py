@@ -57,9 +57,8 @@ def read_timeline(model: Artifact) -> Mapping[str, Any]:
     """
     record = model.run_record().get("timeline") or {}
     if not record.get("spans"):
-        raise InputError(
-            f"{model.label} has no time-line", "give the version of a trained model (graphmill ls model lists them)"
-        )
+        problem = f"{model.label} has no time-line"
+        raise InputError(problem, "give the version of a trained model (graphmill ls model lists them)")
     return record
 
 

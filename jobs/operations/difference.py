@@ -70,9 +70,6 @@ def find_difference(
 ) -> list[WantedStep]:
     """Returns the steps that a run would build or reuse differently from their last materialisation, in their order.
 
-    Args:
-        steps: the steps that should be up to date.
-
     Raises:
         InputError: raw content is missing or unreadable.
     """
@@ -124,7 +121,6 @@ def decide(
         steps: the steps of one pipeline that should be up to date.
         now: seconds since 1970.
         patient: wait after failed runs; a schedule does not, for its times are far apart.
-        priority: priority of the run among those that wait.
     """
     versions, name = Versions(), steps[0].pipeline
     if waiting := run_on_its_way(instance, name):
@@ -194,7 +190,6 @@ class OneAsker:
         """Returns the answer of a tick, or the reason why its run is not started.
 
         Args:
-            answer: the answer of `decide`.
             asker: name of the schedule or sensor.
             now: seconds since 1970, later than the look at the history that `answer` is based on.
         """

@@ -123,10 +123,6 @@ class WorkEstimate:
 def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
     """Asks whether a large work is meant; returns if it is, or if the work is not large.
 
-    Args:
-        trains: whether models are trained, too.
-        yes: do not ask.
-
     Raises:
         InputError: the work is large, and no terminal is there to answer.
         click.Abort: the answer was no.
@@ -141,11 +137,7 @@ def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
 
 
 def least_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
-    """Returns the least that a pipeline takes.
-
-    Args:
-        trains: whether models are trained, too.
-    """
+    """Returns the least that a pipeline takes."""
     config, sizes, stored = pipeline.graph, Sizes(num_nodes=0, num_edges=0, num_train=1), raw_bytes(pipeline)
     if isinstance(config, generators.GeneratedConfig):
         # A bound for graphs with types, too; of files nothing is known for certain but their bytes.

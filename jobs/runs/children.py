@@ -64,7 +64,6 @@ class ChildProcesses(dg.PipesClient):
         """Runs the command from the root of the tree until it ends.
 
         Args:
-            command: program and arguments.
             extras: plain values that the child reads from its Pipes context.
             env: more environment variables.
             need: the memory that it was said to take, which the error of a killed child lists.
@@ -86,10 +85,8 @@ class ChildProcesses(dg.PipesClient):
             if need is not None:
                 said = f"it was said to take {format_bytes(need.memory_bytes)} of memory:"
                 problem = "\n".join([f"{problem}; {said}", *(f"  {line}" for line in need.lines())])
-            raise KilledError(
-                problem,
-                "lower what takes memory (queue, eval_workspace, batch_size, fanouts, hidden, [memory]), then go on with --resume",
-            )
+            remedy = "lower what takes memory (queue, eval_workspace, batch_size, fanouts, hidden, [memory]), then go on with --resume"
+            raise KilledError(problem, remedy)
         if code != 0:
             description = f"{' '.join(command)} ended with exit code {code}; its standard error is in this step's log"
             raise dg.Failure(description=description, allow_retries=False)

@@ -9,6 +9,7 @@ boot at which that step was there: the time of day of the events may have been s
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -41,6 +42,12 @@ def fail_dead_runs(instance: DagsterInstance) -> list[str]:
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         failed.append(run.run_id)
     return failed
+
+
+def tell_dead_runs(instance: DagsterInstance, report: Callable[[str], object]) -> None:
+    """Does what `fail_dead_runs` does, and reports a line about each run."""
+    for run_id in fail_dead_runs(instance):
+        report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
 
 
 def run_process(instance: DagsterInstance, run_id: str) -> tuple[int, float] | None:

@@ -21,7 +21,6 @@ SETTINGS = "dagster.yaml"
 HISTORY_LOCK = ".history.lock"
 IN_A_URL = re.compile(r"\?|%[0-9A-Fa-f]{2}")
 """Text that means something else in the URL of a database, in which Dagster puts the path of the home."""
-
 FREE = "free space there, or point GRAPHMILL_HOME at a larger file system; artifacts that were finished are kept"
 PERMIT = "correct the permissions of its files, or point GRAPHMILL_HOME at a folder that can be written"
 ANEW = "move the folder history/ away: the history begins anew, and artifacts stay"
@@ -175,9 +174,8 @@ def _settings_error(error: Exception, path: Path) -> InputError:
     """Returns the InputError for an error of Dagster about edited settings."""
     said = " ".join(str(error).split())
     if unset := UNSET.search(said):
-        return InputError(
-            f"{path} asks for the environment variable {unset[1]}, which is not set", f"set it: export {unset[1]}={URL}"
-        )
+        problem = f"{path} asks for the environment variable {unset[1]}, which is not set"
+        return InputError(problem, f"set it: export {unset[1]}={URL}")
     if missing := MISSING.search(said):
         # SQLAlchemy from 2.1 on takes an address without a driver for one of psycopg.
         remedy = (
@@ -185,13 +183,10 @@ def _settings_error(error: Exception, path: Path) -> InputError:
             if missing[1] == "psycopg"
             else f"where graphmill is installed from: {install_extra('postgres')}"
         )
-        return InputError(
-            f"{path} asks for a history in Postgres, but the package {missing[1]} is not installed", remedy
-        )
-    return InputError(
-        f"the settings {path} cannot be used: {said[:MOST_SAID]}",
-        "correct them, or move the file away: the next command writes it anew",
-    )
+        problem = f"{path} asks for a history in Postgres, but the package {missing[1]} is not installed"
+        return InputError(problem, remedy)
+    problem = f"the settings {path} cannot be used: {said[:MOST_SAID]}"
+    return InputError(problem, "correct them, or move the file away: the next command writes it anew")
 
 
 def history_error(error: BaseException, home: str | os.PathLike[str]) -> HistoryError | None:

@@ -25,7 +25,6 @@ VARIABLE = environment.EXAMPLES
 CHOICES: dict[str, Literal["none", "all", "ran"]] = {"0": "none", "1": "all", "": "ran"}
 DEMO = "python-environment"
 """The shipped pipeline that a home without any other shows."""
-
 REPORTS = "/graphmill/report/"
 """Beginning of the paths of reports in the web UI (jobs/web/report_page.py); the name of a pipeline follows."""
 
@@ -43,10 +42,8 @@ def shown_examples() -> Literal["none", "all", "ran"]:
     """
     value = environment.read(VARIABLE)
     if value not in CHOICES:
-        raise InputError(
-            f"{VARIABLE} is {value!r}",
-            "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show all of them, or unset it to show those that ran",
-        )
+        show = "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show all of them"
+        raise InputError(f"{VARIABLE} is {value!r}", f"{show}, or unset it to show those that ran")
     return CHOICES[value]
 
 

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from graphmill.assets.costs.needs import COMMAND, Need, require_fit, sizes_of
 from graphmill.assets.definitions import Surroundings, asset_of
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of
 from graphmill.assets.pipeline.shown import key_of, materialized
@@ -46,6 +48,12 @@ class TrainingRun(dg.Config):
     epoch_lines: EpochLines = EpochLines["some"]
     # Processes that share the training of a table with trainer = "distributed"; 0 for the number that the table names.
     ranks: int = 0
+
+
+def all_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:
+    """Returns the steps of a pipeline, data first; errors are those of `preprocessing_steps` and `training_steps`."""
+    data = preprocessing_steps(pipeline, home)
+    return [*data, *training_steps(pipeline, data)]
 
 
 def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:

@@ -1,9 +1,10 @@
 """The two halves of a simulation: the machines, and the graph with its training."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import tomlkit
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.sources.features.types import array_type
@@ -93,7 +94,7 @@ class ClusterWork:
         Raises:
             InputError: the numbers do not make a pipeline.
         """
-        text = "\n".join(_lines(self._tables(machines, by_parts, chunks_per_part)))
+        text = tomlkit.dumps(self._tables(machines, by_parts, chunks_per_part))
         return parse_pipeline(Path("simulated.toml"), text.encode(), TrainTable)
 
     def _tables(self, machines: Machines, by_parts: bool, chunks_per_part: int) -> dict[str, Any]:
@@ -146,18 +147,3 @@ TRAININGS: dict[bool, dict[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 """Whether samples are by part -> the trainings of that pipeline, by name."""
-
-
-def _lines(tables: dict[str, Any], prefix: str = "") -> list[str]:
-    """Returns the lines of a TOML file."""
-    found = [
-        f"{key} = {json.dumps(value)}"
-        for key, value in tables.items()
-        if not isinstance(value, dict) and key != "train"
-    ]
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            found += [f"[{prefix}{key}]", *_lines(value, f"{prefix}{key}.")]
-    for table in tables.get("train", []):
-        found += ["[[train]]", *_lines(table, "train.")]
-    return found

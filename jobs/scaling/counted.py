@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.runs.training import training_steps
+from graphmill.jobs.runs.training import all_steps
 from graphmill.trainers.techniques.distributed.costs import ModelSize, counted_by_formula
 
 
@@ -46,10 +45,8 @@ class CountedStep:
 
 def counted_steps(pipeline: Pipeline, store: Store) -> list[CountedStep]:
     """Returns the counts of all steps of a pipeline, in order; builds nothing."""
-    data = preprocessing_steps(pipeline, store.home)
-    steps = [*data, *training_steps(pipeline, data)]
     versions = Versions()
-    return [_counted(each, store, versions) for step in steps for each in step.apart]
+    return [_counted(each, store, versions) for step in all_steps(pipeline, store.home) for each in step.apart]
 
 
 def _counted(step: Step, store: Store, versions: Versions) -> CountedStep:

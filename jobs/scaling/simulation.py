@@ -13,7 +13,7 @@ Memory and disk break, numbers that do not fit into their type, files that a sto
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from graphmill.assets.costs.needs import Need, Sizes
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.packed_chunks.config import GROUP_BYTES
 from graphmill.assets.partitions.assign import SLACK
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import StepNeed, step_needs
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.stage import SourceStage
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.runs.training import training_steps
+from graphmill.jobs.definitions import execution_of
+from graphmill.jobs.runs.training import all_steps
 from graphmill.jobs.scaling.cluster import MEASURED_CORES, ClusterWork, Machines
 from graphmill.jobs.scaling.trainers import TrainerCost, trainer_costs
 from graphmill.kernels.rows.slots import MAX_ROWS
@@ -69,17 +69,14 @@ class StageCost:
 
 def needs_of(pipeline: Pipeline, machines: Machines, home: Path) -> list[StepNeed]:
     """Returns the needs of all steps, as the machines would run them; nothing of them exists."""
-    store = Store(home)
-    data = preprocessing_steps(pipeline, store.home)
-    tables = {table.name: table for table in pipeline.train}
+    store, tables = Store(home), {table.name: table for table in pipeline.train}
 
     def execution(step: Step) -> Any:
-        if step.name in tables:
-            return tables[step.name].execution
-        threaded = "threads" in {field.name for field in fields(step.recipe.Execution)}
-        return step.recipe.Execution(**({"threads": stage_threads(machines)} if threaded else {}))
+        return (
+            tables[step.name].execution if step.name in tables else execution_of(step.recipe, stage_threads(machines))
+        )
 
-    return step_needs([*data, *training_steps(pipeline, data)], store, execution)
+    return step_needs(all_steps(pipeline, store.home), store, execution)
 
 
 def stage_threads(machines: Machines) -> int:
@@ -216,11 +213,7 @@ def _sizes(steps: Sequence[StepNeed]) -> Sizes:
 def limits(
     stages: Sequence[StageCost], trainers: Sequence[TrainerCost], sizes: Sizes, chunks_per_part: int, machines: Machines
 ) -> list[Breakage]:
-    """Returns everything that breaks, in the order in which a run would meet it.
-
-    Args:
-        chunks_per_part: chunks of a part of `fullgraph`.
-    """
+    """Returns everything that breaks, in the order in which a run would meet it."""
     found = [limit for stage in stages for limit in _of_stage(stage, sizes, machines)]
     return found + [limit for each in trainers for limit in _of_trainer(each, sizes, chunks_per_part, machines)]
 

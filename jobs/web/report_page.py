@@ -18,7 +18,6 @@ from graphmill.jobs.runs.shown import REPORTS
 COMMAND = "from graphmill.jobs.cli import main; main()"
 LIMIT_SECONDS = 300.0
 """Seconds after which the process is ended."""
-
 MOST_AT_ONCE = 2
 """Reports that are made at a time."""
 

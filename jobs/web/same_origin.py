@@ -46,7 +46,6 @@ class SameOrigin:
     """The guard.
 
     Args:
-        application: ASGI application that is guarded.
         hosts: values of `Host` that it answers to, in lower case.
     """
 

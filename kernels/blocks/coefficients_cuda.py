@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.types import Block
 
 
 def gcn_weights_cuda(
-    block: Block, in_degree: Any, out_degree: Any, device: KernelDevice, sampled: bool = True
+    block: Block, in_degree: Any, out_degree: Any, device: CudaDevice, sampled: bool = True
 ) -> tuple[Any, Any]:
     """Returns (weight f32[nnz], self_weight f32[num_dst]) on the device; see `graphmill.kernels.blocks.coefficients.gcn_weights`."""
     weight, own = device.zeros((len(block.indices),), np.float32), device.empty((block.num_dst,), np.float32)
@@ -19,7 +19,7 @@ def gcn_weights_cuda(
     return weight, own
 
 
-def sum_weights_cuda(block: Block, in_degree: Any, device: KernelDevice) -> Any:
+def sum_weights_cuda(block: Block, in_degree: Any, device: CudaDevice) -> Any:
     """Returns f32[nnz] on the device; see `graphmill.kernels.blocks.coefficients.sum_weights`."""
     weight = device.zeros((len(block.indices),), np.float32)
     _launch(block, in_degree, None, (0, 1), weight, None, device)
@@ -27,7 +27,7 @@ def sum_weights_cuda(block: Block, in_degree: Any, device: KernelDevice) -> Any:
 
 
 def _launch(
-    block: Block, in_degree: Any, out_degree: Any, how: tuple[int, int], weight: Any, own: Any, device: KernelDevice
+    block: Block, in_degree: Any, out_degree: Any, how: tuple[int, int], weight: Any, own: Any, device: CudaDevice
 ) -> None:
     if not block.num_dst:
         return

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, address, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.types import Block
 
 
-def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Block:
+def transpose_cuda(block: Block, device: CudaDevice, rows: Any = None) -> Block:
     """Returns the block, on the device with all its edges, with its transpose; `rows`, i32[nnz], are the edges' destinations, if known."""
     num_edges, num_src = len(block.indices), block.num_src
     if rows is None:

@@ -22,7 +22,6 @@ from graphmill.kernels.types import Array, id_dtype
 
 NODE_COST = 16
 """Computation of a destination beside its edges, in units of an edge's work."""
-
 MOST, MOST_CHUNKS = 4096, 65536
 """Most parts, most chunks per part, and most chunks in all: a schedule compares the chunks of a part pair by pair."""
 

@@ -43,10 +43,8 @@ Schedule = Literal["identity", "hongtu", "best"]
 
 SEARCH_WORDS = 1 << 33
 """Words that the swap search may weigh."""
-
 PATH_MOVES = 1 << 28
 """Evaluations that the improvement of one path may take."""
-
 MOST_ASSIGNED = 1024
 """Largest number of chunks per part for which the exact assignment, which takes n^3, is solved."""
 

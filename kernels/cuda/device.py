@@ -15,7 +15,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name, owner_of
 from graphmill.kernels.cuda.compile import machine_code
-from graphmill.kernels.cuda.protocol import Kernel, KernelDevice, PeerRows, RowsView
+from graphmill.kernels.cuda.protocol import Kernel, PeerRows, RowsView
 from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.types import Array
 
@@ -201,9 +201,8 @@ class CudaDevice:
                 runtime.hostRegister(address, array.nbytes, _PORTABLE)
         except runtime.CUDARuntimeError as error:
             problem = f"{array.nbytes:,} bytes of host memory cannot be pinned: {error}"
-            raise InputError(
-                problem, "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]"
-            ) from error
+            remedy = "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]"
+            raise InputError(problem, remedy) from error
         weakref.finalize(owner_of(array), runtime.hostUnregister, address)
 
     def pointer(self, array: Any, what: str) -> int:
@@ -224,7 +223,7 @@ class _Foreign:
         return 0, self.stream
 
 
-def device_of(array: Any) -> KernelDevice:
+def device_of(array: Any) -> CudaDevice:
     """Returns the device that holds a CuPy array or a torch tensor, with the stream that its library works on."""
     if hasattr(array, "data_ptr"):
         return _OPENERS[array.device.type](array)
@@ -237,7 +236,7 @@ def on_device(array: Any) -> bool:
     return kind in _OPENERS or type(array).__module__.partition(".")[0] == "cupy"
 
 
-def register_device(kind: str, device_of: Callable[[Any], KernelDevice]) -> None:
+def register_device(kind: str, device_of: Callable[[Any], CudaDevice]) -> None:
     """Lets kernels run on tensors of one more kind of torch device, by torch's name of it."""
     _OPENERS[kind] = device_of
 
@@ -246,7 +245,7 @@ def _device_of_cuda(tensor: Any) -> CudaDevice:
     return _cuda_device(tensor.device.index, True)
 
 
-_OPENERS: dict[str, Callable[[Any], KernelDevice]] = {"cuda": _device_of_cuda}
+_OPENERS: dict[str, Callable[[Any], CudaDevice]] = {"cuda": _device_of_cuda}
 
 
 @functools.cache

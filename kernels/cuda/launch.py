@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import BFLOAT16, dtype_name
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.errors import InputError
 
 BLOCK = 256
@@ -17,12 +17,12 @@ ID_TYPES = {"int32": "int", "int64": "long long"}
 NUMPY = {"float16": np.float16, "bfloat16": BFLOAT16, "float32": np.float32, "float64": np.float64}
 
 
-def grid(num_threads: int, device: KernelDevice) -> tuple[int]:
+def grid(num_threads: int, device: CudaDevice) -> tuple[int]:
     """Returns the blocks of a launch whose threads go on until all of `num_threads` pieces of work are done."""
     return (max(1, min(-(-num_threads // BLOCK), BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors)),)
 
 
-def address(array: Any, what: str, device: KernelDevice, length: int | None = None, dtype: str = "int32") -> np.uint64:
+def address(array: Any, what: str, device: CudaDevice, length: int | None = None, dtype: str = "int32") -> np.uint64:
     """Returns a kernel's argument for an array on the device, 0 for None."""
     if array is None:
         return np.uint64(0)
@@ -32,9 +32,7 @@ def address(array: Any, what: str, device: KernelDevice, length: int | None = No
     return np.uint64(device.pointer(array, what)) if 0 not in array.shape else np.uint64(0)
 
 
-def matrix(
-    array: Any, what: str, device: KernelDevice, num_rows: int, width: int | None = None
-) -> tuple[np.uint64, str]:
+def matrix(array: Any, what: str, device: CudaDevice, num_rows: int, width: int | None = None) -> tuple[np.uint64, str]:
     """Returns (a kernel's argument, dtype name) of rows on the device that lie side by side."""
     dtype = dtype_name(array.dtype)
     shaped = len(array.shape) == 2 and array.shape[0] == num_rows and width in (None, array.shape[1])

@@ -81,9 +81,6 @@ def export_rows(device: CudaDevice, rows: Array) -> tuple[PeerRows, dict[str, An
 def open_peer(device: CudaDevice, handle: Mapping[str, Any]) -> PeerRows:
     """Opens rows that a device of this machine has, of this process or of another.
 
-    Args:
-        handle: of `export_rows`.
-
     Returns:
         The rows as kernels of this device take them; they are unmapped when nothing refers to them any more.
 

@@ -1,13 +1,12 @@
-"""The interface for launching kernels, which a GPU (`CudaDevice`) and the stand-ins of the tests have."""
+"""What kernels are launched with: the launch itself, and rows as a kernel sees them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
-from graphmill.kernels.types import Array
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
 """kernel(grid, block, arguments); arguments are NumPy scalars, pointers as uint64."""
@@ -53,69 +52,3 @@ class PeerRows:
         count, width = self.shape
         row_bytes = width * self.dtype.itemsize
         return RowsView(self.pointer if count * width else 0, count, width, row_bytes, dtype_name(self.dtype))
-
-
-class KernelDevice(Protocol):
-    """The interface for launching code: a GPU, or the CPU that stands in for one in the tests."""
-
-    num_multiprocessors: int
-
-    def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
-        """Returns a kernel of kernels/cuda/SOURCE.cu, compiled with these preprocessor names."""
-        ...
-
-    def rows(self, array: Any, what: str) -> RowsView:
-        """Returns a matrix as the device sees it; refuses memory that the device cannot read."""
-        ...
-
-    def holds(self, array: Any) -> bool:
-        """Returns whether an array is in device memory."""
-        ...
-
-    def upload(self, values: Array) -> Any:
-        """Returns a copy of a NumPy array on the device."""
-        ...
-
-    def download(self, array: Any) -> Array:
-        """Returns a copy of a device array in NumPy, after everything that was launched before."""
-        ...
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Returns an uninitialised array of a NumPy dtype on the device."""
-        ...
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Returns an array of a NumPy dtype on the device whose bytes are 0."""
-        ...
-
-    def copy(self, array: Any) -> Any:
-        """Returns a copy of a device array, on the device."""
-        ...
-
-    def running_sums(self, values: Any) -> Any:
-        """Returns i32[n] on the device: the sum of the first i + 1 values of i32[n] at place i."""
-        ...
-
-    def stable_order(self, keys: Any) -> Any:
-        """Returns i32[n] on the device: the places of i32[n] keys in ascending order, equal keys in theirs."""
-        ...
-
-    def pinned(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Returns an uninitialised NumPy array in host memory that kernels read and write where it is."""
-        ...
-
-    def pin(self, array: Array) -> None:
-        """Lets kernels read a NumPy array where it is, for as long as it lives; raises InputError if the system does not allow it."""
-        ...
-
-    def enter_thread(self) -> None:
-        """Makes the device the one of the calling thread."""
-        ...
-
-    def synchronize(self) -> None:
-        """Waits until everything that was launched on the device's stream is done."""
-        ...
-
-    def pointer(self, array: Any, what: str) -> int:
-        """Returns the address of a contiguous device array's first element."""
-        ...

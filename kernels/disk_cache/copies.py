@@ -38,10 +38,8 @@ from graphmill.kernels.types import Array
 
 LATER = 128
 """Number of batches after its own that a row's place in the order depends on."""
-
 NOT_CACHED = -1
 """The place of a use whose row is not in the cache file: it is packed with its batch."""
-
 _GOLDEN = 0x9E3779B97F4A7C15
 _FILLED = 4096
 

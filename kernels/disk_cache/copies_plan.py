@@ -24,16 +24,12 @@ from graphmill.kernels.types import Array
 
 TRIES = 6
 """Largest number of layouts with less than full pages that are tried."""
-
 ENOUGH = 0.96
 """Share of the budget from which on a layout is taken."""
-
 RANGES = (8, 32)
 """Least lengths of ranges in pages, tried in turn while the budget has space for them."""
-
 AMPLE = 0.45
 """Share of full packing from which on the first of `RANGES` is tried before single pages; full pages were seen to take 0.4 to 0.47."""
-
 WINDOW = 32
 """Number of rows that a page is filled from if batches need not want full pages, and rows do not straddle."""
 

@@ -105,7 +105,6 @@ def count_plan(
     """Returns the plan of a segment for a layout of its cache, with pages and ranges counted.
 
     Args:
-        segment: a segment from `split_segment`.
         rows: i32[c], index in the segment's `cache_ids` of the row at each place of the file.
         places: i32[q], the place where each of the segment's `members` is read, or `graphmill.kernels.disk_cache.copies.NOT_CACHED`.
         row_bytes, compare, threads: arguments of `plan_segment`.

@@ -58,7 +58,7 @@ class SegmentSizes:
     def __init__(self, slot: Array, num_batches: int, exact_sizes: int = EXACT_SIZES):
         if not 1 <= num_batches < 2**31 or exact_sizes < 1:
             raise InputError(f"{num_batches} batches, {exact_sizes} exact sizes", "give at least one of each")
-        self.num_batches, self._added, self._added_pairs = num_batches, 0, 0
+        self.num_batches, self._added = num_batches, 0
         self._last = disk_state(slot) - 1  # -1 not used yet, -2 not on disk
         band = min(num_batches, exact_sizes)
         self._unit = -(-num_batches // band)

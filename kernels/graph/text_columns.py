@@ -20,7 +20,6 @@ from graphmill.kernels.types import Array
 BLANKS = " \t"
 SEPARATORS = (",", "\t", ";", "|", " ", BLANKS)
 """Separators of fields that the kernel knows; `BLANKS` stands for any number of blanks and tabs."""
-
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 _REAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _FIELD = re.compile(r"[\t -!#-~]*")
@@ -91,7 +90,6 @@ def text_columns(
     """Returns columns of whole lines, i64[n] or f32[n] each; None if a line is not plain.
 
     Args:
-        text: the bytes.
         first, size: place and number of the bytes of the lines, of which the last is an end of a line.
         columns: (number of the field, whether it is a decimal number) of each column; no field stands there twice. Whole numbers fit
             64 bits and are written without plus and leading zeros, and may have blanks around them; decimal numbers are rounded to the

@@ -6,35 +6,20 @@ that ids are nodes of the graph.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
-from graphmill.kernels.history.admit import Admitted, Index, Rule, num_stable
+from graphmill.kernels.history.admit import Admitted, Index, LayerRows, Rule, num_stable
 
 DONE_BYTES = 4
 """Bytes downloaded for the candidates, for each list, and twice for each layer."""
 
 
-class Listed(Protocol):
-    """One list of entries: a `graphmill.kernels.history.arena.LayerRows` on the device."""
-
-    @property
-    def layer(self) -> int: ...  # noqa: D102
-    @property
-    def ids(self) -> Any: ...  # noqa: D102
-    @property
-    def norms(self) -> Any: ...  # noqa: D102
-    @property
-    def cached(self) -> Any: ...  # noqa: D102
-    @property
-    def saved(self) -> Any: ...  # noqa: D102
-
-
-def look_up_cuda(index: Index, layer: int, ids: Any, now: int, t_stale: int, device: KernelDevice) -> Any:
+def look_up_cuda(index: Index, layer: int, ids: Any, now: int, t_stale: int, device: CudaDevice) -> Any:
     """Returns i32[n] on the device: slots of nodes; see `graphmill.kernels.history.admit.look_up`."""
     out, name = device.empty((len(ids),), np.int32), dtype_name(ids.dtype)
     of_layer = index.slot_of[(layer - 1) * index.num_nodes : layer * index.num_nodes]
@@ -45,7 +30,7 @@ def look_up_cuda(index: Index, layer: int, ids: Any, now: int, t_stale: int, dev
     return out
 
 
-def look_up_features_cuda(place_of: Any, ids: Any, first: int, device: KernelDevice) -> Any:
+def look_up_features_cuda(place_of: Any, ids: Any, first: int, device: CudaDevice) -> Any:
     """Returns i32[n] on the device: the place of each node's feature row, -1 if it is before `first` or the node has none.
 
     Args:
@@ -60,7 +45,7 @@ def look_up_features_cuda(place_of: Any, ids: Any, first: int, device: KernelDev
 
 
 def admit_cuda(
-    index: Index, lists: Sequence[Listed], num_layers: int, rule: Rule, device: KernelDevice
+    index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, device: CudaDevice
 ) -> tuple[Admitted, Any, list[int]]:
     """Updates the index and returns the entries that entered.
 
@@ -75,12 +60,12 @@ def admit_cuda(
     return _Admission(index, lists, num_layers, rule, device).run()
 
 
-def _at(array: Any, device: KernelDevice, dtype: str = "int32", length: int | None = None) -> np.uint64:
+def _at(array: Any, device: CudaDevice, dtype: str = "int32", length: int | None = None) -> np.uint64:
     return address(array, "an array of the history", device, length, dtype)
 
 
 class _Launches:
-    def __init__(self, device: KernelDevice, id_name: str = "int32"):
+    def __init__(self, device: CudaDevice, id_name: str = "int32"):
         self.device, self.defines = device, {"ID": ID_TYPES[id_name]}
 
     def __call__(self, name: str, num_threads: int, *arguments: Any) -> None:
@@ -90,7 +75,7 @@ class _Launches:
 class _Admission:
     """The launches of one update."""
 
-    def __init__(self, index: Index, lists: Sequence[Listed], num_layers: int, rule: Rule, device: KernelDevice):
+    def __init__(self, index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, device: CudaDevice):
         self.index, self.lists, self.num_layers, self.rule, self.device = index, lists, num_layers, rule, device
         self.launch = _Launches(device)
         self.ends = np.cumsum([0, *(len(given.ids) for given in lists)])

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphmill.kernels.arrays import FLOATS, as_ids, dtype_name
-from graphmill.kernels.cuda.device import device_of, on_device
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice, device_of, on_device
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.history.admit import (
     Admitted,
@@ -84,7 +83,7 @@ class History:
     def __init__(
         self, *, memory: Any, num_layers: int, num_nodes: int, width: int, dtype: Any, t_stale: int,
         p_grad: float | str | Fraction, features: FeatureSide | None = None, max_slots: int | None = None,
-        least: float = 0.0, reuse: bool = False, threads: int = 1, device: KernelDevice | None = None,
+        least: float = 0.0, reuse: bool = False, threads: int = 1, device: CudaDevice | None = None,
     ):  # fmt: skip
         self.dtype = np.dtype(dtype)
         self.p_grad = p_grad if isinstance(p_grad, Fraction) else Fraction(str(p_grad))
@@ -235,10 +234,8 @@ class History:
         for given in rows:
             self._check_layer(given.layer)
             if tuple(given.rows.shape) != (len(given.ids), self.width) or len(given.norms) != len(given.ids):
-                raise InputError(
-                    f"layer {given.layer}: rows {list(given.rows.shape)}, {len(given.norms)} norms of {len(given.ids)} nodes",
-                    f"give [{len(given.ids)}, {self.width}] and {len(given.ids)}",
-                )
+                problem = f"layer {given.layer}: rows {list(given.rows.shape)}, {len(given.norms)} norms of {len(given.ids)} nodes"
+                raise InputError(problem, f"give [{len(given.ids)}, {self.width}] and {len(given.ids)}")
             # The index is written before the rows: rows that the copy would refuse must be refused here.
             found, lies = dtype_name(given.rows.dtype), "in C order" if _contiguous(given.rows) else "apart"
             if (found, lies) != (self.dtype.name, "in C order"):
@@ -310,10 +307,8 @@ class History:
         """
         head, high, reset_at = (int(number) for number in state["ring"])
         if high > self.num_slots or state["rows"].shape != (high, self.width):
-            raise InputError(
-                f"the state has {high} slots of {list(state['rows'].shape)}, the arena {self.num_slots} of {self.width} columns",
-                "restore with the settings of the run that was stopped",
-            )
+            problem = f"the state has {high} slots of {list(state['rows'].shape)}, the arena {self.num_slots} of {self.width} columns"
+            raise InputError(problem, "restore with the settings of the run that was stopped")
         self._head, self._high, self._reset_at = head, high, reset_at
         owner, born = np.full(self.num_slots, -1, np.int64), np.zeros(self.num_slots, np.int64)
         owner[:high], born[:high] = state["owner"], state["born"]

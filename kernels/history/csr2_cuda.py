@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.types import Block, Splice
 
 SIZE_BYTES = 16
@@ -35,7 +35,7 @@ class _Marked:
 class _Pruning:
     """The launches of one call."""
 
-    def __init__(self, device: KernelDevice, id_name: str):
+    def __init__(self, device: CudaDevice, id_name: str):
         self.device, self.id_name = device, id_name
 
     def launch(self, name: str, num_threads: int, *arguments: Any) -> None:
@@ -106,7 +106,7 @@ class _Pruning:
         return made
 
 
-def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: KernelDevice) -> tuple[tuple[Block, ...], Any]:
+def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: CudaDevice) -> tuple[tuple[Block, ...], Any]:
     """Returns (blocks that are left, without transposes, and the places of the inputs that are left).
 
     Args:
@@ -133,7 +133,7 @@ def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: KernelDevi
     return tuple(made), origin
 
 
-def remove_in_edges_cuda(block: Block, rows: Any, device: KernelDevice) -> None:
+def remove_in_edges_cuda(block: Block, rows: Any, device: CudaDevice) -> None:
     """Removes all edges into destinations, in place; see `graphmill.kernels.history.csr2.remove_in_edges`."""
     pruning = _Pruning(device, "int32")
     ends = pruning.at(block.start, block.num_dst), pruning.at(block.end, block.num_dst)

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 
 
-def row_norms_cuda(rows: Any, out: Any, device: KernelDevice) -> Any:
+def row_norms_cuda(rows: Any, out: Any, device: CudaDevice) -> Any:
     """Writes f32[n], the norm of every row, to `out`; see `graphmill.kernels.history.row_norms.row_norms`."""
     num_rows, width = (int(size) for size in rows.shape)
     source, dtype = matrix(rows, "rows", device, num_rows)

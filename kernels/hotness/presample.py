@@ -52,7 +52,6 @@ def count_batches(
 
     Args:
         samplers: one for each thread.
-        planned: the batches, of any epochs.
         counter: counter of the visits, which are complete when this returns.
         advance: function that gets the number of new batches, on the calling thread; an error that it raises ends the work.
 

@@ -39,10 +39,8 @@ Layers = Literal["none", "visits", "inputs"]
 def count_reference(batches: Iterable[Sequence[Block]], num_nodes: int, num_layers: int) -> tuple[Array, Array, Array]:
     """Returns (visits u32[N], layer_visits u32[L, N], layer_inputs u64[L, N]) of batches (the rule in plain Python)."""
     visits = np.zeros(num_nodes, np.uint32)
-    layer_visits, layer_inputs = (
-        np.zeros((num_layers, num_nodes), np.uint32),
-        np.zeros((num_layers, num_nodes), np.uint64),
-    )
+    layer_visits = np.zeros((num_layers, num_nodes), np.uint32)
+    layer_inputs = np.zeros((num_layers, num_nodes), np.uint64)
     for blocks in batches:
         visits[blocks[0].src_ids] += 1
         under: list[set[int]] = [{i} for i in range(blocks[0].num_src)]

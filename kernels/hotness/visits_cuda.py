@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 
 
-def count_visits_cuda(node_ids: Any, visits: Any, device: KernelDevice) -> None:
+def count_visits_cuda(node_ids: Any, visits: Any, device: CudaDevice) -> None:
     """Adds one visit to every node of a list, each once and below N; see `graphmill.kernels.hotness.visits.count_visits`."""
     id_type = dtype_name(node_ids.dtype)
     if id_type not in ID_TYPES:

@@ -129,10 +129,8 @@ def aggregate_backward(
     weight, self_weight = _weights(block, reduce)
     start, end, _, dst_pos = block_rows(block)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
-        raise InputError(
-            "the block has no transpose, which the backward pass needs",
-            'sample with transpose="hidden" or "all", or call graphmill.kernels.blocks.transpose.transpose(block)',
-        )
+        remedy = 'sample with transpose="hidden" or "all", or call graphmill.kernels.blocks.transpose.transpose(block)'
+        raise InputError("the block has no transpose, which the backward pass needs", remedy)
     num_edges = block.num_edges
     if len(block.t_dst) != num_edges:
         problem = f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}"

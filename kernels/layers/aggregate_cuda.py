@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix, pack_and_team
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 
@@ -17,7 +17,7 @@ REDUCTIONS = {"sum": 0, "mean": 1, "weighted": 2}
 NOTHING = np.uint64(0)
 
 
-def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDevice) -> Any:
+def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: CudaDevice) -> Any:
     """Sums the sources' rows of every destination; see `graphmill.kernels.layers.aggregate.aggregate`."""
     weighted = is_weighted(block, reduce)
     begins, ends = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
@@ -28,7 +28,7 @@ def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDe
     return out
 
 
-def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, device: KernelDevice) -> Any:
+def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, device: CudaDevice) -> Any:
     """Sends the gradient of an aggregation back to the sources, over the block's transpose; see `aggregate_backward`."""
     weighted = is_weighted(block, reduce)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
@@ -49,7 +49,7 @@ def aggregate_backward_cuda(block: Block, grad_out: Any, reduce: str, out: Any, 
     return out
 
 
-def own_destinations(block: Block, device: KernelDevice) -> Any:
+def own_destinations(block: Block, device: CudaDevice) -> Any:
     """Returns i32[num_src] on the device, the destination that each source is or -1; None if the first sources are the destinations."""
     if block.dst_pos is None:
         return None
@@ -66,7 +66,7 @@ def own_destinations(block: Block, device: KernelDevice) -> Any:
 
 
 def weighted_args(
-    block: Block, device: KernelDevice, weighted: bool, own: np.uint64
+    block: Block, device: CudaDevice, weighted: bool, own: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Returns the kernel's arguments for weights of edges, own rows and weights of these."""
     if not weighted:
@@ -93,7 +93,7 @@ def _launch(
     out: Any,
     reduce: str,
     backward: bool,
-    device: KernelDevice,
+    device: CudaDevice,
 ) -> None:
     rows, dtype = matrix(given[0], "the rows", device, given[1])
     width = given[0].shape[1]

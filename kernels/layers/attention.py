@@ -229,10 +229,8 @@ def _transposed(block: Block) -> tuple[Array, Array, Array]:
     """Checks and returns t_start, t_edge, t_dst; raises InputError if the block has no transpose, or one of other edges."""
     num_edges = block.num_edges
     if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
-        raise InputError(
-            "the block has no transpose of its present edges, which the backward pass needs",
-            'sample with transpose="all", or call graphmill.kernels.blocks.transpose.transpose(block)',
-        )
+        remedy = 'sample with transpose="all", or call graphmill.kernels.blocks.transpose.transpose(block)'
+        raise InputError("the block has no transpose of its present edges, which the backward pass needs", remedy)
     starts, edges = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     return starts, edges, as_int32(block.t_dst, "t_dst", num_edges)
 

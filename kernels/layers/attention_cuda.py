@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import sum_dtype
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, NUMPY, address, grid, matrix, pack_and_team
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.layers.aggregate_cuda import own_destinations
 from graphmill.kernels.types import Block
@@ -31,7 +31,7 @@ class _Attention:
     kept: Any
     scale: float
     weight: Any
-    device: KernelDevice
+    device: CudaDevice
 
     def __post_init__(self):
         block, heads, width = self.block, self.left.shape[1], self.z.shape[1]
@@ -101,10 +101,8 @@ class _Attention:
         """Returns [E + num_dst, H], the weights times their factors after the softmax; the weights themselves without such factors."""
         if not self.weakened:
             return alpha
-        factors, count = (
-            self.device.empty((self.num_edge_rows, self.heads), self.number),
-            self.num_edge_rows * self.heads,
-        )
+        factors = self.device.empty((self.num_edge_rows, self.heads), self.number)
+        count = self.num_edge_rows * self.heads
         sizes = np.int32(len(self.block.indices)), np.int32(self.heads)
         arguments = self.at(alpha), *self.after(), *sizes, self.at(factors), np.int64(count)
         self.launch("weaken", count, arguments)
@@ -137,7 +135,7 @@ def attend_cuda(
     weight: Any = None,
     out: Any,
     alpha: Any,
-    device: KernelDevice,
+    device: CudaDevice,
 ) -> None:
     """Attends from every destination to its sources and itself; see `graphmill.kernels.layers.attention.attend`."""
     given = _Attention(block, z, left, right, slope, kept, scale, weight, device)
@@ -165,7 +163,7 @@ def attend_backward_cuda(
     scale: float,
     weight: Any = None,
     out: tuple[Any, Any, Any],
-    device: KernelDevice,
+    device: CudaDevice,
 ) -> None:
     """Sends the gradient of `attend_cuda` back; see `graphmill.kernels.layers.attention.attend_backward`."""
     given = _Attention(block, z, left, right, slope, kept, scale, weight, device)

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import MASK
 
 LANES = 1 << 16
 
 
-def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, device: KernelDevice) -> Any:
+def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, device: CudaDevice) -> Any:
     """Drops elements whose 16 bits are below the threshold; see `graphmill.kernels.layers.dropout.dropout`."""
     num_rows, width, ids = len(node_ids), x.shape[1], dtype_name(node_ids.dtype)
     rows, dtype = matrix(x, "x", device, num_rows)

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.rng import MASK
 from graphmill.kernels.types import Block
 
 
-def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, device: KernelDevice) -> Any:
+def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, device: CudaDevice) -> Any:
     """Returns u8[nnz + num_dst, H] on the device, 0 for a dropped weight; see `graphmill.kernels.layers.attention.edge_mask`."""
     num_edges, ids = len(block.indices), dtype_name(block.src_ids.dtype)
     kept = device.empty((num_edges + block.num_dst, num_heads), np.uint8)

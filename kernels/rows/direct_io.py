@@ -150,7 +150,6 @@ class PageReader:
 
     Attributes:
         reason: reason why that is not the configured method, or None.
-        registered: whether the ring's buffer is registered with the kernel (the limit of locked memory may forbid it).
 
     Raises:
         InputError: io_uring, or one of this depth, is missing and no second choice is configured.
@@ -166,7 +165,6 @@ class PageReader:
         if number := self._native.state()[0]:
             self._fall_back(f"no io_uring of depth {self.execution.depth}: {os.strerror(number)}", ALLOW_DEPTH)
             self._native = self._make()
-        self.registered = self._native.state()[1]
 
     @property
     def num_resubmitted(self) -> int:
@@ -272,10 +270,8 @@ class PageReader:
         out = aligned_empty(capacity) if out is None else out
         usable = out.dtype == np.uint8 and out.ndim == 1 and out.flags.c_contiguous and out.flags.writeable
         if not usable or out.nbytes < capacity or (capacity and out.ctypes.data % PAGE_BYTES):
-            raise InputError(
-                f"out is {out.dtype}{list(out.shape)} at address {out.ctypes.data:#x}",
-                f"give a writable uint8[{capacity}] that starts on a page (graphmill.kernels.rows.aligned)",
-            )
+            remedy = f"give a writable uint8[{capacity}] that starts on a page (graphmill.kernels.rows.aligned)"
+            raise InputError(f"out is {out.dtype}{list(out.shape)} at address {out.ctypes.data:#x}", remedy)
         if digests is not None and (offset % PAGE_BYTES or length % PAGE_BYTES or len(digests) * PAGE_BYTES != length):
             problem = f"{len(digests)} digests for bytes {offset} to {offset + length}"
             raise InputError(problem, f"give whole pages of {PAGE_BYTES} bytes and a digest for each")

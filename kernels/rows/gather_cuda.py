@@ -11,8 +11,9 @@ import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_int32, dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, grid
-from graphmill.kernels.cuda.protocol import KernelDevice, RowsView
+from graphmill.kernels.cuda.protocol import RowsView
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.slots import Tiers
 
@@ -24,7 +25,7 @@ NO_FAULT = 2**31 - 1
 NO_ROWS = RowsView(0, 0, 0, 0, "")
 
 
-def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice, trusted: bool = False) -> Any:
+def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: CudaDevice, trusted: bool = False) -> Any:
     """Writes the rows that slots name to `out`, which is on the device; see `graphmill.kernels.rows.gather.gather_tiered`.
 
     Slots in NumPy are checked before anything is launched, and the call returns without waiting. Slots on the device are checked by the
@@ -57,7 +58,7 @@ def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice,
     return out
 
 
-def _upload_slots(slots: Any, tiers: Tiers, peers: list[RowsView], device: KernelDevice) -> Any:
+def _upload_slots(slots: Any, tiers: Tiers, peers: list[RowsView], device: CudaDevice) -> Any:
     """Checks slots that are in NumPy, and returns them on the device."""
     slots = as_int32(slots, "slots", len(slots))
     counts = [-1 if rows is None else len(rows) for _, rows in tiers.own()]
@@ -72,7 +73,7 @@ def _launch(
     peer_stride: int,
     target: RowsView,
     fault: Any,
-    device: KernelDevice,
+    device: CudaDevice,
 ) -> None:
     variant = pick_variant(target, [*own, *peers])
     table = device.upload(np.array([[p.pointer, p.row_bytes, p.count] for p in peers], np.int64)) if peers else None
@@ -119,7 +120,7 @@ def _aligned(target: RowsView, tiers: list[RowsView], pack: int, from_bytes: int
     )
 
 
-def _target(out: Any, shape: tuple[int, int], tiers: Tiers, device: KernelDevice) -> RowsView:
+def _target(out: Any, shape: tuple[int, int], tiers: Tiers, device: CudaDevice) -> RowsView:
     target, stored = device.rows(out, "out"), dtype_name(tiers.dtype)
     if stored not in STORED_TYPES:
         raise InputError(f"the tiers are {stored}", f"store rows as {', '.join(STORED_TYPES)}")

@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix, pack_and_team
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 
 
-def place_rows_cuda(source: Any, source_rows: Any, out: Any, out_rows: Any, device: KernelDevice) -> Any:
+def place_rows_cuda(source: Any, source_rows: Any, out: Any, out_rows: Any, device: CudaDevice) -> Any:
     """Writes out[out_rows[k]] = source[source_rows[k]]; see `graphmill.kernels.rows.move_rows.place_rows`."""
     return _move("place_rows", source, source_rows, out, out_rows, device)
 
 
-def add_rows_cuda(source: Any, source_rows: Any, out: Any, out_rows: Any, device: KernelDevice) -> Any:
+def add_rows_cuda(source: Any, source_rows: Any, out: Any, out_rows: Any, device: CudaDevice) -> Any:
     """Adds source[source_rows[k]] to out[out_rows[k]]; see `graphmill.kernels.rows.move_rows.add_rows`."""
     return _move("add_rows", source, source_rows, out, out_rows, device)
 
 
-def take_rows_cuda(source: Any, rows: Any, out: Any, device: KernelDevice) -> Any:
+def take_rows_cuda(source: Any, rows: Any, out: Any, device: CudaDevice) -> Any:
     """Writes out[k] = source[rows[k]] and clears those rows; see `graphmill.kernels.rows.move_rows.take_rows`."""
     return _move("take_rows", source, rows, out, None, device)
 
 
-def _move(name: str, source: Any, source_rows: Any, out: Any, out_rows: Any, device: KernelDevice) -> Any:
+def _move(name: str, source: Any, source_rows: Any, out: Any, out_rows: Any, device: CudaDevice) -> Any:
     width = source.shape[1]
     rows, dtype = matrix(source, "source", device, len(source))
     target, out_dtype = matrix(out, "out", device, len(out), width)

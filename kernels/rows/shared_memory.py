@@ -52,9 +52,8 @@ def open_rows(handle: Mapping[str, Any]) -> Array:
             memory = mmap.mmap(file.fileno(), int(np.prod(shape)) * dtype.itemsize, prot=mmap.PROT_READ)
     except OSError as error:
         problem = f"the rows of process {handle['process']} cannot be opened: {error}"
-        raise InputError(
-            problem, "see why that process ended; processes that share rows are of one machine and user"
-        ) from error
+        remedy = "see why that process ended; processes that share rows are of one machine and user"
+        raise InputError(problem, remedy) from error
     return np.frombuffer(memory, dtype).reshape(shape)
 
 

@@ -87,10 +87,8 @@ class Tiers:
         if self.peer_stride < max(1, largest):
             raise InputError(f"peer_stride = {self.peer_stride}, a peer has {largest} rows", f"use at least {largest}")
         if len(self.peers) * self.peer_stride > MAX_ROWS:
-            raise InputError(
-                f"{len(self.peers)} peers with stride {self.peer_stride:,} need {len(self.peers) * self.peer_stride:,} rows",
-                f"keep peers * peer_stride at most {MAX_ROWS:,}",
-            )
+            problem = f"{len(self.peers)} peers with stride {self.peer_stride:,} need {len(self.peers) * self.peer_stride:,} rows"
+            raise InputError(problem, f"keep peers * peer_stride at most {MAX_ROWS:,}")
 
     def own(self) -> list[tuple[str, Any]]:
         """Returns (name, rows or None) of the device, host and staged tiers, in that order."""

@@ -37,11 +37,9 @@ from graphmill.kernels.types import Array, Topology
 
 WHOLE = 1 << 32
 """The mass of one place."""
-
 FULL = WHOLE - 1
 EmptyRows = Literal["error", "uniform", "none"]
 """Treatment of a row whose weights are all 0: an error, drawn uniformly, or without neighbours."""
-
 FAULTS = ("is negative", "is not finite", "are all 0")
 
 
@@ -184,11 +182,9 @@ def _refused(topology: Topology, weights: Array, of_nodes: bool, node: int, faul
     row = weights[sources] if of_nodes else weights[low:high]
     if fault == 2:
         problem = f"the weights of all {high - low} in-neighbours of node {node} {FAULTS[2]}"
-        return InputError(
-            problem, 'say what such a node gets: empty_rows = "uniform" or "none" in [sampling], or give them weights'
-        )
+        remedy = 'say what such a node gets: empty_rows = "uniform" or "none" in [sampling], or give them weights'
+        return InputError(problem, remedy)
     place = int(np.flatnonzero(row < 0 if fault == 0 else ~np.isfinite(row))[0])
     whose = f"of node {sources[place]}" if of_nodes else f"of the edge {sources[place]} -> {node}"
-    return InputError(
-        f"the weight {row[place]} {whose} {FAULTS[fault]}", "give weights of 0 or more, all of them finite numbers"
-    )
+    problem = f"the weight {row[place]} {whose} {FAULTS[fault]}"
+    return InputError(problem, "give weights of 0 or more, all of them finite numbers")

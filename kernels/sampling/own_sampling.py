@@ -63,8 +63,6 @@ class OwnSampler:
     Args:
         topology: the in-neighbours, which are handed to the function.
         fanouts: one number per layer, from the seeds outwards.
-        function: the user's function, see the module's docstring.
-        name: name of the function, for messages.
 
     Raises:
         InputError: fanouts or the topology are not sound, or the function cannot be called.

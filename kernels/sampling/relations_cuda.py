@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.relations import Fanout, layer_fanouts, most_of_row
 from graphmill.kernels.sampling.sample_cuda import Batch, CudaSampler, Edges
@@ -41,7 +41,7 @@ class CudaRelationSampler(CudaSampler):
         fanouts: Sequence[int | Sequence[int]],
         *,
         seed: int,
-        device: KernelDevice,
+        device: CudaDevice,
         replace: bool = False,
     ):
         layers = layer_fanouts(fanouts)

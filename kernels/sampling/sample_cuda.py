@@ -20,8 +20,8 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.blocks.transpose_cuda import transpose_cuda
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, grid
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb, key
 from graphmill.kernels.sampling.sample import Transposes, as_fanouts, seeds_of
@@ -32,13 +32,10 @@ ENTRY_BYTES = 8
 LAST_STAMP = 2**32 - 2
 SIZES = 5
 """Number of values about a layer at its end: destinations, edges, nodes, the first fault, entries of alias tables that were read so far."""
-
 STATE = SIZES + 1
 """Number of values about a batch while it is sampled: the above, and the edges of a layer whose number only the graph knows."""
-
 WAIT_BYTES = 8
 """Bytes downloaded while a layer is sampled whose number of edges only the graph knows."""
-
 MOST_EDGES = 2**31 - 1
 TOO_MANY = "lower batch_size or fanouts: local ids are 32 bits wide"
 FAULTS = {
@@ -112,7 +109,7 @@ class CudaSampler:
     """Whether an edge of a block is one of the graph, with its weight and type."""
 
     def __init__(
-        self, topology: Topology, fanouts: Sequence[int], *, seed: int, device: KernelDevice, replace: bool = False
+        self, topology: Topology, fanouts: Sequence[int], *, seed: int, device: CudaDevice, replace: bool = False
     ):
         self.table_reads = 0
         self.topology, self.fanouts, self.seed, self.device = topology, as_fanouts(fanouts), seed, device

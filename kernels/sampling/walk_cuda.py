@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.sample_cuda import MOST_EDGES, TOO_MANY, Batch, CudaSampler, Edges
 from graphmill.kernels.sampling.walk import Walks
@@ -29,7 +29,7 @@ class CudaWalkSampler(CudaSampler):
     EDGES = False
     SOURCE = "sampling/walk"
 
-    def __init__(self, topology: Topology, walks: Walks, fanouts: Sequence[int], *, seed: int, device: KernelDevice):
+    def __init__(self, topology: Topology, walks: Walks, fanouts: Sequence[int], *, seed: int, device: CudaDevice):
         super().__init__(topology, fanouts, seed=seed, device=device)
         self.walks = walks
         self._walked: Any = ()

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import BLOCK
-from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import AliasTables
 from graphmill.kernels.sampling.sample_cuda import Batch, CudaSampler, Edges
@@ -43,7 +43,7 @@ class CudaWeightedSampler(CudaSampler):
         fanouts: Sequence[int],
         *,
         seed: int,
-        device: KernelDevice,
+        device: CudaDevice,
         longest: int,
         replace: bool = False,
     ):

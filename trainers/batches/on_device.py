@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from graphmill.kernels.blocks.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.layers.aggregate_cuda import aggregate_cuda
 from graphmill.kernels.sampling.alias import AliasTables
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
@@ -80,7 +80,7 @@ class DeviceDrawer(Drawer):
         uva: whether the topology is read over the bus.
     """
 
-    def __init__(self, batching: Batching, sampler: CudaSampler, kernels: KernelDevice, uva: bool):
+    def __init__(self, batching: Batching, sampler: CudaSampler, kernels: CudaDevice, uva: bool):
         self.batching, self.sampler, self.kernels, self.uva = batching, sampler, kernels, uva
 
     def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
@@ -118,7 +118,7 @@ def _self_mean(block: Block) -> tuple[Any, Any]:
     return weight if block.share is None else weight * cast(torch.Tensor, block.share), own
 
 
-def _data_mean(block: Block, own: bool, kernels: KernelDevice) -> tuple[Any, Any]:
+def _data_mean(block: Block, own: bool, kernels: CudaDevice) -> tuple[Any, Any]:
     """Returns (weight f32[nnz], self_weight f32[num_dst] or None) of tensors.
 
     See `graphmill.kernels.blocks.coefficients.data_mean_weights`.

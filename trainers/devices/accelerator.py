@@ -6,7 +6,7 @@ the bus, parameters once. Each transfer is booked on a ledger, so that every byt
 Threads that prepare batches work on streams of their own, beside that of the training step, and hand a batch over when it is done. So the
 step never waits for the bus, and pinned buffers are free again when a thread continues.
 
-The part that is specific to a kind of accelerator is its `Backend`: CUDA's is trainers/devices/cuda.py.
+The part that is specific to a kind of accelerator is its backend: CUDA's is trainers/devices/cuda.py.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-from graphmill.kernels.cuda.protocol import KernelDevice, PeerRows
+from graphmill.kernels.cuda.protocol import PeerRows
 from graphmill.kernels.rows.aligned import BufferPool, aligned_empty
+from graphmill.trainers.devices.cuda import CudaBackend
 from graphmill.trainers.devices.protocol import CACHE, Device, OverBudget, numpy_dtype, torch_dtype
 from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -30,62 +31,6 @@ ALIGNMENT = 256
 ROWS = Line("h2d", "feature")
 PIECE_BYTES = 64 << 20
 """Bytes staged at once: torch keeps pinned memory, in powers of two, so a graph is not sent through staging memory of its size."""
-
-
-class Backend(Protocol):
-    """The part of an accelerator that is specific to its kind of device.
-
-    Attributes:
-        kind: torch's name of the kind of device.
-        total_bytes: bytes of its memory.
-        kernels: the device that kernels are launched on, on the stream of the training step.
-    """
-
-    kind: str
-    torch_device: torch.device
-    total_bytes: int
-
-    @property
-    def kernels(self) -> KernelDevice: ...  # noqa: D102
-
-    def __init__(self, index: int = 0): ...
-
-    @staticmethod
-    def num_devices() -> int:
-        """Returns the number of devices of its kind that this process sees."""
-        ...
-
-    def bound(self, num_bytes: int | None) -> None:
-        """Bounds torch's memory to `num_bytes` bytes, None for all."""
-        ...
-
-    def free_bytes(self) -> int:
-        """Returns the bytes that neither torch nor another user of the device holds."""
-        ...
-
-    def peak_bytes(self) -> int:
-        """Returns the most bytes that torch held at once."""
-        ...
-
-    def side_stream(self) -> AbstractContextManager[Any]:
-        """Returns a context in which this thread works on a stream of its own; at its end the stream's work is done."""
-        ...
-
-    def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Starts to copy a tensor of this thread's stream to the host; returns a function that waits for the copy and returns it."""
-        ...
-
-    def used_by_step(self, tensor: torch.Tensor) -> None:
-        """Keeps the memory of a tensor of a side stream until the training step's stream has done all work queued by then."""
-        ...
-
-    def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
-        """Copies rows to the device's memory, where other devices of the machine read them; returns them and their handle."""
-        ...
-
-    def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
-        """Returns the exported rows of another device, or of this one."""
-        ...
 
 
 class Accelerator(Device):
@@ -97,7 +42,9 @@ class Accelerator(Device):
 
     remote = True
 
-    def __init__(self, backend: Backend, index: int = 0, work_bytes: int | None = None, cache_bytes: int | None = None):
+    def __init__(
+        self, backend: CudaBackend, index: int = 0, work_bytes: int | None = None, cache_bytes: int | None = None
+    ):
         self.backend, self.index, self.work_bytes, self.cache_bytes = backend, index, work_bytes, cache_bytes
         self.kind, self.torch_device = backend.kind, backend.torch_device
         self.traffic = Ledger()

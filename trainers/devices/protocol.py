@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 CACHE = "cache"
 """The purpose of cached rows; everything else is work."""
-
 Direction = Literal["h2d", "d2h", "d2d", "rank"]
 """Host to device, device to host, device to device, rank to rank."""
 
@@ -36,12 +35,11 @@ class OverBudget(InputError):
 
     Attributes:
         asked, free: bytes asked for and bytes that were free.
-        purpose: the purpose of the bytes.
     """
 
     def __init__(self, asked: int, free: int, purpose: str, remedy: str):
         super().__init__(f"{purpose} asks for {asked:,} bytes where {max(free, 0):,} are free", remedy)
-        self.asked, self.free, self.purpose = asked, free, purpose
+        self.asked, self.free = asked, free
 
 
 class Device(Protocol):

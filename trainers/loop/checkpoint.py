@@ -167,9 +167,6 @@ def checkpoint_bytes(path: Path) -> bytes | None:
 def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     """Returns the checkpoint that a file holds.
 
-    Args:
-        path: path of the file, for messages.
-
     Raises:
         InputError: the file is damaged, or belongs to another recipe.
     """

@@ -278,12 +278,7 @@ PLAIN = CrossEntropy()
 
 
 class BatchGradient:
-    """Adds the gradient of a mini-batch's summed loss to a model's parameters.
-
-    Args:
-        seed: seed of dropout.
-        loss: sums the losses of seeds.
-    """
+    """Adds the gradient of a mini-batch's summed loss to a model's parameters."""
 
     def __init__(self, model: Model, seed: int, loss: Loss = PLAIN, dtype: str = "float32"):
         self.model, self.seed, self.loss, self.dtype = model, seed, loss, dtype

@@ -199,9 +199,8 @@ class Loop:
         where = f"the loss of epoch {epoch}, step {step} of {of}, is not finite"
         if not self.best:
             before = f", or set epochs = {state.epoch}: the losses before were finite" if state.epoch else ""
-            raise InputError(
-                f"{where}, and no epoch before it was evaluated", f"lower `lr`, or scale the features{before}"
-            )
+            problem = f"{where}, and no epoch before it was evaluated"
+            raise InputError(problem, f"lower `lr`, or scale the features{before}")
         best = f"the model is that of epoch {state.best_epoch}"
         self.progress.tell(f"{self.lines.title}{where}: the training ends, and {best}; lower `lr` to train on")
         self.ledger.clear()

@@ -49,8 +49,6 @@ def build_model(
 
     Args:
         config: the architecture, depth, width and the end of each layer.
-        in_width: number of feature columns.
-        num_classes: number of logits.
         seed: with the parameter names, decides every initial value.
         types: the graph's node types and the columns of their features; None if nodes have no types.
 
@@ -159,9 +157,8 @@ def _kind(config: TrainConfig, relations: int) -> Any:
         return LAYERS[config.model]
     if not relations:
         problem = f'model = "{config.model}" has matrices per relation, and the edges of the graph have no relations'
-        raise InputError(
-            problem, "give the source a column or folders of relations (docs/own-data.md), or take another model"
-        )
+        remedy = "give the source a column or folders of relations (docs/own-data.md), or take another model"
+        raise InputError(problem, remedy)
     if config.model == "rgat":
         return partial(RgatLayer, relations=relations)
     return partial(RgcnLayer, relations=relations, bases=config.bases)

@@ -90,9 +90,8 @@ class LayeredModel(nn.Module):
         self.projection, self.readout = projection, readout
         wanted = {str(layer.edge_weight) for layer in layers if layer.edge_weight}
         if len(wanted) > 1:
-            raise InputError(
-                f"the layers ask for different edge weights: {', '.join(sorted(wanted))}", "a block carries one kind"
-            )
+            problem = f"the layers ask for different edge weights: {', '.join(sorted(wanted))}"
+            raise InputError(problem, "a block carries one kind")
 
     @property
     def edge_weight(self) -> str | None:

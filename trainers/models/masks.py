@@ -15,7 +15,6 @@ from graphmill.trainers.models.ops import dropout, relu_dropout, relu_dropout_gr
 
 EDGES, INNER = -1, -2
 """The words that separate the masks of a layer's edges, and of rows inside it, from those of its output rows."""
-
 FEATURES, PROJECTED = 0, -1
 """Layer words of the masks of the features and of their projection. The word of the output of layer l is l + 1; the head draws no mask."""
 

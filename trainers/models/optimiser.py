@@ -28,11 +28,7 @@ def without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Opti
 
 
 def make_optimiser(parameters: Iterable[torch.nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
-    """Returns the optimiser of a train table, as torch.optim computes it.
-
-    Args:
-        config: `optimizer` and its keys.
-    """
+    """Returns the optimiser of a train table, as torch.optim computes it."""
     keys: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     if config.optimizer == "sgd":
         return without_compiler(torch.optim.SGD)(parameters, momentum=config.momentum, **keys)  # pyright: ignore[reportCallIssue]

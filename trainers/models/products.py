@@ -19,7 +19,6 @@ from torch.nn import functional
 
 PIECE_ROWS = 4096
 """Rows of a product that is added to others: it stays in the processor's cache, and so does what oneDNN rearranges of it."""
-
 LEAST_ENTRIES = 2048
 """Entries of the smaller matrix from which oneDNN takes a product: below it takes longer to prepare than to compute."""
 
@@ -61,11 +60,9 @@ def times(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
         matrix: float[G, F].
         bias: float[G], added to each row.
     """
-    return (
-        onednn_product(rows, matrix, bias)
-        if _taken(matrix.numel(), rows, matrix)
-        else functional.linear(rows, matrix, bias)
-    )
+    if _taken(matrix.numel(), rows, matrix):
+        return onednn_product(rows, matrix, bias)
+    return functional.linear(rows, matrix, bias)
 
 
 def times_in(out: Tensor | None, rows: Tensor, matrix: Tensor) -> Tensor:

@@ -133,7 +133,6 @@ def _asked(*arguments: str) -> str:
         raise InputError('links = "nvml", and this machine has no nvidia-smi', REMEDY)
     found = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
     if found.returncode:
-        raise InputError(
-            f"nvidia-smi {' '.join(arguments)} failed: {found.stderr.strip() or found.stdout.strip()}", REMEDY
-        )
+        problem = f"nvidia-smi {' '.join(arguments)} failed: {found.stderr.strip() or found.stdout.strip()}"
+        raise InputError(problem, REMEDY)
     return found.stdout

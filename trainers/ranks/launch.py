@@ -92,7 +92,6 @@ def run_ranks(
     """Runs a command once per rank until all have ended.
 
     Args:
-        order: the order that each rank reads from its standard input as JSON.
         tell: receives every line that the first rank writes to its standard error.
         gpus: number of GPUs that each rank sees, if there are as many.
 
@@ -134,7 +133,6 @@ class RankProcess(Child):
     """The process of a rank on this machine, in the process group of its launcher: a kill of the group ends the ranks, too.
 
     Args:
-        order: the text of its standard input.
         listener: the socket at which the ranks meet, for the first of several; None for others.
         hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
 
@@ -235,8 +233,6 @@ class LocalRank(RankProcess, Rank):
     """A rank whose process is a child of this one.
 
     Args:
-        number, tell: as for `Rank`.
-        command, order, variables: as for `RankProcess`.
         listener: the socket at which the ranks meet; None if there is only one.
     """
 

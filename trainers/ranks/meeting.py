@@ -112,10 +112,8 @@ def open_store(rank: int, world: int) -> Store:
         problem = f"WORLD_SIZE = {world}, but {' and '.join(missing)} are not set"
         raise InputError(problem, "start ranks by graphmill train --ranks or by torchrun, which set them")
     port = launcher_number("MASTER_PORT", "", 1, 65535)
-    limit, listener = (
-        datetime.timedelta(seconds=SILENCE_SECONDS),
-        environment.read(LISTENER) if environment.is_set(LISTENER) else None,
-    )
+    limit = datetime.timedelta(seconds=SILENCE_SECONDS)
+    listener = environment.read(LISTENER) if environment.is_set(LISTENER) else None
     if listener is None:
         _await_address(rank, world, port)
         try:

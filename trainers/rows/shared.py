@@ -32,7 +32,6 @@ def shared_rows(
 
     Args:
         features: rows of a run; only a table that is read past the page cache without a cache gains.
-        sampler: draws the batches.
         memory_bytes: bytes of rows that may be held.
         sharing: number of batches that read a row from which on it is held.
     """

@@ -20,8 +20,7 @@ from graphmill.assets.storage.files.verified import VerifiedRows
 from graphmill.assets.storage.local.read_verified import read_table
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.system.control_group import fits_memory
-from graphmill.kernels.cuda.device import device_of, on_device
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice, device_of, on_device
 from graphmill.kernels.rows.gather import gather, gather_tiered
 from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
 from graphmill.kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots
@@ -252,7 +251,7 @@ class TableSource(FeatureSource):
         """Writes row rows[i] of the table to row i of out: stored dtype[n, F], and books reads of a disk."""
         gather(self.rows, rows, out, threads=self.threads)
 
-    def staged(self, node_ids: Array, kernels: KernelDevice, ledger: Ledger) -> tuple[Array, Tiers]:
+    def staged(self, node_ids: Array, kernels: CudaDevice, ledger: Ledger) -> tuple[Array, Tiers]:
         """Returns slots and tiers that a device gathers rows by: of the pinned table, or of a pinned copy of the rows.
 
         Args:

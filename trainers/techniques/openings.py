@@ -10,8 +10,7 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import resolved
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.require import require
-from graphmill.kernels.cuda.device import device_of
-from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.cuda.device import CudaDevice, device_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.part_plan import PartPlan
@@ -58,7 +57,6 @@ def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySam
     """Returns a sampler that follows the schedule of `[sampling]`, if it has one.
 
     Args:
-        sampling: the table `[sampling]`.
         make: fan-outs -> sampler.
     """
     return ScheduledSampler(sampling.fanouts_at, make) if sampling.schedule else make(sampling.fanouts)
@@ -114,9 +112,8 @@ def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None)
     missing = {"cache_plan", "packed_chunks"} - run.reads.keys()
     if missing:
         asked = f'trainer = "{run.semantic.train.trainer}"'
-        raise InputError(
-            f"{asked}, but no {' and '.join(sorted(missing))} were given", "add tables [memory] and [cache_plan]"
-        )
+        problem = f"{asked}, but no {' and '.join(sorted(missing))} were given"
+        raise InputError(problem, "add tables [memory] and [cache_plan]")
     # Only this check separates rows of other features from those of this run, since both name the same nodes. Of several ranks only the
     # first has the table itself; the others have shards that were made of it.
     features = run.inputs.get("features") or run.reads["shards"].inputs["features"]["version"]
@@ -174,7 +171,7 @@ def device_drawers(
 
 
 def _device_sampler(
-    run: Run, topology: Topology, device: Device, kernels: KernelDevice, hosted: dict[str, Array] | None
+    run: Run, topology: Topology, device: Device, kernels: CudaDevice, hosted: dict[str, Array] | None
 ) -> CudaSampler:
     """Returns the sampler that draws the run's batches on a device, by a topology that lies where it reads it."""
     sampling, drawing = run.semantic.sampling, run.drawing

@@ -11,7 +11,6 @@ from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
 EVERYWHERE = (*each("link", "has a link of its own", whens="gpu"), *each("uva", "computes where the graph is"))
 """Limits of every technique."""
-
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
@@ -48,10 +47,8 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
 
 def exchanged(when: str = "", unpeered: str = "") -> tuple[Limit, ...]:
     """Returns the limits of rows that ranks exchange, under a condition or always; `unpeered`: and no row lies on a device."""
-    modelled, kept = (
-        "remove the key, or model them by rank_link in {own}",
-        "keeps hot rows of other ranks in memory, within `host`",
-    )
+    modelled = "remove the key, or model them by rank_link in {own}"
+    kept = "keeps hot rows of other ranks in memory, within `host`"
     return (
         *each("link", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
         *each("device_cache", kept, whens=unpeered, useless=True),

@@ -262,8 +262,6 @@ def count_scored(
 
     Args:
         graph, drawing: the graph, and the way in which mini-batches draw neighbours.
-        row_bytes: bytes of a row of the features.
-        exact: whether evaluations are exact.
     """
     splits = scored_splits(semantic.train, graph)
     valid, *final = (np.array(getattr(graph, f"{split}_ids")) for split in ("valid", *splits))
@@ -294,7 +292,6 @@ def _tiles(flags: Callable[[int, int], Array], count: int, row_bytes: int) -> It
 
     Args:
         flags: (low, high) -> bool[high - low], whether rows from low to high are wanted.
-        count: N.
     """
     tile = tile_rows(row_bytes)
     for low in range(0, count, tile):

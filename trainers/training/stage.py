@@ -81,12 +81,10 @@ class ModelStage(ModelRecipe):
         Raises:
             InputError: the graph has no training nodes, a budget is too small, or the checkpoint does not fit.
         """
-        semantic, execution, writer, progress = (
-            building.semantic,
-            building.execution,
-            building.writer,
-            building.progress,
-        )
+        semantic = building.semantic
+        execution = building.execution
+        writer = building.writer
+        progress = building.progress
         keep_freed_memory()
         decide = self.inputs(semantic)
         reads = {role: artifact for role, artifact in building.inputs.items() if role not in decide}

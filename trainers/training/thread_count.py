@@ -57,7 +57,6 @@ def decide_threads(train: TrainConfig, ranks: Ranks, before: Sequence[int]) -> T
     """Returns the number of threads of a training; all its ranks call it, and get the same.
 
     Args:
-        ranks: this process among those that share the training.
         before: numbers of the checkpoint from which the training goes on, at the first rank; empty without one.
     """
     if not isinstance(train.threads, str):
@@ -78,7 +77,6 @@ def decide_library(ranks: Ranks, checkpoint: Mapping[str, Any]) -> Library:
     Bits of the two differ. A training that goes on takes that of its checkpoint, which is BLAS where the checkpoint does not say it.
 
     Args:
-        ranks: this process among those that share the training.
         checkpoint: header of the checkpoint from which the training goes on, at the first rank; empty without one.
     """
     before = checkpoint.get("products", "blas") if checkpoint else None

@@ -64,7 +64,6 @@ class Training:
     Args:
         inputs, reads: role -> artifact: those that decide the weights, and those that only change how the training runs.
         semantic, execution: the recipe, with the number of threads in place of "auto", and how it is carried out.
-        ranks: this process among those that share the training.
         threads: numbers of threads that the training has had, oldest first; checkpoints record them.
     """
 

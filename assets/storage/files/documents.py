@@ -89,7 +89,6 @@ def _problem(data: bytes, called: str, kind: Check) -> str:
 ENTRY_FORMAT, BUNDLE_FORMAT = 1, 1
 PLACE = re.compile(rf"store/({STAGE})/({VERSION})/.+", re.DOTALL)
 """Paths of the files of artifacts in a bundle."""
-
 SECONDS = number(0, 1e12)
 COUNT = whole()
 AT = Fields({"stage": stage, "version": version})
@@ -186,11 +185,9 @@ def manifest_schema(value: Any, where: str) -> None:
 
 def recipe_problem(manifest: Mapping[str, Any]) -> str:
     """Returns the problem of a manifest of the right form whose recipe is not that of its version; "" if it is sound."""
-    return (
-        ""
-        if _version(manifest) == manifest["version"]
-        else "its version is not that of its config, inputs and raw content"
-    )
+    if _version(manifest) == manifest["version"]:
+        return ""
+    return "its version is not that of its config, inputs and raw content"
 
 
 def wrong_numbers(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -245,7 +242,6 @@ def entry_schema(value: Any, where: str) -> None:
 
 lease_schema = Fields({"addresses": listed(address)})
 """The lease of a process in an object store: STAGE/VERSION of all that it holds."""
-
 raw_schema = Fields({"raw": mapped(version)})
 """The record of raw files in an object store: name -> SHA-256."""
 

@@ -16,7 +16,6 @@ def kept_numbers(path: Path, kind: Fields, measure: Callable[[], Mapping[str, An
 
     Args:
         kind: the values that it holds. A file with these alone, without a seal, was written by hand, and is taken at its word.
-        measure: function that returns the values.
 
     Raises:
         InputError: the file is damaged, or the disk is full.

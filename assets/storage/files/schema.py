@@ -13,7 +13,6 @@ from typing import Any
 
 Check = Callable[[Any, str], None]
 """(value, its place in the document): raises ValueError unless the value is one that the field may hold."""
-
 MOST = 1 << 62
 """Largest whole number: bytes, rows and blocks beyond it exist nowhere, and NumPy could not count them."""
 LONGEST_NAME, LONGEST_TEXT = 1_000, 10_000_000
@@ -165,10 +164,6 @@ def mapped(inner: Check, key: Check = name) -> Check:
             inner(held, f"{where}/{each}")
 
     return check
-
-
-def anything(_value: Any, _where: str) -> None:
-    """Requires nothing."""
 
 
 def plain(value: Any, where: str) -> None:

@@ -73,7 +73,6 @@ class PublishedNumbers:
         """Yields the problems of the numbers of a manifest.
 
         Args:
-            numbers: the numbers, which are plain values.
             files: name -> facts of a file.
         """
         yield from (f"summary/numbers/{each} is missing" for each in self.always.split() if each not in numbers)

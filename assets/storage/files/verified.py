@@ -25,7 +25,6 @@ from graphmill.kernels.types import Array
 
 READ_THREADS = 2
 """Threads that compare one file."""
-
 Identity = tuple[int, ...]
 
 _SOUND: dict[Identity, Identity] = {}

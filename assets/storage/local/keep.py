@@ -80,7 +80,6 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
     as new as the newest of them: building it goes on from them.
 
     Args:
-        nodes: everything that the store has.
         keep: number of the newest sound versions of each group that stay, as in `find_garbage`.
         leased: addresses that living jobs hold.
     """
@@ -108,10 +107,8 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
 
 def splits_read(nodes: Collection[Node]) -> dict[Address, str]:
     """Returns address -> split of every artifact that is, or was built from, a graph with one of its source's several splits."""
-    inputs, of_graph = (
-        {node.address: node.inputs for node in nodes},
-        {node.address: node.split for node in nodes if node.split},
-    )
+    inputs = {node.address: node.inputs for node in nodes}
+    of_graph = {node.address: node.split for node in nodes if node.split}
     found = {
         node.address: {of_graph[each] for each in closure([node.address], inputs) & of_graph.keys()} for node in nodes
     }

@@ -11,7 +11,6 @@ ROOT = Path(environment.__file__).resolve().parents[1]
 """The folder that holds the four layers: a clone, or the installed package."""
 IMPORTED_FROM = ROOT if (ROOT / "graphmill" / "__init__.py").exists() else ROOT.parent
 """The folder in which Python finds the package `graphmill`: a clone, or site-packages."""
-
 VARIABLE = environment.HOME
 DEFAULT = ".graphmill"
 

@@ -20,7 +20,6 @@ from graphmill.assets.storage.names.home import home_folder
 
 AssetTable = NewType("AssetTable", Path)
 """A key of a pipeline file that names an asset, as the file that holds its table."""
-
 FOLDER, SUFFIX = "upstream", ".parquet"
 _RUN: ContextVar[str] = ContextVar("run of Dagster", default="")
 
@@ -55,7 +54,6 @@ def forget_tables(table: Path, ended: Callable[[str], bool]) -> None:
     """Removes the tables of runs that have ended, but for those that were loaded last.
 
     Args:
-        table: a file of the folder.
         ended: tells of the id of a run whether it has ended.
     """
     latest = {each.resolve().parent for each in table.parent.glob(f"*{SUFFIX}")}
@@ -66,8 +64,6 @@ def forget_tables(table: Path, ended: Callable[[str], bool]) -> None:
 
 def wrong_asset_key(key: str) -> str:
     """Returns why a text is not an asset key, "" if it is one: names with `/` between them."""
-    return (
-        ""
-        if all(key.split("/"))
-        else f'"{key}" is not an asset key: write its names with / between them, such as "shop/edges"'
-    )
+    if all(key.split("/")):
+        return ""
+    return f'"{key}" is not an asset key: write its names with / between them, such as "shop/edges"'

@@ -22,7 +22,6 @@ PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*
 _LOADED: set[str] = set()
 _FORGETTING = threading.Lock()
 """Held while the caches of imports are emptied: two threads that empty them at once remove one entry twice, and Python raises KeyError."""
-
 EXTRAS = {"dgl": "dgl", "torch_geometric": "pyg"}
 """Library that a module may import -> the extra of this project that installs it."""
 LAYERS = ("assets", "jobs", "kernels", "trainers")

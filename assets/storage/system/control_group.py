@@ -12,7 +12,6 @@ MOUNT, OWN, MACHINE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/
 
 UNLIMITED = 1 << 62
 """Version 1 writes a number of about 2^63 for a group without a limit."""
-
 _FILES = {"memory.max": ("memory.current", ""), "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_")}
 """File of the limit -> file of the usage, and the beginning of names in memory.stat that include the groups below."""
 
@@ -34,7 +33,6 @@ def fits_memory(num_bytes: int, reserved_bytes: int = 0) -> bool:
     """Returns whether the pages of a mapped file may stay in memory: they take at most half of what is free, and leave the rest.
 
     Args:
-        num_bytes: bytes of the file.
         reserved_bytes: bytes that this process is still to take, which are left to it.
     """
     free = free_bytes()

@@ -36,11 +36,9 @@ FULL = {
 
 READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Error numbers of opening for writing in a folder that may be read but not written."""
-
 MOUNTS = Path("/proc/self/mountinfo")
 OWN_CHANGE_TIMES = re.compile("bcachefs|btrfs|ceph|ext[234]|f2fs|gpfs|lustre|nfs4?|overlay|xfs|zfs")
 """File systems that set a file's change time at every change, and let no program set it."""
-
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Constants of renameat2(2), which Python does not have."""
 
@@ -205,9 +203,6 @@ def write_once(path: Path, make: Callable[[], bytes]) -> bytes:
     """Returns the content of a file, made if the file does not exist yet; of processes that make it at the same time the first wins.
 
     Numbers that are measured so do not change from day to day, nor do results that are computed from them.
-
-    Args:
-        make: function that returns the content of the file.
     """
     if not path.exists():
         with _own_file(path, "new") as own:
@@ -294,10 +289,8 @@ def _lock(path: Path, flags: int, operation: int) -> int | None:
 def no_locks(path: Path, error: OSError) -> InputError:
     """Returns the error of a file system that keeps no locks."""
     problem = f"the file system of {path.parent} keeps no locks ({error.strerror}), by which processes of one home wait for each other"
-    return InputError(
-        problem,
-        "point GRAPHMILL_HOME (or --home) at a local disk, or mount the file system with locks (Lustre: -o flock; NFS: a lock service)",
-    )
+    remedy = "point GRAPHMILL_HOME (or --home) at a local disk, or mount the file system with locks (Lustre: -o flock; NFS: a lock service)"
+    return InputError(problem, remedy)
 
 
 def release_lock(descriptor: int) -> None:

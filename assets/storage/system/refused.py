@@ -79,9 +79,8 @@ def refusal(error: BaseException) -> InputError | None:
     if is_memory(error):
         return out_of_memory(error)
     if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
-        return InputError(
-            "this process may start no more threads", "raise `ulimit -u`, or `ulimit -v` if it has little address space"
-        )
+        problem = "this process may start no more threads"
+        return InputError(problem, "raise `ulimit -u`, or `ulimit -v` if it has little address space")
     if isinstance(error, OSError) and (error.errno in REFUSED or code is not None):
         where = f"{path}: " if path else ""
         other = f" ({os.fsdecode(error.filename2)})" if error.filename2 else ""

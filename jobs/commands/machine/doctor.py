@@ -46,12 +46,7 @@ PINNED_LEAST = 1 << 30
 
 
 def examine(home: Path | None, *, again: bool = False) -> list[Finding]:
-    """Returns the findings of all probes.
-
-    Args:
-        home: the home folder, None for the default one.
-        again: measure speeds again.
-    """
+    """Returns the findings of all probes."""
     folder = home_folder(home)
     make_folder(folder)
     probes: list[Callable[[], Iterator[Finding]]] = [

@@ -46,10 +46,8 @@ def measured_workload(model: Artifact) -> dict[str, Any]:
     sampled, seconds = sum((record.get("sampled_by") or {}).values()), record.get("stage_seconds") or {}
     trained = sum((record.get("trained_by") or {}).values())
     if not (sampled and trained):
-        raise InputError(
-            f"{model.label} was not trained by samplers and trainers",
-            "give a model of such a train table, or the times with --sample and --train",
-        )
+        problem = f"{model.label} was not trained by samplers and trainers"
+        raise InputError(problem, "give a model of such a train table, or the times with --sample and --train")
     train = model.config["train"]
     return {
         # A run that went on inside its last epoch has sampled less than all of it.
@@ -161,13 +159,11 @@ def exchange(
     Example: graphmill simulate exchange --links "0 1 | 2 3 @ 32GB/s | 16GB/s" --efficiency 1,0.6,0.4
     """
     from graphmill.assets.sizes import parse_size
-    from graphmill.kernels.errors import InputError
 
     num_bytes = parse_size(size)
     if not num_bytes:
-        raise InputError(
-            "an exchange of 0 bytes takes no time", "give bytes from each device to each other one: --bytes 64MB"
-        )
+        problem = "an exchange of 0 bytes takes no time"
+        raise InputError(problem, "give bytes from each device to each other one: --bytes 64MB")
     found = exchange_simulation(links, ranks, num_bytes, efficiency, latency_us * 1e-6)
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -183,7 +179,6 @@ def exchange_simulation(
     Args:
         named: the links, as the key `links` names them.
         ranks: number of devices; None for all.
-        num_bytes: bytes of each transfer.
         efficiency: shares of its speed that a link has with 1, 2, ... transfers; None for those of the links.
         latency: seconds of each call.
 

@@ -131,10 +131,8 @@ def temporary_folder() -> Iterator[Finding]:
 
 def letters() -> Iterator[Finding]:
     """Yields the encoding of the terminal and of file names."""
-    terminal, files = (
-        getattr(sys.stdout, "encoding", None) or locale.getpreferredencoding(False),
-        sys.getfilesystemencoding(),
-    )
+    terminal = getattr(sys.stdout, "encoding", None) or locale.getpreferredencoding(False)
+    files = sys.getfilesystemencoding()
     fine = all(each.lower().replace("-", "") == "utf8" for each in (terminal, files))
     remedy = "export LC_ALL=C.UTF-8: names with other letters are spelled out, such as \\u4e2d, and such files may not be found"
     yield finding("letters", "locale", fine, f"terminal {terminal}, names of files {files}", remedy, otherwise=NOTE)

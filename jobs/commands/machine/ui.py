@@ -26,7 +26,7 @@ from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.system.filesystem import take_lock
 from graphmill.jobs.operations.reload import UI_VARIABLE
-from graphmill.jobs.runs.dead_runs import RUNNING, fail_dead_runs
+from graphmill.jobs.runs.dead_runs import RUNNING, tell_dead_runs
 from graphmill.jobs.runs.instance import environment, init_home, open_instance
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
@@ -70,7 +70,6 @@ def serve(
     """Runs the web UI, its daemon and its code server until Ctrl-C or SIGTERM, and ends all of them and their runs then.
 
     Args:
-        home: home of store and history, None for the default.
         port: None for 3000, or the next free one.
         report: function that gets the address, and a line at the end.
         names: names under which a proxy serves it, each with its port unless that is 80 or 443.
@@ -83,8 +82,7 @@ def serve(
     folder, _ = init_home(home)
     lock = only_one(folder)
     with open_instance(folder) as instance:
-        for run_id in fail_dead_runs(instance):
-            report(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
+        tell_dead_runs(instance, report)
     address = f"http://{ADDRESS}:{(chosen := free_port(port))}"
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
@@ -172,12 +170,7 @@ def dev_arguments(workspaces: Sequence[Path], port: int) -> list[str]:
 
 
 def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and the server's names.
-
-    Args:
-        port: port that the web server listens on.
-        names: names under which a proxy serves it.
-    """
+    """Returns the environment of the UI's processes: the home, the pipelines folder as seen from here, and the server's names."""
     pipelines = pipelines_folder().absolute()
     called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
     own = {FOLDER_VARIABLE: str(pipelines), TEMPORARY: socket_folder(SERVER_SOCKET)}

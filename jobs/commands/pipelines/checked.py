@@ -52,7 +52,6 @@ def report_pipeline(
     """Returns the report on a pipeline, None if its data cannot be read; and all mistakes, those of the survey behind the others.
 
     Args:
-        home: the home, None for the default one.
         here: whether this machine is to carry it out: it is a mistake if it lacks memory, disk, a GPU or a package.
     """
     attempts, known = Attempts(), KnownSizes(Store(home))

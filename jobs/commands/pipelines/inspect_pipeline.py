@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 CHECKED_EDGES, CHECKED_BYTES = 4_000_000, 64 << 20
 """Most stored edges, and most bytes of all feature tables, that are read to look for mistakes: some seconds."""
-
 Asked = Sequence[tuple[SourceStage, Any]]
 """Stages that one pass over a source builds, with their configs."""
 

@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
-
 OGB_FOLDERS = ("raw", "processed", "split")
 """Folders of which an OGB dataset has at least one."""
-
 PROFILED_BYTES = 256 << 20
 """Most bytes of the files of a pipeline that are read for its profile: some seconds."""
-
 ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("u", "v"), ("head", "tail"))
 """Usual names of the two columns of an edge table."""
 
@@ -37,7 +34,6 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
     Args:
         source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
             ogbn-* folder, or a file of `dgl.save_graphs` or of a PyG graph.
-        home: the home that may have a part of it already, None for the default one.
         settings: KEY=VALUE each, keys that are set in the pipeline file.
 
     Raises:
@@ -113,9 +109,6 @@ def survey_of(source: str) -> Survey:
 
 def print_source_json(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
     """Prints the survey as JSON; of a pipeline with `needs`, those of its steps.
-
-    Args:
-        source, home, settings: as for `print_source`.
 
     Raises:
         InputError: as for `print_source`.
@@ -252,10 +245,8 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     what = (
         "a folder of part files, none of which is Parquet or text" if path.is_dir() else "none of .npz, Parquet, text"
     )
-    raise InputError(
-        f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs or torch.save",
-        "docs/own-data.md has the layouts",
-    )
+    problem = f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs or torch.save"
+    raise InputError(problem, "docs/own-data.md has the layouts")
 
 
 def is_folder_of_tables(path: Path) -> bool:

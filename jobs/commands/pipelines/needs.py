@@ -111,7 +111,6 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | No
     """Returns the needs of a pipeline; builds nothing.
 
     Args:
-        home: the home, None for the default one.
         known: what earlier calls found out about the same pipeline.
 
     Raises:

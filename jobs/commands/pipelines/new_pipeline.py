@@ -124,7 +124,6 @@ def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]
 
     Args:
         home: the home whose measured speeds count, None for the default one.
-        report: function that gets a line about work that takes seconds.
     """
     from graphmill.jobs.planning.plan import make_plan
     from graphmill.trainers.recipe.config import TrainTable

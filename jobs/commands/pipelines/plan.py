@@ -97,10 +97,8 @@ def _write(found: TechniquePlan, path: Path) -> None:
     if not found.text:
         raise InputError("no training is chosen, so there is nothing to write", "graphmill plan PIPELINE says why")
     if not NAME.fullmatch(path.stem):
-        raise InputError(
-            f"{path.name} names the pipeline {path.stem!r}, with other characters than letters, digits, - and _",
-            "give --write another file name",
-        )
+        problem = f"{path.name} names the pipeline {path.stem!r}, with other characters than letters, digits, - and _"
+        raise InputError(problem, "give --write another file name")
     document = tomlkit.parse(found.text)
     document["name"] = path.stem
     _move_paths(document["graph"], found.pipeline.path.parent, path.absolute().parent)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 3
 """Largest number of models whose best epochs are all listed; of more, the smallest and the largest."""
-
 PIPE_WIDTH = 160
 """Columns of text if the output is not a terminal: a row must not be folded in a log."""
 
@@ -49,7 +48,6 @@ LINK_MEANINGS = {
 }
 TEXT_COLUMNS = ("name", "tuned", "model", "trainer", "models")
 """Headings of the columns that hold words; the others hold numbers."""
-
 RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
 """Files that are equal in two models with equal trainings: the weights, and loss and scores of every epoch."""
 
@@ -91,12 +89,14 @@ class Entry:
 
     def epoch_seconds(self) -> float | None:
         """Median seconds of a training epoch over all seeds, as recorded when the models were trained."""
-        seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get("train", [])]
-        return statistics.median(seconds) if seconds else None
+        return self._median_seconds("train")
 
     def evaluation_seconds(self) -> float | None:
         """Median seconds of an evaluation on the way, which those of an epoch leave out; None if there was none."""
-        seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get("evaluate", [])]
+        return self._median_seconds("evaluate")
+
+    def _median_seconds(self, part: str) -> float | None:
+        seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get(part, [])]
         return statistics.median(seconds) if seconds else None
 
     def bytes_per_epoch(self) -> dict[str, int]:
@@ -148,10 +148,8 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
         if models
     ]
     if not entries:
-        raise InputError(
-            f"{store.root} has no trained model of {pipeline.name} as its file stands",
-            f"graphmill run {pipeline.reference} trains them",
-        )
+        problem = f"{store.root} has no trained model of {pipeline.name} as its file stands"
+        raise InputError(problem, f"graphmill run {pipeline.reference} trains them")
     return entries
 
 

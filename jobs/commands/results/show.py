@@ -36,9 +36,8 @@ def print_artifacts(store: Store, stage: str | None) -> None:
     stored = store.stored_only(stage or "")
     if stage and not found and not stored:
         stages = sorted({artifact.stage for artifact in store.artifacts()})
-        raise InputError(
-            f"no artifact of stage {stage!r} in {store.root}", f"stages are: {', '.join(stages) or '(none)'}"
-        )
+        problem = f"no artifact of stage {stage!r} in {store.root}"
+        raise InputError(problem, f"stages are: {', '.join(stages) or '(none)'}")
     addresses = {(artifact.stage, artifact.version) for artifact in (*found, *stored)}
     listed, away = (
         [artifact for artifact in each if stage or artifact.part_of not in addresses] for each in (found, stored)

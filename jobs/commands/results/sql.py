@@ -32,10 +32,8 @@ INTERRUPT_SECONDS = 0.1
 """Seconds between two checks whether a query was interrupted."""
 TABLE_ROWS = 200
 """Most rows of a printed table; the other formats have all."""
-
 PIECE_ROWS = 10_000
 """Rows that are in memory at a time when all are printed."""
-
 SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "temp_directory": ""}
 """Nothing is fetched, and nothing is spilled into the working directory."""
 
@@ -260,10 +258,8 @@ def _quoted(text: str) -> str:
 
 def _wrong(sql: str, reason: str, columns: Mapping[str, Sequence[str]]) -> InputError:
     listed = "".join(f"\n  {line}" for line in described(columns).splitlines())
-    return InputError(
-        f"the query {sql.strip()!r} cannot be answered: {reason}",
-        f"write one SELECT over these views (docs/sql.md has examples):{listed}",
-    )
+    problem = f"the query {sql.strip()!r} cannot be answered: {reason}"
+    return InputError(problem, f"write one SELECT over these views (docs/sql.md has examples):{listed}")
 
 
 def _cell(value: Any) -> str:

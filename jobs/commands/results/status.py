@@ -5,18 +5,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.collect import asked_for
-from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.names.version import canonical, short
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.results.views import flattened
 from graphmill.jobs.operations.unread import unread_lines
-from graphmill.jobs.runs.training import training_steps
+from graphmill.jobs.runs.training import all_steps
 from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 
 MOST_REASONS = 4
@@ -59,10 +57,8 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
         InputError: raw content is missing or unreadable.
     """
     store, versions = Store(home), Versions()
-    data = preprocessing_steps(pipeline, home_folder(home))
     stored, states, missing = store.artifacts(), [], set()
-    steps = [*data, *training_steps(pipeline, data)]
-    for step in (one for each in steps for one in each.apart):
+    for step in (one for each in all_steps(pipeline, store.home) for one in each.apart):
         for config, version in zip(step.configs, versions.of(step), strict=True):
             artifact, reasons = store.find(step.recipe.name, version), ()
             if artifact is None:
@@ -71,17 +67,8 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
                 reasons = () if like is None else tuple(_reasons(step, config, versions, like, missing))
             waiting = None if artifact else waiting_run(checkpoint_path(store.home / "checkpoints", version), version)
             label = f"{step.recipe.name}/{short(version)}"
-            states.append(
-                State(
-                    step=step.name,
-                    label=label,
-                    version=version,
-                    artifact=artifact,
-                    reasons=reasons,
-                    split=step.split,
-                    waiting=waiting,
-                )
-            )
+            found = {"artifact": artifact, "reasons": reasons, "waiting": waiting}
+            states.append(State(step=step.name, label=label, version=version, split=step.split, **found))
     return states
 
 

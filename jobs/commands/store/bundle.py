@@ -14,9 +14,6 @@ from graphmill.trainers.recipe.inputs import find_table_inputs
 def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report: Callable[[str], None]) -> None:
     """Writes the bundle of a `[[train]]` table.
 
-    Args:
-        report: function that gets a line about each artifact, and one at the end.
-
     Raises:
         InputError: the table does not exist, an artifact is not built, the folder holds something else, or the disk is full.
     """

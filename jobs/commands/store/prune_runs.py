@@ -47,7 +47,6 @@ def prune_runs(
     """Removes old runs from the history after showing them and asking. Returns the number of removed runs.
 
     Args:
-        home: home of the history, None for the default.
         older: age from which finished runs are removed, as in "30d".
 
     Raises:

@@ -24,8 +24,6 @@ def remove_models(store: Store, chosen: Mapping[Address, str], *, yes: bool = Fa
 
     Args:
         chosen: address of a model -> why it goes, in words.
-        yes: do not ask.
-        dry_run: only show.
 
     Returns:
         Number of freed bytes.

@@ -167,9 +167,8 @@ class RgatLayer(nn.Module):
             InputError: the block has no relations.
         """
         if block.edge_type is None:
-            raise InputError(
-                'a block without relations, and model = "rgat"', "give the sampler a graph with edge_types"
-            )
+            problem = 'a block without relations, and model = "rgat"'
+            raise InputError(problem, "give the sampler a graph with edge_types")
         pairs = relation_pairs(block)
         if not pairs.runs.relations:
             return h_src.new_zeros((block.num_dst, self.heads * self.depth))
@@ -179,10 +178,8 @@ class RgatLayer(nn.Module):
         right = self._right(own_rows(h_src, block), pairs, matrices).to(z.dtype)
         # A destination's own term, which the kernel has, is a row of zeros with no weight.
         num_runs = len(right)
-        z, left = (
-            torch.cat([z, z.new_zeros((num_runs, z.shape[1]))]),
-            torch.cat([left, left.new_full((num_runs, self.heads), NEVER)]),
-        )
+        z = torch.cat([z, z.new_zeros((num_runs, z.shape[1]))])
+        left = torch.cat([left, left.new_full((num_runs, self.heads), NEVER)])
         mask = rng.edge_mask(pairs.by_edge, self.heads, self.attention_dropout)
         return aggregate(pairs.runs.joined, attend(pairs.block, z, left, right, mask), "sum")
 

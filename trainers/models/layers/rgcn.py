@@ -50,9 +50,8 @@ class RgcnLayer(nn.Module):
             InputError: the block has no relations.
         """
         if block.edge_type is None:
-            raise InputError(
-                'a block without relations, and model = "rgcn"', "give the sampler a graph with edge_types"
-            )
+            problem = 'a block without relations, and model = "rgcn"'
+            raise InputError(problem, "give the sampler a graph with edge_types")
         runs = relation_runs(block, weighted=self.edge_weight is not None)
         means = aggregate(runs.block, h_src, "mean" if runs.block.weight is None else "weighted")
         if not runs.relations:

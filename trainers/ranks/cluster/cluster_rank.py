@@ -33,9 +33,6 @@ class HeadLostError(InputError):
 class ClusterRank(Rank):
     """A rank beside its supervisor on a node.
 
-    Args:
-        home, mark: as for `Supervisor`.
-
     Attributes:
         gone: Ray's message about the end of its supervisor; "" while there is one.
     """
@@ -144,18 +141,12 @@ class Pulse:
 
 def head_lost(address: str) -> HeadLostError:
     """Returns the error about a cluster that does not answer any more."""
-    return HeadLostError(
-        f"the Ray cluster at {address} does not answer any more",
-        "start it again; --resume goes on from the last checkpoint, with or without a cluster",
-    )
+    remedy = "start it again; --resume goes on from the last checkpoint, with or without a cluster"
+    return HeadLostError(f"the Ray cluster at {address} does not answer any more", remedy)
 
 
 class Events:
-    """Passes on the events of ranks, in a thread.
-
-    Args:
-        ray: the module `ray`.
-    """
+    """Passes on the events of ranks, in a thread."""
 
     def __init__(self, ray: Any, ranks: Sequence[ClusterRank]):
         self._ray, self._ranks, self._error, self._ended = ray, ranks, None, False

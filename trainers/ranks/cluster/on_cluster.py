@@ -126,11 +126,7 @@ class _Launcher(LocalRank):
 
 
 class NodesLostError(Exception):
-    """Nodes were lost while ranks ran on them.
-
-    Args:
-        hosts: their names.
-    """
+    """Nodes were lost while ranks ran on them."""
 
     def __init__(self, hosts: Sequence[str]):
         super().__init__(", ".join(hosts))
@@ -182,9 +178,8 @@ class _Run:
                 restarts, lost = restarts + 1, str(error)
                 if restarts > MOST_RESTARTS:
                     problem = f"nodes were lost {restarts} times, at last {lost}"
-                    raise RankError(
-                        problem, "see the nodes' logs; --resume goes on from the last checkpoint"
-                    ) from error
+                    remedy = "see the nodes' logs; --resume goes on from the last checkpoint"
+                    raise RankError(problem, remedy) from error
                 order |= {"resume": True}
 
     def _ready_nodes(self) -> list[ClusterNode]:

@@ -106,10 +106,8 @@ def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> Rank
         f"{node.host}: {node.cpus} cores, {node.gpus} GPUs, {format_bytes(node.memory_bytes)}" for node in nodes
     )
     ranks = f"{world} rank{'s' if world > 1 else ''}"
-    raise InputError(
-        f"the cluster has no room for {ranks} with {' and '.join(each) or 'a core'} each ({there or 'no node'})",
-        "add nodes, start fewer ranks, or tell Ray more: ray start --num-gpus, --memory",
-    )
+    problem = f"the cluster has no room for {ranks} with {' and '.join(each) or 'a core'} each ({there or 'no node'})"
+    raise InputError(problem, "add nodes, start fewer ranks, or tell Ray more: ray start --num-gpus, --memory")
 
 
 def ranks_left(demand: Demand, nodes: Sequence[ClusterNode], bundle: RankShare) -> int:

@@ -170,9 +170,6 @@ def open_lane(settings: DistributedSettings, ranks: Ranks) -> Lane:
 def find_links(named: str, ranks: Ranks) -> Interconnect:
     """Returns the links between the ranks; all ranks call it.
 
-    Args:
-        named: the key `links`.
-
     Raises:
         InputError: as in `open_lane`.
     """

@@ -91,7 +91,6 @@ class ShardedSource(FeatureSource):
 
     Args:
         lane: the lane of the exchange; every rank calls `fetch` and `gather` for every batch, in order, from one thread at a time.
-        where: the key `features`.
 
     Attributes:
         held_bytes: bytes of this rank's shards.

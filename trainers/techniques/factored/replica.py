@@ -51,10 +51,8 @@ def weights_of(model: Model, *, copied: bool) -> Weights:
         copied: whether the parameters are copies; else they are the model's own, and change with it.
     """
     parameters = [parameter.detach() for parameter in model.parameters()]
-    return Weights(
-        [each.clone() for each in parameters] if copied else parameters,
-        [buffer.detach().clone() for buffer in model.buffers()],
-    )
+    problem = [each.clone() for each in parameters] if copied else parameters
+    return Weights(problem, [buffer.detach().clone() for buffer in model.buffers()])
 
 
 class Replica:

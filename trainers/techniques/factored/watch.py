@@ -33,7 +33,6 @@ class Activity:
 
     Args:
         name: name of the role, "sampler 1".
-        timeline: receives a span of each task.
         clock: returns seconds.
 
     Attributes:
