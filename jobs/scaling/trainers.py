@@ -24,8 +24,8 @@ from graphmill.trainers.recipe.costs.memory import largest_batch
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.techniques.distributed.costs import ModelSize, gradient_bytes, model_size, request_bytes
-from graphmill.trainers.techniques.fullgraph.costs import BLOCKS, ROWS, block_bytes, host_bytes
-from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, layer_shapes
+from graphmill.trainers.techniques.fullgraph.costs import block_bytes, host_bytes
+from graphmill.trainers.techniques.fullgraph.memory import BLOCKS, KEPT_BLOCKS_SHARE, ROWS, layer_shapes
 
 PAGES_OF_A_NODE = 2
 """Pages that sampling the neighbours of a node reads: of `indptr`, and of `indices`."""

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.storage.system.machine import usable_cores
+from graphmill.assets.storage.system.control_group import free_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes, usable_cores
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.epoch_plan import Plan
 from graphmill.kernels.types import Array
@@ -23,6 +24,9 @@ from graphmill.trainers.recipe.costs.step import item_bytes, transposed_layers
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.recipe.queue_bytes import most_batches, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
+
+KERNEL_BYTES = 4 << 20
+"""What the kernel keeps for a process beside its pages, tables of pages above all; a control group counts it as used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +141,12 @@ class CountedVisits:
     layer_inputs: Array
 
 
+def _free_bytes() -> int | None:
+    """Returns the bytes that are free without this process: it trains, or it ends or waits before another one does."""
+    free = free_bytes()
+    return None if free is None else free + (anonymous_bytes() or 0) + KERNEL_BYTES
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One training, and what is known of it before it starts.
@@ -156,6 +166,7 @@ class Case:
         stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
         valid, final: counts of an evaluation between epochs, and of that at the end; None if they were not counted.
         cores: cores that the training may use.
+        free: bytes that are free without this process, None if the system does not say.
         speeds: measured seconds; while pieces are measured the rates of the machine alone; None if nothing was measured.
         shared: key -> result that several formulas need; of this case alone, `replace` starts with none.
     """
@@ -178,6 +189,7 @@ class Case:
     valid: Scored | None = None
     final: Scored | None = None
     cores: int = 1
+    free: int | None = field(default_factory=_free_bytes)
     speeds: Speeds | None = None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -65,7 +65,14 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
     technique = find_technique(semantic.train.trainer)
     if not technique.costs or semantic.train.device != "cpu":
         return None
-    case = Case(
+    case = training_case(semantic, execution, sizes, ranks)
+    there = sizes.exact and sizes.configs.keys() <= sizes.artifacts.keys()
+    return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),), decided=there)
+
+
+def training_case(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0) -> Case:
+    """Returns the case of a training with its largest batch; arguments as `training_need`."""
+    return Case(
         semantic=semantic,
         execution=execution,
         sizes=sizes,
@@ -73,8 +80,6 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
         ranks=ranks or semantic.train.own_settings.ranks,
         cores=usable_cores(),
     )
-    there = sizes.exact and sizes.configs.keys() <= sizes.artifacts.keys()
-    return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),), decided=there)
 
 
 def prediction_need(ranks: int) -> Need:

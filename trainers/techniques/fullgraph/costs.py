@@ -22,7 +22,6 @@ from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.trainers.recipe.costs.batch import batch_sizes, drawn_bound
 from graphmill.trainers.recipe.costs.course import Case, Scored
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORWARD, Costs
@@ -36,13 +35,14 @@ from graphmill.trainers.recipe.costs.memory import (
 )
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.techniques.fullgraph.memory import (
-    KEPT_BLOCKS_SHARE,
-    ROWS_SHARE,
+    BLOCKS,
+    ROWS,
     ChunkCounts,
     LayerShape,
     Way,
     device_bytes,
     fixed_first,
+    held_on_host,
     keeps_aggregate,
     largest,
     layer_shapes,
@@ -202,8 +202,6 @@ def evaluated(case: Case, scored: Scored) -> float:
 
 
 CHUNKS = "[chunks] chunks_per_part"
-ROWS, BLOCKS = "rows of all nodes between layers", "blocks of chunks"
-"""Terms that depend on the memory that is free here."""
 MESSAGE_COPIES = 3
 """Copies of the rows that come to a rank in a step: as sent, as received, and aligned."""
 HOLES, LARGE_BYTES = 0.6, 64 << 20
@@ -214,7 +212,7 @@ def _memory(case: Case) -> list[Term]:
     """Returns the terms of a training cut into chunks, or uncut, which one process does."""
     uncut = case.settings.mode == "device"
     case = replace(case, ranks=1) if uncut else case
-    return [
+    found = [
         *process_terms(case),
         *(_uncut(case) if uncut else _cut(case)),
         parameter_term(case, case.ranks),
@@ -222,6 +220,11 @@ def _memory(case: Case) -> list[Term]:
         *_evaluated(case),
         *(term.times(case.ranks) for term in row_terms(case)),
     ]
+    if uncut:
+        return found
+    others, bound = sum(term.most for term in found), "chunks" not in case.sizes.artifacts
+    room = held_on_host(host_bytes(case), _counted(case)[2], others, case.free)
+    return [*found, Term(ROWS, room.rows, "hidden", bound, enough=0), Term(BLOCKS, room.blocks, bound=bound)]
 
 
 def _evaluated(case: Case) -> list[Term]:
@@ -263,8 +266,7 @@ def _keeps_first(case: Case) -> bool:
 
 def _cut(case: Case) -> list[Term]:
     train, sizes, ranks = case.semantic.train, case.sizes, case.ranks
-    rows, free, bound = host_bytes(case), free_bytes(), "chunks" not in sizes.artifacts
-    counts, num_parts, blocks = _counted(case)
+    counts, num_parts, _ = _counted(case)
     way = Way(hybrid=case.settings.hybrid, parts=-(-num_parts // ranks))
     num_parameters = parameter_bytes(train, sizes.width, case.num_classes) // item_bytes(train)
     of_chunk: Any = (train, sizes.width, case.num_classes, num_parameters, counts, way)
@@ -277,15 +279,10 @@ def _cut(case: Case) -> list[Term]:
         held = max(
             expected, 2 * counts.rows * case.row_bytes + block_bytes(case, counts.nodes, counts.edges, counts.rows)
         )
-    kept = blocks if free is None else min(blocks, free // KEPT_BLOCKS_SHARE)
-    spills = free is not None and ROWS_SHARE * rows > free
-    most, likely = (ranks * int(HEAP * each) for each in (held, expected))
-    return [
-        # Rows that do not fit go to a file.
-        Term(ROWS, 0 if spills else rows, "hidden", bound, enough=0),
-        Term("a chunk's rows and activations", most, CHUNKS, bound=True, likely=likely),
-        Term(BLOCKS, kept, bound=bound),
-    ]
+    # A device with memory of its own holds them itself.
+    on_host = ranks * (train.device == "cpu")
+    most, likely = (on_host * int(HEAP * each) for each in (held, expected))
+    return [Term("a chunk's rows and activations", most, CHUNKS, bound=True, likely=likely)]
 
 
 def _rank_terms(case: Case) -> list[Term]:

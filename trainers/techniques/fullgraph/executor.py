@@ -27,9 +27,9 @@ The losses do not show whether rows were moved as few times as the mode promises
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.chunks.read import StoredChunks, open_chunks
+from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.tasks.labels import step_values
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.errors import InputError
@@ -56,10 +56,11 @@ from graphmill.trainers.models.own import Model, require_layers
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import Lane, PeerError
 from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.recipe.costs.memory import memory_terms, training_case
 from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.ledger import STEP
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, ROWS_SHARE, Way
+from graphmill.trainers.techniques.fullgraph.memory import BLOCKS, ROWS, HostRoom, Way
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
@@ -202,11 +203,11 @@ class FullGraph(OneStep):
         require_memory(run, chunks, settings, way)
         walked = walk(chunks, settings.mode, share)
         own = run.graph.topology.num_nodes if share is None else sum(len(chunks.nodes_of(part)) for part in share.parts)
-        folder, most_bytes = self._room(own)
+        folder, room = self._room()
         passes = Passes(
             replicas=replicas,
             walk=walked,
-            blocks=ChunkBlocks(chunks, run.graph.topology, model, most_bytes),
+            blocks=ChunkBlocks(chunks, run.graph.topology, model, room.blocks),
             mover=mover,
             dtype=train.dtype,
             hybrid=settings.hybrid,
@@ -219,15 +220,15 @@ class FullGraph(OneStep):
         self.whole = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
         self.num_seeds, self.crossing, self.lane = self.whole.num_seeds, Ways(0, 0), lane
         if lane is not None:
-            self.crossing, self.record = self._of_all_ranks(walked, lane, own)
+            share = {"nodes": own, "host_row_bytes": room.rows * own // run.graph.topology.num_nodes}
+            self.crossing, self.record = self._of_all_ranks(walked, lane, share)
 
-    def _of_all_ranks(self, walked: Walk, lane: Lane, nodes: int) -> tuple[Ways[int], dict[str, Any]]:
+    def _of_all_ranks(self, walked: Walk, lane: Lane, share: dict[str, Any]) -> tuple[Ways[int], dict[str, Any]]:
         """Returns the rows that cross, and facts about the share of each rank; all ranks call it."""
         up, down = (
             sum(len(get.rows) for trades in walked.trades for get in trades.way(down).gets) for down in (False, True)
         )
-        record = {"parts": list(walked.lists), "nodes": nodes, "host_row_bytes": self._row_bytes(nodes)}
-        record |= {"rows_of_other_ranks": up}
+        record = {"parts": list(walked.lists), **share, "rows_of_other_ranks": up}
         found = lane.gather_values([up, down, record])
         return Ways(*(sum(each[way] for each in found) for way in (0, 1))), {
             "ranks": [record for _, _, record in found]
@@ -266,25 +267,20 @@ class FullGraph(OneStep):
             found[torch.from_numpy(places).long()] = rows
         return found[torch.from_numpy(back)]
 
-    def _room(self, nodes: int) -> tuple[Path | None, int]:
-        """Returns the folder of the rows between two passes, None for memory, and the most bytes of kept blocks; all ranks call it.
+    def _room(self) -> tuple[Path | None, HostRoom]:
+        """Returns the folder of the rows between two passes, None for memory, and the bytes of rows of all ranks and of blocks of this one.
 
-        Rows are in memory if those of all ranks of this machine take little enough of the free memory.
+        The terms of the training's memory decide, so that `inspect` says the same beforehand. All ranks call it.
         """
-        run = self.run
-        beside = run.ranks.beside(nodes) if run.ranks.world > 1 else [nodes]
-        free = free_bytes()
-        if free is None:
-            return None, sys.maxsize
-        spills = ROWS_SHARE * self._row_bytes(sum(beside)) > free
-        folder = run.execution.checkpoints.parent / "spill" if spills else None  # pyright: ignore
-        return folder, free // KEPT_BLOCKS_SHARE // len(beside)
-
-    def _row_bytes(self, nodes: int) -> int:
-        """Returns the bytes of the rows of nodes on the host: an output and a cached aggregate per layer, and two layers' gradients."""
-        run, train = self.run, self.run.semantic.train
-        width = max(train.hidden, run.graph.num_classes) * (2 * train.layers + 2)
-        return nodes * width * np.dtype(kept_dtype(train.dtype)).itemsize
+        run, world = self.run, self.run.ranks.world
+        sizes = sizes_of({**run.inputs, **run.reads})
+        assert sizes is not None  # the graph is among the inputs
+        case = training_case(run.semantic, run.execution, sizes, world)
+        if case.free is not None and world > 1:  # as many bytes for each rank as those of this machine have
+            case = replace(case, free=case.free * world // len(run.ranks.beside(None)))
+        held = {term.name: term.most for term in memory_terms(case)}
+        folder = None if held[ROWS] else run.execution.checkpoints.parent / "spill"  # pyright: ignore
+        return folder, HostRoom(held[ROWS], held[BLOCKS] // world)
 
 
 class Uncut(OneStep):

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -54,8 +54,10 @@ FEED_FORWARD = 4
 """Results of v rows that a feed-forward part keeps besides those between its maps."""
 PASSING = 3
 """Rows of the output's width that come and go while a gradient passes one operation."""
-KEPT_BLOCKS_SHARE, ROWS_SHARE = 4, 2
-"""Prepared blocks, and rows of all nodes, stay in memory up to the free memory divided by these numbers."""
+KEPT_BLOCKS_SHARE = 4
+"""Prepared blocks stay in memory up to the free memory divided by this number."""
+ROWS, BLOCKS = "rows of all nodes between layers", "blocks of chunks"
+"""Terms of the host's memory that are as large as the free memory allows (`held_on_host`)."""
 EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
 PARAMETER_COPIES = 4
 
@@ -74,6 +76,29 @@ class ChunkCounts:
     edges: int
     rows: int
     loaded: int
+
+
+class HostRoom(NamedTuple):
+    """Bytes of rows of all nodes, and of prepared blocks, that stay in memory; other rows are in files, and other blocks made anew."""
+
+    rows: int
+    blocks: int
+
+
+def held_on_host(rows: int, blocks: int, others: int, free: int | None) -> HostRoom:
+    """Returns the bytes that stay in memory: rows of all nodes only if they fit beside the kept blocks and everything else.
+
+    Args:
+        rows, blocks: bytes of the rows of all nodes, and of all blocks.
+        others: bytes of everything else that the training takes at most.
+        free: bytes that are free before the training begins, None if the system does not say.
+    """
+    if free is None:
+        return HostRoom(rows, blocks)
+    # With less than `least` a training does not begin; what it must have does not depend on how much less.
+    least = others * KEPT_BLOCKS_SHARE // (KEPT_BLOCKS_SHARE - 1) + KEPT_BLOCKS_SHARE
+    kept = min(blocks, max(free, least) // KEPT_BLOCKS_SHARE)
+    return HostRoom(rows if rows + kept + others <= free else 0, kept)
 
 
 def keeps_aggregate(train: TrainConfig) -> bool:

@@ -14,7 +14,8 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.recipe.costs import exact
-from graphmill.trainers.recipe.costs.memory import training_need, waiting_term
+from graphmill.trainers.recipe.costs.course import KERNEL_BYTES
+from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, training_need, waiting_term
 
 GRAPH: Any = SimpleNamespace(summary={"numbers": {}})
 SIZES = Sizes(
@@ -59,7 +60,8 @@ def need_of(table: dict[str, Any], limit: int, sizes: Sizes = SIZES) -> Need:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphmill.trainers.recipe.costs.memory.memory_bytes", lambda: limit)
         patch.setattr("graphmill.trainers.recipe.queue_bytes.memory_bytes", lambda: limit)
-        patch.setattr("graphmill.trainers.techniques.fullgraph.costs.free_bytes", lambda: limit)
+        patch.setattr("graphmill.trainers.recipe.costs.course.free_bytes", lambda: limit - WAITING_BYTES - KERNEL_BYTES)
+        patch.setattr("graphmill.trainers.recipe.costs.course.anonymous_bytes", lambda: 0)
         found = training_need(ModelConfig(seed=0, train=train.config, sampling=SAMPLING), train.execution, sizes)
     assert found is not None and found.decided
     return found.beside(waiting_term())
@@ -81,8 +83,7 @@ def test_what_begins_fits_and_a_refusal_names_what_would_do(
     limit = int(share * need_of(table, 1 << 40, sizes).memory_bytes)
     need = need_of(table, limit, sizes)
     if fits(need, limit):
-        # Rows of a full graph go to a file if they would take more than a part of what is free.
-        assert need.memory_bytes <= limit or table.get("trainer") == "fullgraph"
+        assert need.memory_bytes <= limit
         return
     with pytest.raises(InputError) as refused:
         require_fit(need, limit)

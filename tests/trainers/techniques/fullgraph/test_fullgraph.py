@@ -115,7 +115,8 @@ def test_two_runs_have_equal_bits_and_so_have_transfers_beside_computing(tmp_pat
 
 def test_rows_in_files_and_blocks_made_anew_change_no_bit(tmp_path, monkeypatch):
     in_memory = train_whole(tmp_path / "memory", model="sage")
-    monkeypatch.setattr("graphmill.trainers.techniques.fullgraph.executor.free_bytes", lambda: 1)
+    for name in ("free_bytes", "anonymous_bytes"):
+        monkeypatch.setattr(f"graphmill.trainers.recipe.costs.course.{name}", lambda: 1)
     in_files = train_whole(tmp_path / "files", model="sage")
     assert content(in_files) == content(in_memory)
     assert list((tmp_path / "files").rglob("spill")) and not list((tmp_path / "memory").rglob("spill"))
