@@ -5,12 +5,21 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 
 namespace graphmill {
 
-// Calls body(begin, end) for pieces that cover 0 .. count-1. An exception must not leave an OpenMP region, so the first
-// one is kept and thrown again here. With one thread OpenMP is not entered at all, which keeps forked children safe.
+// Whether this process is a fork of one that had loaded the kernels. OpenMP keeps the threads of a loop for the next one; a fork inherits
+// the list of these threads, but not the threads, and would wait for them for ever.
+bool is_forked();
+
+// Calls work() at the same time on `team` threads, of which this one is the first and the others are started for this call. work must not
+// throw, and must be correct on fewer threads: those that the system refuses are left out.
+void on_new_threads(int team, const std::function<void()>& work);
+
+// Calls body(begin, end) for pieces that cover 0 .. count-1. An exception must not leave an OpenMP region, so the first one is kept and
+// thrown again here. One thread alone does not enter OpenMP, and a forked process never does.
 template <class Body>
 void parallel_for(int64_t count, int64_t piece, int threads, Body body) {
     if (count <= 0) return;
@@ -22,14 +31,21 @@ void parallel_for(int64_t count, int64_t piece, int threads, Body body) {
     }
     std::exception_ptr failure;
     std::atomic<bool> failed{false};
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
-    for (int64_t index = 0; index < pieces; ++index) {
-        if (failed.load(std::memory_order_relaxed)) continue;
-        try {
-            body(index * piece, std::min(count, (index + 1) * piece));
-        } catch (...) {
-            if (!failed.exchange(true)) failure = std::current_exception();
+    std::atomic<int64_t> next{0};
+    const auto work = [&] {
+        for (int64_t index; (index = next.fetch_add(1, std::memory_order_relaxed)) < pieces && !failed.load(std::memory_order_relaxed);) {
+            try {
+                body(index * piece, std::min(count, (index + 1) * piece));
+            } catch (...) {
+                if (!failed.exchange(true)) failure = std::current_exception();
+            }
         }
+    };
+    if (is_forked()) {
+        on_new_threads(team, work);
+    } else {
+#pragma omp parallel num_threads(team)
+        work();
     }
     if (failure) std::rethrow_exception(failure);
 }
