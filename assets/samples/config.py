@@ -21,6 +21,8 @@ from graphmill.kernels.types import Array
 Split = TypeVar("Split")
 SeedPlan = Literal["shuffled", "parts"]
 
+OF_SAMPLING = ("fanouts", "batch_size", "reuse", "sampling_seed")
+"""Keys of a sample set that stand in place of those of `[sampling]`."""
 PART_BYTES = 512 << 20
 
 PART_NAME = re.compile(r"(?:part-(\d+)-)?epoch-(\d+)-batches-(\d+)-(\d+)")
@@ -106,7 +108,7 @@ class SampleSet(SamplesTable):
         Raises:
             ConfigError: they contradict the other keys of `[sampling]`.
         """
-        own = {key: getattr(self, key) for key in ("fanouts", "batch_size", "reuse", "sampling_seed")}
+        own = {key: getattr(self, key) for key in OF_SAMPLING}
         return replace(sampling, **{key: value for key, value in own.items() if value not in (None, ())})
 
 
