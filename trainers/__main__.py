@@ -166,7 +166,7 @@ def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -
                 store,
                 found.inputs,
                 table,
-                pipeline.sampling,
+                pipeline.sampling_of(table),
                 pipeline.seed,
                 reads=found.reads,
                 resume=order.resume,
@@ -229,7 +229,10 @@ def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], 
     from graphmill.trainers.ranks.cluster.placing import Demand
     from graphmill.trainers.recipe.costs.memory import training_need
 
-    (config, *_), sizes = model_configs(table, order.pipeline.sampling, order.pipeline.seed), sizes_of(artifacts)
+    (config, *_), sizes = (
+        model_configs(table, order.pipeline.sampling_of(table), order.pipeline.seed),
+        sizes_of(artifacts),
+    )
     need = None if sizes is None else training_need(config, table.execution, sizes, world)
     threads, partitions = config.train.threads, order.pipeline.table("partitions")
     # The devices of a full graph share the parts first, and ranks the devices.

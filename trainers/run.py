@@ -174,7 +174,7 @@ def trained_models(
     Raises:
         InputError: a model is missing.
     """
-    stage, configs = ModelStage(), model_configs(table, pipeline.sampling, pipeline.seed)
+    stage, configs = ModelStage(), model_configs(table, pipeline.sampling_of(table), pipeline.seed)
     return [store.open(stage.name, stage_version(stage, config, inputs)) for config in configs]
 
 

@@ -122,6 +122,7 @@ class Stage:
         table: name of its table in the pipeline file; "" if it has none.
         config_of: (value of the table, seed of the pipeline) -> Semantic config; without it the table is the config.
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
+        by_sample_set: whether its artifact depends on the batches, so that a file with several sample sets has one for each.
         of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
         speed: how fast it works on the machine of the docs, until this home has built it once; None for a stage of moments.
         need: (Semantic config, Execution config, what is known of sizes) -> memory, disk and work of a build; None without a formula. It is
@@ -144,6 +145,7 @@ class Stage:
     Table: type | None = None
     config_of: Callable[[Any, int], Any] = staticmethod(lambda table, seed: table)
     needs: Mapping[str, str] = MappingProxyType({})
+    by_sample_set: bool = False
     of_one_feature_table: bool = False
     speed: Speed | None = None
     need: Callable[[Any, Any, Sizes], Need | None] = staticmethod(lambda semantic, execution, sizes: None)

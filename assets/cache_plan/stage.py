@@ -79,6 +79,7 @@ class CachePlanStage(Stage):
     reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
     says = CACHE_PLAN_CHECKS
     of_one_feature_table = True
+    by_sample_set = True
     speed = Speed(per_second=3e6)
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 

@@ -113,6 +113,7 @@ class HotnessStage(Stage):
     name = table = "hotness"
     code_version = 1
     Table = HotnessTable
+    by_sample_set = True
     Semantic = HotnessConfig
     Execution = Threads
     need = staticmethod(hotness_need)

@@ -116,6 +116,7 @@ class PackedStage(FanOut):
         "chunks begin on pages": "Every chunk is whole pages of the disk, so that it can be read past the page cache.",
     }
     of_one_feature_table = True
+    by_sample_set = True
     needs: Mapping[str, str] = {"cache_plan": ", which says what is packed"}
 
     def wanted(self, pipeline: Any) -> PackedConfig | None:

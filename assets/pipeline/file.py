@@ -40,6 +40,7 @@ from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_text import KeyPath, key_lines, toml_text
 from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, completed, parse_train
 from graphmill.assets.pipeline.words import sentence
+from graphmill.assets.samples.sets import set_names, step_of_set, tables_of_set
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.names.home import ROOT
@@ -104,6 +105,7 @@ class Pipeline:
         tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table; empty if the file was read without a schema.
         settings: options of the command line that set keys in its text, "" if there are none.
+        sample_set: name of the sample set whose trainings and tables these are, "" for those of none; None for the whole file.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Pipeline:
     notes: Notes = field(default_factory=Notes)
     schedule: ScheduleTable | None = None
     run: RunTable | None = None
+    sample_set: str | None = None
 
     @property
     def graph(self) -> GraphConfig:
@@ -157,6 +160,25 @@ class Pipeline:
             raise InputError(problem, f"choose one: {self.by_split[0].settings}")
 
     @property
+    def by_sample_set(self) -> tuple[Pipeline, ...]:
+        """The recipe as trainings of no sample set have it, then as those of each set; this one alone if the file names no sets."""
+        names = set_names(self.tables)
+        return tuple(self.of_set(name) for name in ("", *names)) if names and self.sample_set is None else (self,)
+
+    def of_set(self, name: str) -> Pipeline:
+        """Returns the recipe as the trainings of a sample set have it, "" for those of none."""
+        return replace(self, tables=tables_of_set(self.tables, name), sample_set=name)
+
+    def sampling_of(self, table: TrainSchema) -> SamplingConfig | None:
+        """Returns the `[sampling]` table with the keys of a training's sample set, None if the file lacks it."""
+        return self.of_set(table.sample_set).sampling
+
+    @property
+    def _readers(self) -> tuple[Any, ...]:
+        """The trainings of the sample set; all of them if this is the whole file."""
+        return tuple(each for each in self.train if self.sample_set in (None, each.sample_set))
+
+    @property
     def sampling(self) -> SamplingConfig | None:
         """The `[sampling]` table, None if the file lacks it."""
         return self.table("sampling")
@@ -168,18 +190,20 @@ class Pipeline:
 
     def asked(self, name: str) -> dict[str, Any]:
         """Returns key -> value that techniques of the trainings need in a table, which override the file."""
-        return {key: value for table in self.train for key, value in table.asks.get(name, {}).items()}
+        return {key: value for table in self._readers for key, value in table.asks.get(name, {}).items()}
 
     def step_of(self, stage: str, table: str | None = None) -> str:
-        """Returns the name of the step that a stage or a training reads under the name of a stage.
+        """Returns the name of the step that a stage or a training of this sample set reads under the name of a stage.
 
         Args:
-            stage: name of the stage. Each has one step, except features, which has one for each feature table.
+            stage: name of the stage. Each has one step, except features, which has one for each feature table, and those that depend on the
+                batches, which have one for each sample set.
             table: name of the feature table, "" for the main one; None for the one that stages and trainings share.
         """
-        if stage != MAIN:
-            return stage
-        return step_name(self.shared_features if table is None else table)
+        if stage == MAIN:
+            return step_name(self.shared_features if table is None else table)
+        by_set = self.sample_set and any(each.name == stage and each.by_sample_set for each in stages())
+        return step_of_set(stage, self.sample_set or "") if by_set else stage
 
     @property
     def shared_features(self) -> str:
@@ -194,11 +218,11 @@ class Pipeline:
 
     def is_read(self, stage: str) -> bool:
         """Tells whether a training reads artifacts of a stage."""
-        return any(stage in (*table.inputs, *table.reads) for table in self.train)
+        return any(stage in (*table.inputs, *table.reads) for table in self._readers)
 
     def decides(self, stage: str) -> bool:
         """Tells whether the weights of a training depend on artifacts of a stage."""
-        return any(stage in table.inputs for table in self.train)
+        return any(stage in table.inputs for table in self._readers)
 
     def require(self, problems: Sequence[tuple[KeyPath, str]]) -> None:
         """Refuses the file for mistakes that were found after it was read.

@@ -15,6 +15,14 @@ from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, Schedule
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import TrainSchema
+from graphmill.assets.samples.config import SampleSet
+from graphmill.assets.samples.sets import (
+    NOT_A_SET,
+    SAMPLES,
+    parse_sets,
+    set_places,
+    tables_of_set,
+)
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
 from graphmill.assets.sources.interface import TaskTable
@@ -50,7 +58,11 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
     catalogue = [stage for stage in stages() if stage.table]
     for stage in catalogue:
         # The graph's table is always parsed, so that its absence is a problem.
-        if stage.table in raw or stage is catalogue[0]:
+        if stage.table == SAMPLES and isinstance(raw.get(SAMPLES), list):
+            found, wrong = parse_sets(raw[SAMPLES], tables, values.get(SAMPLING))
+            values |= found
+            problems += wrong
+        elif stage.table in raw or stage is catalogue[0]:
             values[stage.table], found = stage.parse(raw, tables, seed)
             problems += found
     for stage in catalogue:
@@ -66,9 +78,10 @@ def _lacking_tables(
     for needed, why in stage.needs.items():
         if needed not in raw:
             yield tables.problem((stage.table,), f"[{stage.table}] needs a table [{needed}]{why}")
-    if values[stage.table] is not None:
-        for key, text in stage.problems(values):
-            yield tables.problem((stage.table, key) if key else (stage.table,), text)
+    for name, where in {"": (stage.table,)}.items() if stage.table in values else set_places(raw).items():
+        own = tables_of_set(values, name) if name else values
+        for key, text in stage.problems(own) if own[stage.table] is not None else ():
+            yield tables.problem((*where, key) if key else where, text)
 
 
 def key_owners(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> dict[str, tuple[str, ...]]:
@@ -94,7 +107,9 @@ def _schemas(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> 
     yield f"[{SCHEDULE}]", ScheduleTable
     yield f"[{RUN}]", RunTable
     for stage in stages():
-        if stage.table:
+        if stage.table == SAMPLES and isinstance(raw.get(SAMPLES), list):
+            yield f"[[{SAMPLES}]]", SampleSet
+        elif stage.table:
             yield f"[{stage.table}]", stage.Table
     if train_schema is None:
         return
@@ -137,22 +152,29 @@ def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Proble
     # The external content of such tables has an asset, too.
     reserved |= {"raw_features", *(f"raw_features_{_as_identifier(name)}" for name in named)}
     given: list[tuple[KeyPath, Any]] = [(("features", name), name) for name in named]
-    entries = raw.get("train")
-    if isinstance(entries, list):
-        given += [(("train", n, "name"), entry["name"]) for n, entry in enumerate(entries) if _has_name(entry)]
+    for table in (SAMPLES, "train"):
+        entries = raw.get(table)
+        listed = enumerate(entries) if isinstance(entries, list) else ()
+        given += [((table, n, "name"), entry["name"]) for n, entry in listed if _has_name(entry)]
     first_of: dict[str, KeyPath] = {}
     for where, name in given:
         train = where[0] == "train"
         # Dagster names the op of an asset by its key, with _ for every other character than letters and digits.
-        same = _as_identifier(name) if train else f"features_{_as_identifier(name)}"
+        same = _as_identifier(name) if train else f"{where[0]}_{_as_identifier(name)}"
+        if where[0] == SAMPLES:
+            for stage in stages():
+                if stage.by_sample_set and stage.name != SAMPLES:
+                    first_of.setdefault(f"{stage.name}_{_as_identifier(name)}", where)
         if not NAME.fullmatch(name):
             text = f'"{name}" has other characters than letters, digits, - and _'
+        elif where[0] == SAMPLES and name in NOT_A_SET:
+            text = f'"{name}" is what `samples` of a training says without a set'
         elif train and same in reserved:
             text = f'"{name}" is the name of a stage'
         elif train and same in JOBS:
             text = f'"{name}" is the name of a job of the pipeline'
         elif (first := first_of.setdefault(same, where)) != where:
-            table = "[[train]]" if first[0] == "train" else f"[features.{first[1]}]"
+            table = f"[features.{first[1]}]" if first[0] == "features" else f"[[{first[0]}]]"
             text = f'"{name}" is taken by the {table} of line {tables.problem(first, "").line}'
         else:
             continue

@@ -26,9 +26,9 @@ def with_settings(text: str, settings: Sequence[str]) -> str:
     Args:
         text: valid TOML.
         settings: `KEY=VALUE` each. KEY is a dotted path: `seed`, `graph.nodes`, `features.NAME.dtype`; `train.lr` is the key of every
-            `[[train]]` table, and `train.NAME.lr` that of the table of this name. VALUE is TOML, or else a text. Several values of a train
-            key, with commas between them, put a table for each value in the place of the table: `train.lr=0.01,0.03` makes of `sage` the
-            tables `sage-lr-0_01` and `sage-lr-0_03`.
+            `[[train]]` table, and `train.NAME.lr` that of the table of this name, as `samples.NAME.reuse` is that of a `[[samples]]` table.
+            VALUE is TOML, or else a text. Several values of a train key, with commas between them, put a table for each value in the place
+            of the table: `train.lr=0.01,0.03` makes of `sage` the tables `sage-lr-0_01` and `sage-lr-0_03`.
 
     Raises:
         InputError: a setting is not of this form, or its path leads through a value that is not a table.
@@ -51,28 +51,29 @@ def with_settings(text: str, settings: Sequence[str]) -> str:
 
 def _places(document: MutableMapping[str, Any], path: list[str], setting: str) -> Iterator[tuple[Any, str]]:
     """Yields (table, key) of each place that a path means."""
-    if path[0] != TRAIN:
+    if path[0] != TRAIN and not isinstance(document.get(path[0]), list):
         yield _inner(document, path[:-1], setting), path[-1]
         return
-    tables, rest = _train_tables(document, path, setting)
+    tables, rest = _listed_tables(document, path, setting)
     for table in tables:
         yield _inner(table, rest[:-1], setting), rest[-1]
 
 
-def _train_tables(document: MutableMapping[str, Any], path: list[str], setting: str) -> tuple[list[Any], list[str]]:
-    """Returns the train tables that a path means, and the rest of the path inside each."""
-    tables: Any = document.get(TRAIN, [])
+def _listed_tables(document: MutableMapping[str, Any], path: list[str], setting: str) -> tuple[list[Any], list[str]]:
+    """Returns the tables of a list that a path means, such as those of [[train]], and the rest of the path inside each."""
+    head = path[0]
+    tables: Any = document.get(head, [])
     if not isinstance(tables, list) or not all(isinstance(table, MutableMapping) for table in tables):
-        problem = f"--set {setting}, but train is no list of tables"
-        raise InputError(problem, "write [[train]] with two brackets in the file")
+        problem = f"--set {setting}, but {head} is no list of tables"
+        raise InputError(problem, f"write [[{head}]] with two brackets in the file")
     if not tables:
-        raise InputError(f"--set {setting}, but the file has no [[train]] table", "add one")
+        raise InputError(f"--set {setting}, but the file has no [[{head}]] table", "add one")
     rest = path[1:]
     names = [str(table.get("name", "")) for table in tables]
     if len(rest) > 1 and rest[0] in names:
         tables, rest = [tables[names.index(rest[0])]], rest[1:]
     elif len(rest) > 1 and not any(rest[0] in table for table in tables):
-        problem = f"--set {setting}: no [[train]] table is named {rest[0]}"
+        problem = f"--set {setting}: no [[{head}]] table is named {rest[0]}"
         raise InputError(problem, f"their names are: {', '.join(names)}")
     if not rest:
         raise InputError(f"--set {setting} names no key", "write for example --set train.lr=0.01")
@@ -81,7 +82,7 @@ def _train_tables(document: MutableMapping[str, Any], path: list[str], setting: 
 
 def _expand(document: MutableMapping[str, Any], path: list[str], setting: str, values: list[Any]) -> None:
     """Puts a table for each value in the place of each train table that a path means, named by the key and the value."""
-    chosen, rest = _train_tables(document, path, setting)
+    chosen, rest = _listed_tables(document, path, setting)
     grown = tomlkit.aot()
     for table in document[TRAIN]:
         if not any(table is each for each in chosen):

@@ -14,6 +14,9 @@ from graphmill.assets.pipeline.train_schema import TrainSchema
 ROUNDS = 8
 """Most times that keys are left out: without a table, others lack it."""
 
+LISTED = (("train", 1), ("samples", 1))
+"""Lists of tables, each with the place of the number in a path: a mistake in one of their tables is not about the others."""
+
 
 def sound_rest(mistakes: FileMistakes, train_schema: type[TrainSchema]) -> Pipeline | None:
     """Returns the pipeline of a file without the keys and tables that are wrong; None if too little is left.
@@ -42,8 +45,8 @@ def _leave_out(content: dict[str, Any], problems: Sequence[Problem]) -> bool:
 
 
 def _key_of(path: KeyPath) -> KeyPath:
-    """Returns the path of the key whose value has an element; of a [[train]] table its own."""
-    apart = (place for place, part in enumerate(path) if isinstance(part, int) and (path[0], place) != ("train", 1))
+    """Returns the path of the key whose value has an element; of a [[train]] or [[samples]] table its own."""
+    apart = (place for place, part in enumerate(path) if isinstance(part, int) and (path[0], place) not in LISTED)
     return path[: next(apart, len(path))]
 
 

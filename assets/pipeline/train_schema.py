@@ -31,6 +31,7 @@ class TrainSchema:
     Attributes:
         layers: depth of a model whose table does not say it.
         feature_table: name of the feature table that is trained on, "" for the main one.
+        sample_set: name of the `[[samples]]` table whose batches it reads, "" for none.
         inputs: stages besides the graph and its features whose versions enter the model's.
         reads: other stages that the training reads, which change none of its weights.
         asks: table -> key -> value that the training needs there, regardless of the file.
@@ -38,6 +39,7 @@ class TrainSchema:
 
     layers: int = 2
     feature_table: str = ""
+    sample_set: str = ""
     inputs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     asks: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
@@ -115,7 +117,8 @@ def _spread_fanouts(raw: Mapping[str, Any], default_layers: int) -> dict[str, An
     """Returns the content of a pipeline file in which every `fanouts` is a list, one entry per layer.
 
     A number in `[sampling]`, or a table of relations, holds for models of every depth: each `[[train]]` table without fan-outs gets its own
-    list, and `[sampling]` that of the deepest one. Values of other types stay, for the checks.
+    list, and `[sampling]` that of the deepest one. A `[[samples]]` table has one for its own trainings. Values of other types stay, for
+    the checks.
 
     Args:
         default_layers: number of layers of a table that does not say it.
@@ -123,17 +126,31 @@ def _spread_fanouts(raw: Mapping[str, Any], default_layers: int) -> dict[str, An
     found, entries = dict(raw), raw.get("train")
     trains = [dict(entry) for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
     depths = [_depth(entry, default_layers) for entry in trains]
-    sampling = raw.get("sampling")
-    if isinstance(sampling, Mapping) and _is_entry(number := sampling.get("fanouts")):
+    sampling, listed = raw.get("sampling"), raw.get("samples")
+    number = sampling.get("fanouts") if isinstance(sampling, Mapping) else None
+    sets = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    if sets and isinstance(listed, list) and len(sets) == len(listed):
+        found["samples"] = [_spread_set(each, number, trains, depths, default_layers) for each in sets]
+    if isinstance(sampling, Mapping) and _is_entry(number):
         found["sampling"] = {**sampling, "fanouts": [number] * max(depths, default=default_layers)}
         for entry in trains:
-            entry.setdefault("fanouts", number)
+            if not any(entry.get("samples") == each.get("name") for each in sets):
+                entry.setdefault("fanouts", number)
     for entry, depth in zip(trains, depths, strict=True):
         if _is_entry(number := entry.get("fanouts")):
             entry["fanouts"] = [number] * depth
     if isinstance(entries, list) and len(trains) == len(entries):
         found["train"] = trains
     return found
+
+
+def _spread_set(
+    table: Mapping[str, Any], number: Any, trains: list[dict[str, Any]], depths: list[int], default: int
+) -> dict[str, Any]:
+    """Returns a `[[samples]]` table whose `fanouts` is a list; `number` is that of `[sampling]`, for one without fan-outs."""
+    own = table.get("fanouts", number)
+    of_set = [depth for entry, depth in zip(trains, depths, strict=True) if entry.get("samples") == table.get("name")]
+    return {**table, "fanouts": [own] * max(of_set, default=default)} if _is_entry(own) else dict(table)
 
 
 def _depth(entry: Mapping[str, Any], default: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +21,8 @@ from graphmill.kernels.types import Array
 Split = TypeVar("Split")
 SeedPlan = Literal["shuffled", "parts"]
 
+OF_SAMPLING = ("fanouts", "batch_size", "reuse", "sampling_seed")
+"""Keys of a sample set that stand in place of those of `[sampling]`."""
 PART_BYTES = 512 << 20
 
 PART_NAME = re.compile(r"(?:part-(\d+)-)?epoch-(\d+)-batches-(\d+)-(\d+)")
@@ -72,13 +74,42 @@ class SamplesTable(Checked):
     # which seeds form a batch: "shuffled" = any seeds; "parts" = seeds of one part of [partitions], as ranks that share the parts train
     plan: SeedPlan = "shuffled"
 
+    header, whose = "[samples]", "[sampling] has "
+
     def problem(self, sampling: SamplingConfig) -> str:
         """Returns the conflict with `[sampling]` in words, "" if there is none."""
         if self.epochs == 0 and sampling.reuse == 0:
-            return "[samples] would store no epoch: set reuse in [sampling], or epochs here, to 1 or more"
+            return f"{self.header} would store no epoch: set reuse in [sampling], or epochs here, to 1 or more"
         if 0 < self.epochs < sampling.reuse:
-            return f"epochs = {self.epochs}, but [sampling] has reuse = {sampling.reuse}: training would ask for more"
+            return f"epochs = {self.epochs}, but {self.whose}reuse = {sampling.reuse}: training would ask for more"
         return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleSet(SamplesTable):
+    """A `[[samples]]` table: one of several sets of samples, drawn by `[sampling]` but for the keys that the set has itself."""
+
+    # name of the set, which trainings give as their `samples`; letters, digits, - and _
+    name: str
+    # number of neighbours that a node draws, one per layer, in place of those of [sampling]
+    fanouts: tuple[int | dict[str, int], ...] = ()
+    # largest number of seeds per mini-batch, in place of that of [sampling]
+    batch_size: int | None = field(default=None, metadata=within(1))
+    # number of sampling epochs that training epochs take in turn, in place of that of [sampling]
+    reuse: int | None = field(default=None, metadata=within(0, MOST_STORED))
+    # seed of the batches and of their neighbours, in place of that of [sampling]
+    sampling_seed: int | None = field(default=None, metadata=within(0))
+
+    header, whose = "[[samples]]", ""
+
+    def drawn_by(self, sampling: SamplingConfig) -> SamplingConfig:
+        """Returns `[sampling]` with the keys of the set.
+
+        Raises:
+            ConfigError: they contradict the other keys of `[sampling]`.
+        """
+        own = {key: getattr(self, key) for key in OF_SAMPLING}
+        return replace(sampling, **{key: value for key, value in own.items() if value not in (None, ())})
 
 
 def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> SamplesConfig:

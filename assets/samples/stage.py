@@ -59,6 +59,7 @@ class SamplesStage(FanOut):
     name = table = "samples"
     code_version = 1
     work_unit = "batches"
+    by_sample_set = True
     speed = Speed(per_second=20e6)
     Table = SamplesTable
     Semantic = SamplesConfig

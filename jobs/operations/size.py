@@ -78,7 +78,11 @@ def file_sizes(pipeline: Pipeline) -> Sizes:
 
 
 def built_bytes(pipeline: Pipeline) -> int:
-    """Returns an upper bound of the bytes of samples and packed chunks, 0 if the pipeline stores none; every node counts as a seed."""
+    """Returns an upper bound of the bytes of samples and packed chunks of all sample sets; every node counts as a seed."""
+    return sum(map(_built_bytes, pipeline.by_sample_set))
+
+
+def _built_bytes(pipeline: Pipeline) -> int:
     samples, sampling, sizes = pipeline.table("samples"), pipeline.sampling, file_sizes(pipeline)
     if samples is None or sampling is None or not sizes.num_nodes:
         return 0
@@ -147,8 +151,9 @@ def least_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
 
 def _training_seconds(pipeline: Pipeline, sizes: Sizes) -> float:
     """Returns the least seconds of all trainings on a graph of these sizes; 0 edges if they are unknown."""
-    sampling, edges, seeds, total = pipeline.sampling, sizes.num_edges, sizes.num_train, 0.0
+    edges, seeds, total = sizes.num_edges, sizes.num_train, 0.0
     for table in pipeline.train:
+        sampling = pipeline.sampling_of(table)
         models = max(1, len(table.seeds)) * max(1, len(pipeline.splits))
         if table.technique.whole_graph or sampling is None:
             per_epoch = max(STEP_SECONDS, edges * table.layers / EDGES_PER_SECOND)

@@ -18,7 +18,7 @@ def unread_lines(pipeline: Pipeline) -> Iterator[str]:
     steps = preprocessing_steps(pipeline)
     read = {step.name for training in training_steps(pipeline, steps) for step in _below(training)}
     for step in steps if pipeline.train else ():
-        if step.name not in read and pipeline.table(step.recipe.table) is not None:
+        if step.name not in read and {step.recipe.table, step.name} & {*pipeline.tables}:
             yield f"note: [{step.recipe.table}]: {step.name} is built, and no training of this file reads it"
 
 

@@ -13,6 +13,7 @@ import tomlkit
 
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.samples.config import OF_SAMPLING
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainConfig, TrainTable, find_table
 from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique
@@ -95,6 +96,12 @@ def alone(pipeline: Pipeline, name: str) -> str:
         for other in set(document) - {*HEAD, *tables}:
             tried.remove(other)
         tried["train"] = trains
+        if table.sample_set:
+            own = tomlkit.aot()
+            for each in document["samples"]:  # pyright: ignore
+                if each["name"] == table.sample_set:
+                    own.append(each)
+            tried["samples"] = own
         text = tomlkit.dumps(tried)
         try:
             parse_pipeline(pipeline.path, text.encode(), TrainTable)
@@ -153,6 +160,14 @@ def _variant(
     for name, value in defaults.items():
         if name in needed and name not in tables:
             tables[name] = value
+    if isinstance(
+        sets := tables.get("samples"), list
+    ):  # the set of the first training, or the first that is not by parts
+        fit = [each for each in sets if each.get("plan") != "parts"] or sets
+        own = next((each for each in fit if each["name"] == document["train"][0].get("samples")), fit[0])
+        drawn = {key: own[key] for key in OF_SAMPLING if key in own}
+        tables["sampling"] = {**tables.get("sampling", {}), **drawn}
+        tables["samples"] = {key: value for key, value in own.items() if key not in ("name", *OF_SAMPLING)}
     if technique.by_parts and "memory" in tables:  # ranks keep rows of others in the host's memory
         tables["memory"] = {key: size for key, size in tables["memory"].items() if key != "device"}
     if "samples" in needed and "sampling" in tables and not tables["sampling"].get("reuse"):

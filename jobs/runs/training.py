@@ -75,16 +75,17 @@ def _steps_of(pipeline: Pipeline, preprocessing: list[Step], trial: bool) -> lis
             name=table.name,
             recipe=recipe,
             configs=configs,
-            inputs={name: sources[pipeline.step_of(name, table.feature_table)] for name in recipe.inputs(configs[0])},
+            inputs={name: sources[of_set.step_of(name, table.feature_table)] for name in recipe.inputs(configs[0])},
             # The cached rows and the origin of batches change no weight: they are needed and recorded, but not part of the version.
-            reads={name: sources[name] for name in table.reads if name in sources},
+            reads={name: sources[step] for name in table.reads if (step := of_set.step_of(name)) in sources},
             checks=recipe.expected_checks(configs[0]),
             command=f"graphmill train {pipeline.reference} {table.name}",
             origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, ("train", index)),
             trial=trial,
         )
         for index, table in enumerate(pipeline.train)
-        for configs in (tuple(model_configs(table, pipeline.sampling, pipeline.seed)),)
+        for of_set in (pipeline.of_set(table.sample_set),)
+        for configs in (tuple(model_configs(table, of_set.sampling, pipeline.seed)),)
     ]
 
 
@@ -204,7 +205,8 @@ def _ignored(pipeline: Pipeline, step: Step, around: Surroundings, versions: Ver
     """Returns a sentence for each attribute of the stored edges that the training of a table does not use."""
     graph = around.store.find("graph", versions.only(step.apart[0].inputs["graph"]))
     stored = [] if graph is None else [name for name in EDGE_ATTRIBUTES if f"{name}.npy" in graph.files]
-    return unused_attributes(find_table(pipeline, step.name), pipeline.sampling, stored)
+    table = find_table(pipeline, step.name)
+    return unused_attributes(table, pipeline.sampling_of(table), stored)
 
 
 def _order(

@@ -10,7 +10,7 @@ import pytest
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.notes import Notes
 from graphmill.assets.pipeline.schedule import RunTable, ScheduleTable
-from graphmill.assets.samples.config import SamplesTable
+from graphmill.assets.samples.config import SampleSet, SamplesTable
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import SOURCES, config_class
@@ -28,6 +28,7 @@ REFERENCE = TEXT + "".join((DOCS / name).read_text() for name in ("own-data.md",
         Notes,
         ScheduleTable,
         RunTable,
+        SampleSet,
         SamplingConfig,
         SamplesTable,
         TableConfig,
@@ -46,4 +47,5 @@ def test_the_examples_are_valid(tmp_path: Path) -> None:
     for example in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL):
         (tmp_path / "mine.toml").write_text(example)
         names += [table.name for table in load_pipeline(tmp_path / "mine.toml", TrainTable).train]
-    assert names == ["sage", "on-text", "rgcn", "sage-disk", "gcn", "ranks-from-disk"]
+    of_sets = ["two-layers", "three-layers", "three-layers-on-ranks"]
+    assert names == ["sage", "on-text", "rgcn", *of_sets, "sage-disk", "gcn", "ranks-from-disk"]

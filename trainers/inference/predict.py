@@ -228,7 +228,7 @@ def _require_place(out: Path) -> None:
 def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
     """Returns a train table and the recipe of its model of a seed, or of its first."""
     table = find_table(pipeline, name)
-    configs = {config.seed: config for config in model_configs(table, pipeline.sampling, pipeline.seed)}
+    configs = {config.seed: config for config in model_configs(table, pipeline.sampling_of(table), pipeline.seed)}
     if seed is not None and seed not in configs:
         raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
     return table, next(iter(configs.values())) if seed is None else configs[seed]

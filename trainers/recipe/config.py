@@ -21,6 +21,7 @@ from graphmill.assets.building.keys import (
 )
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.train_schema import TrainSchema
+from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import fanout_problems, spelled
 from graphmill.assets.sizes import parse_size
@@ -253,6 +254,8 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
     # Fan-outs of its batches, instead of those of [sampling]: one per layer, from the seeds outwards, or one number for all layers. An
     # entry may be a table of relation -> number, as in [sampling].
     fanouts: tuple[int | dict[str, int], ...] = ()
+    # Origin of the mini-batches, as of `TrainExecution`, or the name of a [[samples]] table, whose stored batches are read.
+    samples: str = "online"
     # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
     feature_table: str = ""
 
@@ -307,7 +310,12 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
     @property
     def stored(self) -> bool:
         """Whether mini-batches come from the `samples` stage."""
-        return self.technique.stored or self.samples == "stored"
+        return self.technique.stored or self.samples != "online"
+
+    @property
+    def sample_set(self) -> str:
+        """Name of the `[[samples]]` table whose batches it reads, "" for none."""
+        return "" if self.samples in NOT_A_SET else self.samples
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -326,8 +334,8 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
 
     @property
     def execution(self) -> TrainExecution:
-        """The half that is only recorded."""
-        return _part(TrainExecution, self)
+        """The half that is only recorded; batches of a sample set are stored ones."""
+        return _part(TrainExecution, replace(self, samples="stored") if self.sample_set else self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,7 +394,7 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
     """Returns the recipe of each model of a table, one per seed.
 
     Args:
-        sampling: the pipeline's `[sampling]`; it enters the recipe only if the table samples.
+        sampling: the pipeline's `[sampling]`, as the table's sample set has it; it enters the recipe only if the table samples.
         seed: the pipeline's seed, used if the table has none.
 
     Raises:

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from graphmill.assets.pipeline.rules import NO_RELATIONS
+from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.fanouts import by_relation, spelled
+from graphmill.kernels.errors import did_you_mean
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.record.scores import METRICS_OF
 
@@ -56,6 +58,17 @@ def _unstored(case: FileCase) -> str:
         have = f"[samples] has epochs = {samples.epochs}"
         return f" with epochs = {train.epochs}, but {have} and [sampling] has no reuse"
     return ""
+
+
+def wrong_set(case: FileCase) -> str:
+    """Returns the sentence about `samples` of a training that names no sample set of the file, or none where it has to."""
+    train, choices = case.train, (*NOT_A_SET, *case.sets)
+    if train.sample_set:
+        given = f'samples = "{train.samples}" is not one of {", ".join(choices)}'
+        return "" if train.sample_set in case.sets else f"{given}{did_you_mean(train.samples, choices)}"
+    asks = f'trainer = "{train.trainer}"' if train.samples == "online" else 'samples = "stored"'
+    which = f"{asks} needs the name of one of [[samples]]: give samples = one of {', '.join(case.sets)}"
+    return which if train.stored and case.sets else ""
 
 
 def _of_all_nodes(case: FileCase) -> bool:

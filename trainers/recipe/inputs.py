@@ -46,9 +46,9 @@ def find_table_inputs(
     Raises:
         InputError: an artifact is missing, or the pipeline has no table that defines it.
     """
-    finder = _Finder(pipeline, store, given, table.feature_table, whole)
+    finder = _Finder(pipeline, store, given, table, whole)
     deciding = [role for role in _deciding(pipeline, table) if whole or role != "features"]
-    reads = [name for name in table.reads if finder.knows(name)]
+    reads = [name for name in table.reads if finder.knows(finder.step_of(name))]
     found = finder.find_all([*deciding, *reads])
     return TableInputs(inputs={role: found[role] for role in deciding}, reads={role: found[role] for role in reads})
 
@@ -60,12 +60,12 @@ def find_model_inputs(
 
     Arguments and errors are those of `find_table_inputs`.
     """
-    return _Finder(pipeline, store, given, table.feature_table).find_all(_deciding(pipeline, table))
+    return _Finder(pipeline, store, given, table).find_all(_deciding(pipeline, table))
 
 
 def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
     """Returns the roles of the artifacts whose versions enter a model's."""
-    config, *_ = model_configs(table, pipeline.sampling, pipeline.seed)
+    config, *_ = model_configs(table, pipeline.sampling_of(table), pipeline.seed)
     return list(ModelRecipe().inputs(config))
 
 
@@ -88,27 +88,28 @@ class _Finder:
 
     Args:
         given: stage -> version, or a prefix of it.
-        feature_table: name of the feature table that is trained on, "" for the main one.
+        table: the train table, which names its feature table and its sample set.
         whole: whether all parts of an artifact must exist.
     """
 
     def __init__(
-        self, pipeline: Pipeline, store: Store, given: Mapping[str, str], feature_table: str, whole: bool = True
+        self, pipeline: Pipeline, store: Store, given: Mapping[str, str], table: TrainTable, whole: bool = True
     ):
-        self.pipeline, self.store, self.feature_table, self.whole = pipeline, store, feature_table, whole
+        self.pipeline, self.store, self.whole = pipeline, store, whole
+        self.of_set, self.feature_table = pipeline.of_set(table.sample_set), table.feature_table
         self.steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
         self._found = {
             self.step_of(stage): store.resolve(f"{stage}/{version}", parts=whole) for stage, version in given.items()
         }
         self._named = {
-            pipeline.step_of(each["stage"]): (each["stage"], each["version"])
+            self.of_set.step_of(each["stage"]): (each["stage"], each["version"])
             for made in self._found.values()
             for each in made.inputs.values()
         }
 
     def step_of(self, stage: str) -> str:
         """Returns the name of the step that the training reads under the name of a stage."""
-        return self.pipeline.step_of(stage, self.feature_table)
+        return self.of_set.step_of(stage, self.feature_table)
 
     def knows(self, name: str) -> bool:
         """Returns whether a step's artifact was given, is an input of a given one, or is one of the pipeline's."""

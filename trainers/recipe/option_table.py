@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from graphmill.assets.building.keys import ConfigError
+from graphmill.assets.samples.sets import NEED_SAMPLES, SAMPLES, set_names
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sources.interface import GraphConfig, TableConfig
 from graphmill.assets.storage.names.user_code import is_reference
@@ -38,6 +39,7 @@ class FileCase:
     """A train table in its file.
 
     Attributes:
+        tables: those that the training reads: of a file with sample sets its own set's (assets/pipeline/sample_sets.py).
         written: keys of the train table that the file has.
         seed: seed of the pipeline, None if it is wrong.
     """
@@ -105,9 +107,17 @@ class FileCase:
 
     def missing(self, *names: str) -> str:
         """Returns the headers of those tables that the file lacks, "" if it has all of them."""
-        return " and ".join(f"[{name}]" for name in names if name not in self.tables)
+        lacking = [name for name in names if name not in self.tables and not (self.sets and name in OF_SETS)]
+        return " and ".join(f"[{name}]" for name in lacking)
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Names of the sample sets of the file."""
+        return set_names(self.tables)
 
 
+OF_SETS = (SAMPLES, *NEED_SAMPLES)
+"""Tables that a training has through its sample set, if the file has several."""
 Asked = Callable[[FileCase], Any]
 """Tells whether a train table asks for something."""
 
@@ -281,7 +291,7 @@ def _own_is(key: str, value: str) -> Condition:
 
 CONDITIONS: Mapping[str, Condition] = {
     "gpu": Condition("on a GPU", lambda c: c.on_gpu, "device"),
-    "stored": Condition('with samples = "stored"', lambda c: c.train.samples == "stored", "samples"),
+    "stored": Condition('with samples = "stored"', lambda c: c.train.samples != "online", "samples"),
     "online": Condition('with samples = "online"', lambda c: c.train.samples == "online", "samples"),
     "on_device": Condition(
         "with its topology on the device", lambda c: c.train.topology != "host" and c.on_gpu, "topology"
@@ -303,7 +313,7 @@ CONDITIONS: Mapping[str, Condition] = {
     "uncut": _own_is("mode", "device"),
     "stored_other": Condition(
         'with samples = "stored" beside others in [sampling]',
-        lambda c: c.train.samples == "stored" and c.redrawn,
+        lambda c: c.train.samples != "online" and c.redrawn,
         "samples",
         of_file=True,
     ),

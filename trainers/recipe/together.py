@@ -7,6 +7,7 @@ an effect, and attributes of edges. The models of graphmill read the neighbours 
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,11 +16,12 @@ from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import FileTables
+from graphmill.assets.samples.sets import NOT_A_SET, SAMPLES, set_names, tables_of_set
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.trainers.recipe.file_rules import RULES
+from graphmill.trainers.recipe.file_rules import RULES, wrong_set
 from graphmill.trainers.recipe.option_table import (
     ALWAYS,
     CONDITIONS,
@@ -71,7 +73,16 @@ def clashes(case: FileCase, names: Collection[str] = OPTIONS.keys()) -> Iterator
                 who = f'trainer = "{trainer}" {condition.words}'.rstrip()
                 but = " has no effect, since" if limit.useless else ", but"
                 remedy = limit.remedy.replace("{own}", f"[train.{trainer}]")
-                yield Clash(option, limit, condition, f"{_shown(option, case)}{but} {who} {limit.why}: {remedy}")
+                text = f"{_shown(option, case)}{but} {who} {limit.why}: {remedy}"
+                yield Clash(option, limit, condition, _of_set(text, case.train.sample_set))
+
+
+def _of_set(text: str, sample_set: str) -> str:
+    """Returns a sentence about stored samples as one about those of a sample set, "" for none."""
+    if not sample_set:
+        return text
+    named = re.sub(r"(?<!\[)\[samples\]", f"[[samples]] {sample_set}:", text)
+    return named.replace('samples = "stored"', f'samples = "{sample_set}"')
 
 
 def table_problems(table: Any) -> Iterator[KeyProblem]:
@@ -84,20 +95,23 @@ def table_problems(table: Any) -> Iterator[KeyProblem]:
 
 def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
     """Yields the keys of train tables that contradict their file, and tables and keys without an effect on any; each with its problem."""
-    tables = file.tables
-    if "sampling" not in tables and any(train is None or "sampling" in train.needs for train in file.train):
+    if "sampling" not in file.tables and any(train is None or "sampling" in train.needs for train in file.train):
         yield ("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"
     for index, (entry, train) in enumerate(zip(file.entries, file.train, strict=True)):
         where = ("train", index)
+        tables = tables_of_set(file.tables, str(entry.get("samples", "")) if train is None else train.sample_set)
+        written = {path[2] for path in file.lines if path[:2] == where and len(path) == 3}
+        case = FileCase(train=train, tables=tables, seed=file.seed, written=written)  # pyright: ignore[reportArgumentType]
+        if train is not None and (text := wrong_set(case)):  # which batches it would read is not known
+            yield (*where, "samples"), text
+            continue
         yield from (((*where, key), text) for key, text in _other_depth(entry, train, tables.get("sampling")))
         if train is not None:
-            written = {path[2] for path in file.lines if path[:2] == where and len(path) == 3}
-            case = FileCase(train=train, tables=tables, seed=file.seed, written=written)  # pyright: ignore[reportArgumentType]
             yield from (((*where, *path.split(".")), text) for path, text in _conflicts(case))
     if None not in file.train:
         yield from (
             (path, text)
-            for path, text, _, all_of in useless_tables(file.train, tables)
+            for path, text, _, all_of in useless_tables(file.train, file.tables)
             if all_of and path in file.lines
         )
 
@@ -110,7 +124,10 @@ def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterato
     if type(layers) is not int:
         return
     if len(own or sampling.fanouts) != layers:
-        whose = f"fanouts = {fanouts_spelled(own)} has" if own else "[sampling] has"
+        of_sampling = (
+            f'samples = "{name}" has' if (name := entry.get("samples", "online")) not in NOT_A_SET else "[sampling] has"
+        )
+        whose = f"fanouts = {fanouts_spelled(own)} has" if own else of_sampling
         text = f"layers = {layers}, but {whose} {len(own or sampling.fanouts)} fanouts: one is needed for each layer"
         yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
     elif own and own != sampling.fanouts:
@@ -159,13 +176,15 @@ def useless_tables(
     """Yields the tables and keys of a file that have no effect on trainings: (path, sentence, names of the trainings, on all of them)."""
     found: dict[tuple[str, str], list[str]] = {}
     for table in trains:
-        for option, limit, _, text in clashes(FileCase(train=table, tables=tables)):
+        for option, limit, _, text in clashes(FileCase(train=table, tables=tables_of_set(tables, table.sample_set))):
             if option.scope == "file" and limit.useless:
                 found.setdefault((option.name, text), []).append(table.name)
     for (name, text), names in found.items():
         option = OPTIONS[name]
         all_of = {each for (other, _), named in found.items() if other == name for each in named}
-        used = any(each in tables for each in option.used_by) or len(all_of) < len(trains)
+        used = any(each in tables or (each == SAMPLES and set_names(tables)) for each in option.used_by) or len(
+            all_of
+        ) < len(trains)
         yield tuple(option.keys[0].split(".")), text, tuple(names), not used
 
 

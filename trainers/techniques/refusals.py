@@ -22,7 +22,8 @@ HALVES = each(
     "runs the two halves of a layer at different times, which such a module does not have",
     remedy="train it on mini-batches, or write it as a list of layers (docs/own-models.md)",
 )
-SECOND_FILE = "leave the key out, or write a second pipeline file"
+OWN_SET = "leave the key out, or give `samples` the name of a [[samples]] table that has these fanouts"
+OTHER_SET = 'give `samples` the name of a [[samples]] table with plan = "shuffled"'
 DRAWN = (
     *each(
         "schedule",
@@ -30,11 +31,11 @@ DRAWN = (
         whens="stored",
         remedy='remove the key, or set samples = "online" in [[train]]',
     ),
-    *each("own_fanouts", "reads what was drawn with those", whens="stored_other", remedy=SECOND_FILE),
+    *each("own_fanouts", "reads what was drawn with those", whens="stored_other", remedy=OWN_SET),
 )
 ALL_SEEDS = "trains on batches of all seeds"
-OF_ALL_SEEDS = each("part_plan", ALL_SEEDS, whens="stored", remedy=SECOND_FILE)
-OTHER_HOTNESS = each("own_fanouts", "reads hotness, which is counted with those", whens="other", remedy=SECOND_FILE)
+OF_ALL_SEEDS = each("part_plan", ALL_SEEDS, whens="stored", remedy=OTHER_SET)
+OTHER_HOTNESS = each("own_fanouts", "reads hotness, which is counted with those", whens="other", remedy=OWN_SET)
 
 
 def two_step(scheme: str) -> tuple[Limit, ...]:
@@ -73,8 +74,8 @@ BY_PARTS = (
 )
 MINIBATCH = (*UNPACKED, *DRAWN, *ON_DEVICE, *OF_ALL_SEEDS, *UNBOOKED)
 DISK = (
-    *each("part_plan", ALL_SEEDS, remedy=SECOND_FILE),
-    *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=SECOND_FILE),
+    *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
+    *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=OWN_SET),
     *each("topology booked", "reads batches that were drawn before"),
     *each("cache", "has no cache that could be left out"),
     *each("samplers", "samples nothing", whens="exact", useless=True),

@@ -23,6 +23,7 @@ from graphmill.jobs.planning.outcome import error_lines, prediction_errors
 from graphmill.jobs.planning.plan import make_plan
 from graphmill.jobs.planning.planned import TIE, Planned, TechniquePlan
 from graphmill.jobs.planning.variants import Room, Variant, variants
+from graphmill.jobs.planning.variants import alone as text_alone
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader
@@ -152,6 +153,21 @@ def row(
         stages={"samples": preparing, "graph": 100.0} if preparing else {"graph": 100.0},
         epochs=10,
     )
+
+
+def test_variants_of_a_file_with_sample_sets_read_one_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "sets.toml"
+    sets = [{"name": "parts", "plan": "parts", "reuse": 1}, {"name": "deep", "fanouts": [3, 3, 3], "reuse": 2}]
+    train = {"name": "ours", "samples": "deep", "layers": 3, "model": "sage"}
+    tables = {"sampling": {"fanouts": 4, "batch_size": 64}, "partitions": {"parts": 2}, "samples": sets}
+    path.write_text(recipe(train, graph=sbm(), **tables))
+    pipeline = load_pipeline(path, TrainTable)
+    found = {each.technique.name: each for each in variants(pipeline, ROOM)}
+    assert {name: each.refused for name, each in found.items() if each.refused} == {}
+    disk = found["disk"].pipeline
+    assert disk is not None and disk.sampling is not None and disk.sampling.fanouts == (3, 3, 3)
+    alone = parse_pipeline(path, text_alone(pipeline, "ours").encode(), TrainTable)
+    assert [*alone.tables] == ["sampling", "graph", "samples.deep"]
 
 
 def test_preparation_is_paid_back_by_the_seconds_that_an_epoch_spares(tmp_path: Path) -> None:
