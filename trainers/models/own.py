@@ -39,6 +39,17 @@ FORMS = {"dgl": ("dgl.nn.pytorch.conv.", to_dgl), "pyg": ("torch_geometric.nn.co
 """Value of the key `blocks` -> where the convolutions stand that read such blocks, and the function that makes them."""
 
 
+class WidthError(InputError):
+    """A model returned logits of another number of columns than the labels have."""
+
+
+def require_width(logits: Tensor, num_classes: int, name: str) -> None:
+    """Raises WidthError if the logits [n, columns] of a model have not a column for each class."""
+    if logits.shape[1] != num_classes:
+        problem = f"{name} returned {logits.shape[1]} columns, and the labels have {num_classes}"
+        raise WidthError(problem, "make its last layer num_classes wide")
+
+
 class OwnLayers(LayeredModel):
     """A user's list of layers; their draws from torch's generator are seeded by the step."""
 
@@ -63,6 +74,7 @@ class OwnModule(nn.Module):
         inner: the module; its forward takes a list of blocks and the input rows.
         name: the reference that led to it.
         blocks: their form, one of `FORMS`.
+        num_classes: number of columns that it is to return.
 
     Raises:
         InputError: a part of the module is of a library that reads other blocks.
@@ -71,9 +83,9 @@ class OwnModule(nn.Module):
     edge_weight: str | None = None
     transpose: Transposes = "none"
 
-    def __init__(self, inner: nn.Module, name: str, depth: int, blocks: str):
+    def __init__(self, inner: nn.Module, name: str, depth: int, blocks: str, num_classes: int):
         super().__init__()
-        self.inner, self.name, self.depth = inner, name, depth
+        self.inner, self.name, self.depth, self.num_classes = inner, name, depth, num_classes
         self._form = FORMS[blocks][1]
         for other, (place, _) in FORMS.items():
             found = next((each for each in inner.modules() if _is_from(each, place)), None)
@@ -96,6 +108,7 @@ class OwnModule(nn.Module):
             given = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             problem = f"{self.name} returned {given} for {blocks[-1].num_dst} seeds"
             raise InputError(problem, "return a tensor [number of seeds, number of classes]")
+        require_width(logits, self.num_classes, self.name)
         return logits
 
 
@@ -132,7 +145,7 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
             raise InputError(problem, "remove the key blocks")
         return OwnLayers(_checked(list(made), config, name), config.input_dropout, **ends)
     if isinstance(made, nn.Module):
-        return OwnModule(made, name, config.layers, config.blocks)
+        return OwnModule(made, name, config.layers, config.blocks, num_classes)
     problem = f"{name} made {type(made).__name__}, not a model"
     raise InputError(problem, "return a list of layers, or a torch module whose forward takes blocks and rows")
 
