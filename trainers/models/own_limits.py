@@ -130,7 +130,8 @@ def _place(reference: str, error: Exception) -> str:
 
 def _kinds(model: Model) -> set[str]:
     """Returns the options of the table of options that a model is."""
-    found = {"layers" if isinstance(model, LayeredModel) else "module"}
+    layered = isinstance(model, LayeredModel)
+    found = {"layers" if layered else "graph_module" if model.takes_graph else "module"}
     return found | ({"buffers"} if any(True for _ in model.buffers()) else set())
 
 
