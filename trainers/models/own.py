@@ -160,7 +160,7 @@ class OwnModule(nn.Module):
 
 
 def form_of(parameters: Sequence[str], blocks: str, name: str) -> str:
-    """Returns what a module takes: "dgl" or "pyg" for blocks of that form, "subgraph" for a graph.
+    """Returns the form of a module's batches: "dgl" or "pyg" for blocks of that form, "subgraph" for a graph.
 
     Args:
         parameters: names of the parameters of its forward.
