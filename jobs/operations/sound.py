@@ -9,7 +9,6 @@ from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.trainers.recipe.option_table import OPTIONS
 
 
 def require_sound(
@@ -47,17 +46,11 @@ def _ranks_problems(pipeline: Pipeline, ranks: int) -> Iterator[tuple[KeyPath, s
 
 def _model_problems(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> list[tuple[KeyPath, str]]:
     """Returns the users' own models that cannot be made or do not go with their trainers; a process of its own makes them."""
-    own = [table for table in pipeline.train if is_reference(table.model)]
-    ends = {name: (each.width, each.num_classes) for name, each in sizes.items() if each.width and each.num_classes}
-    if not any(_depends_on_code(table) or table.name in ends for table in own):
+    if not any(is_reference(table.model) for table in pipeline.train):
         return []
+    ends = {name: (each.width, each.num_classes) for name, each in sizes.items() if each.width and each.num_classes}
     order = json.dumps({"path": str(pipeline.path), "text": pipeline.text, "ends": ends})
     child = run_child([sys.executable, "-m", "graphmill.trainers.models.own_limits"], order=order)
     # A model that ends the process will end the training, too, which says why.
     lines = child.stdout.splitlines() if child.returncode == 0 else ["[]"]
     return [(tuple(path), text) for path, text in json.loads(lines[-1])]
-
-
-def _depends_on_code(table: object) -> bool:
-    """Tells whether only the code of its model says whether a train table can be trained."""
-    return any(OPTIONS[limit.option].scope == "code" for limit in table.technique.limits())  # pyright: ignore

@@ -1,11 +1,12 @@
-"""Our blocks as the bipartite edges that PyG's convolutions take. The arrays are plain tensors: PyG itself is not imported."""
+"""Our blocks as the edges that PyG's convolutions take, one bipartite graph per layer or one graph. PyG itself is not imported.
 
+The arrays are tensors on the device of the block's arrays.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from graphmill.kernels.blocks.dgl_blocks import present_edges
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 
@@ -37,22 +38,102 @@ class PygBlock:
     y: Any = None
 
 
+@dataclass(kw_only=True)
+class Subgraph:
+    """A mini-batch as one graph, for a model whose `forward(x, edge_index)` computes all nodes of a graph; the seeds are its first nodes.
+
+    Every node within the depth of the model has the neighbours that were drawn for it where it was reached first, as PyG's NeighborLoader
+    draws them; the nodes at the end have none.
+
+    Attributes:
+        edge_index: int64[2, E], local sources in row 0, local destinations in row 1.
+        batch_size: number of seeds.
+        n_id: int64[n], global ids of the nodes.
+        edge_weight, edge_type: float32[E], int64[E], as of `PygBlock`; else None.
+        x: float[n, F], input rows of the nodes; None before they are gathered.
+        y: int64[batch_size], labels of the seeds, of a `MiniBatch`; else None.
+    """
+
+    edge_index: Any
+    batch_size: int
+    n_id: Any
+    edge_weight: Any = None
+    edge_type: Any = None
+    x: Any = None
+    y: Any = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes n."""
+        return len(self.n_id)
+
+
 def to_pyg(block: Block) -> PygBlock:
     """Returns the block as bipartite edges, in order, without removed ones; InputError if destinations are not the first sources."""
-    if block.dst_pos is not None:
-        raise InputError("the block's destinations are not its first sources", "bipartite edges have no other form")
+    places, edge_index = _edges(block)
+    weight, share, edge_type = (_at(array, places) for array in (block.weight, block.share, block.edge_type))
+    return PygBlock(
+        edge_index=edge_index,
+        size=(block.num_src, block.num_dst),
+        n_id=_tensor(block.src_ids).long(),
+        edge_weight=weight,
+        share=share,
+        self_weight=None if block.self_weight is None else _tensor(block.self_weight),
+        edge_type=None if edge_type is None else edge_type.long(),
+    )
+
+
+def to_subgraph(blocks: Sequence[Block]) -> Subgraph:
+    """Returns the blocks of a mini-batch as one graph, see `Subgraph`.
+
+    Args:
+        blocks: as a sampler returns them: the destinations of each are the sources of the next one.
+
+    Raises:
+        InputError: destinations of a block are not its first sources.
+    """
     import torch
 
-    edges, indptr = present_edges(block)
-    edge_index = np.empty((2, int(indptr[-1])), np.int64)
-    edge_index[0] = block.indices[edges]
-    edge_index[1] = np.repeat(np.arange(block.num_dst), np.diff(indptr))
-    return PygBlock(
-        edge_index=torch.from_numpy(edge_index),
-        size=(block.num_src, block.num_dst),
-        n_id=torch.from_numpy(block.src_ids.astype(np.int64)),
-        edge_weight=None if block.weight is None else torch.from_numpy(block.weight[edges]),
-        share=None if block.share is None else torch.from_numpy(block.share[edges]),
-        self_weight=None if block.self_weight is None else torch.from_numpy(block.self_weight),
-        edge_type=None if block.edge_type is None else torch.from_numpy(block.edge_type[edges].astype(np.int64)),
+    edges, weights, types, reached = [], [], [], 0
+    for block in reversed(blocks):
+        # Nodes that a block nearer to the seeds has as destinations have their edges already.
+        places, edge_index = _edges(block, reached)
+        edges.append(edge_index)
+        weights.append(_at(block.weight, places))
+        types.append(_at(block.edge_type, places))
+        reached = block.num_dst
+    return Subgraph(
+        edge_index=torch.cat(edges, 1),
+        batch_size=blocks[-1].num_dst,
+        n_id=_tensor(blocks[0].src_ids).long(),
+        edge_weight=None if any(each is None for each in weights) else torch.cat(weights),
+        edge_type=None if any(each is None for each in types) else torch.cat(types).long(),
     )
+
+
+def _edges(block: Block, first: int = 0) -> tuple[Any, Any]:
+    """Returns the places i64[E] of the edges of the destinations from `first` on that are still there, and their edge_index i64[2, E]."""
+    if block.dst_pos is not None:
+        raise InputError("the block's destinations are not its first sources", "PyG's edges have no other form")
+    import torch
+
+    start = _tensor(block.start)[first:].long()
+    counts = _tensor(block.end)[first:].long() - start
+    destinations = torch.repeat_interleave(torch.arange(first, block.num_dst, device=start.device), counts)
+    before = torch.cumsum(counts, 0) - counts
+    places = torch.arange(len(destinations), device=start.device) + torch.repeat_interleave(start - before, counts)
+    return places, torch.stack([_tensor(block.indices)[places].long(), destinations])
+
+
+def _at(array: Any, places: Any) -> Any:
+    """Returns the values of edges at places, None without values."""
+    return None if array is None else _tensor(array)[places]
+
+
+def _tensor(array: Any) -> Any:
+    """Returns an array as a tensor, where it is; torch takes no array that is read-only."""
+    import torch
+
+    if isinstance(array, torch.Tensor):
+        return array
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -46,15 +46,29 @@ def counting(in_width, num_classes, config):
     return [first, last]
 
 
-class Whole(nn.Module):
+class Rows(nn.Module):
+    """torch's masks depend on the order of rows, which the whole graph and a batch of everything, computed in float64, do not share."""
+
     def __init__(self, in_width, num_classes, config):
         super().__init__()
-        self.linear, self.dropout = nn.Linear(in_width, num_classes), nn.Dropout(0.5)
+        self.linear = nn.Linear(in_width, num_classes)
+        self.dropout = nn.Dropout(0.0 if config.dtype == "float64" else 0.5)
 
+
+class Whole(Rows):
     def forward(self, blocks, x):
         last = blocks[-1]
         num_seeds = last.num_dst_nodes() if hasattr(last, "num_dst_nodes") else last.size[1]
         return self.linear(self.dropout(x))[:num_seeds]
+
+
+class Graph(Rows):
+    def forward(self, x, edge_index):
+        source, destination = edge_index
+        x = self.linear(self.dropout(x))
+        for _ in range(2):
+            x = torch.zeros_like(x).index_add(0, destination, x[source])
+        return x
 '''
 MODULE = "asked_for"
 """The module with users' own models, beside the pipeline files."""
@@ -132,6 +146,8 @@ ASKED: Mapping[str, Ask] = {
     "edge_weight": Ask(keys={"edge_weight": True}, graph=TYPED),
     "node_rows": Ask(keys={"input": "typed", "embedding": "node"}, graph=FEATURELESS),
     "pyg": Ask(keys={"model": f"{MODULE}:Whole", "blocks": "pyg"}),
+    "subgraph": Ask(keys={"model": f"{MODULE}:Graph", "blocks": "subgraph"}),
+    "graph_module": Ask(keys={"model": f"{MODULE}:Graph"}),
     "layers": Ask(keys={"model": f"{MODULE}:layers"}),
     "module": Ask(keys={"model": f"{MODULE}:Whole"}),
     "buffers": Ask(keys={"model": f"{MODULE}:counting"}),

@@ -23,7 +23,8 @@ that ten times as many paths visit most, the same ones in every layer and at eve
 
 A projection of the features is a pass of its own before the first layer. A head runs on each range of the last layer. One that reads the
 outputs of all layers carries them in folded rows (trainers/models/ends.py), which are made anew with every layer. A user's module over
-whole blocks exposes no layers: it gets the whole neighbourhood of a batch at once, and needs memory for all of it.
+whole blocks exposes no layers: it gets the whole neighbourhood of a batch at once, and needs memory for all of it. One that takes a graph
+gets the whole graph if its messages fit in W.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 _WHOLE_BATCH = 1024
+EDGE_ID_BYTES = 8
+"""Bytes of an end of an edge, as modules read it."""
 
 
 class Inference:
@@ -144,7 +147,8 @@ class Inference:
             yield from self._layers(self.model, needed).ranges()
             return
         assert isinstance(self.model, OwnModule)
-        ranges = self.nodes.ranges(_WHOLE_BATCH, 0, 1, needed)
+        at_once = self.topology.num_nodes if self._fits_whole(self.model) else _WHOLE_BATCH
+        ranges = self.nodes.ranges(at_once, 0, 1, needed)
         ranges = [each for each in ranges if not self.nodes.skips(needed, 0, *each)]
         sizes = [high - low for low, high in ranges]
         self.bounds.progress.advance(self.nodes.num_nodes - sum(sizes))
@@ -159,7 +163,9 @@ class Inference:
         self, model: OwnModule, ranges: Sequence[tuple[int, int]], kept: KeptBatches
     ) -> Iterator[Tensor]:
         """Yields float[high - low, num_classes], the logits of each range by a module that gets the whole neighbourhood at once."""
-        sampler = self.bounds.whole(self.topology, model.depth)
+        # Of all nodes one block has all edges.
+        at_once = model.takes_graph and [*ranges] == [(0, self.topology.num_nodes)]
+        sampler = self.bounds.whole(self.topology, 1 if at_once else model.hops)
         for low, high in ranges:
             blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
             x = torch.empty((blocks[0].num_src, self.features.width), dtype=dtype_of(model))
@@ -167,6 +173,12 @@ class Inference:
             logits = model(blocks, x, EVALUATION)
             kept.add(logits)
             yield logits
+
+    def _fits_whole(self, model: OwnModule) -> bool:
+        """Tells whether a module that takes a graph gets all of it at once: each layer's messages fit in the workspace, a row per edge."""
+        rows = self.topology.num_nodes + self.topology.num_edges
+        num_bytes = rows * (self.features.width * dtype_of(model).itemsize + 2 * EDGE_ID_BYTES)
+        return model.takes_graph and num_bytes <= self.bounds.fitting_bytes
 
     def _layers(self, model: LayeredModel, needed: NeededNodes | None) -> GatheredLayers:
         kind = WholeLayers if sums_in_memory(model, self.nodes, self.bounds) else GatheredLayers

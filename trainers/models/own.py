@@ -1,12 +1,16 @@
 """A user's own model: `model = "package.module:name"` in a train table.
 
-`name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`, and returns
+`name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`; one with a
+parameter `hidden_channels`, like the models of `torch_geometric.nn`, is called with the names of its parameters. It returns
 
 - a list of `Layer`s: modules with the halves `aggregate` and `update`. It runs in every trainer. A `LayeredModel` of them may also have a
   projection of the features and a linear head.
 - any `torch.nn.Module` whose forward(blocks, x) takes blocks, `config.layers` of them, and the input rows. `config.blocks` says which:
-  those of DGL, or bipartite edges as PyG's convolutions take them. It runs in the trainers that train on mini-batches; others cut a
-  layer into its two halves, which such a module does not expose.
+  those of DGL, or bipartite edges as PyG's convolutions take them.
+- any `torch.nn.Module` whose forward(x, edge_index) or forward(data) takes a graph, as in PyG's tutorials: a batch as one graph.
+
+The two last run in the trainers that train on mini-batches, and on the uncut graph; others cut a layer into its two halves, which such
+modules do not expose.
 
 Its own initial values are drawn from torch's generator, and so is its dropout. Both are seeded here, from the run's seed and from the
 step's place in the run, so the same recipe gives the same model and a resumed run continues with the same bits.
@@ -14,7 +18,8 @@ step's place in the run, so the same recipe gives the same model and a resumed r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +28,14 @@ from torch import Tensor, nn
 
 from graphmill.assets.storage.names.user_code import load_reference
 from graphmill.kernels.blocks.dgl_blocks import to_dgl
-from graphmill.kernels.blocks.pyg_blocks import to_pyg
+from graphmill.kernels.blocks.pyg_blocks import Subgraph, to_pyg, to_subgraph
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import key as rng_key
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Block, Stream
 from graphmill.trainers.models.layer import Between, LayeredModel
 from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.techniques import find_technique
 
 if TYPE_CHECKING:
     from graphmill.trainers.recipe.config import TrainConfig
@@ -37,6 +43,19 @@ if TYPE_CHECKING:
 HALVES = ("aggregate", "update")
 FORMS = {"dgl": ("dgl.nn.pytorch.conv.", to_dgl), "pyg": ("torch_geometric.nn.conv.", to_pyg)}
 """Value of the key `blocks` -> where the convolutions stand that read such blocks, and the function that makes them."""
+OF_EDGES = ("edge_weight", "edge_type")
+"""Parameters of forward(x, edge_index) for attributes of edges, which are given where the graph has them."""
+
+
+class WidthError(InputError):
+    """A model returned logits of another number of columns than the labels have."""
+
+
+def require_width(logits: Tensor, num_classes: int, name: str) -> None:
+    """Raises WidthError if the logits [n, columns] of a model have not a column for each class."""
+    if logits.shape[1] != num_classes:
+        problem = f"{name} returned {logits.shape[1]} columns, and the labels have {num_classes}"
+        raise WidthError(problem, "make its last layer num_classes wide")
 
 
 class OwnLayers(LayeredModel):
@@ -57,31 +76,48 @@ class OwnLayers(LayeredModel):
 
 
 class OwnModule(nn.Module):
-    """A user's module over whole blocks, behind the interface of a `LayeredModel`; it has no halves and no layers to call separately.
+    """A user's module over whole blocks or a graph, behind the interface of a `LayeredModel`; it has no halves and no layers to call.
 
     Args:
-        inner: the module; its forward takes a list of blocks and the input rows.
+        inner: the module; its forward takes a list of blocks and the input rows, or a graph.
         name: the reference that led to it.
-        blocks: their form, one of `FORMS`.
+        config: the train table, whose key `blocks` says what it takes, and `layers` how far it sees.
+        num_classes: number of columns that it is to return.
 
     Raises:
-        InputError: a part of the module is of a library that reads other blocks.
+        InputError: a part of the module is of a library that reads other blocks, or keeps what it computes of the first batch.
     """
 
     edge_weight: str | None = None
     transpose: Transposes = "none"
 
-    def __init__(self, inner: nn.Module, name: str, depth: int, blocks: str):
+    def __init__(self, inner: nn.Module, name: str, config: TrainConfig, num_classes: int):
         super().__init__()
-        self.inner, self.name, self.depth = inner, name, depth
-        self._form = FORMS[blocks][1]
-        for other, (place, _) in FORMS.items():
+        self.inner, self.name, self.depth, self.num_classes = inner, name, config.layers, num_classes
+        parameters = [*inspect.signature(inner.forward).parameters]
+        self._form, self._more = (
+            form_of(parameters, config.blocks, name),
+            [each for each in OF_EDGES if each in parameters],
+        )
+        self._takes_data = self._form == "subgraph" and parameters == ["data"]
+        self._kept: tuple[Block, Any] | None = None
+        if self._form == "subgraph":
+            _require_uncached(inner, config, name)
+        for other, (place, _) in FORMS.items() if self._form != "subgraph" else ():
             found = next((each for each in inner.modules() if _is_from(each, place)), None)
-            if other != blocks and found is not None:
-                problem = (
-                    f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{blocks}" gives'
-                )
+            if other != self._form and found is not None:
+                problem = f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self._form}" gives'
                 raise InputError(problem, f'set blocks = "{other}" in its [[train]] table')
+
+    @property
+    def takes_graph(self) -> bool:
+        """Whether it takes a batch as one graph, instead of blocks."""
+        return self._form == "subgraph"
+
+    @property
+    def hops(self) -> int:
+        """Number of blocks with which its logits are exact; a graph has one more, since convolutions count the edges of a source."""
+        return self.depth + self.takes_graph
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
@@ -90,13 +126,65 @@ class OwnModule(nn.Module):
             InputError: DGL is missing, or the module returns another shape.
         """
         self.train(rng.training)
+        made, num_seeds = self._made(blocks), blocks[-1].num_dst
         with seeded(rng):
-            logits = self.inner([self._form(block) for block in blocks], x)
-        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != blocks[-1].num_dst:
+            logits = self._of_graph(made, x) if self.takes_graph else self.inner(made, x)
+        if self.takes_graph and isinstance(logits, Tensor) and len(logits) == blocks[0].num_src:
+            logits = logits[:num_seeds]
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != num_seeds:
             given = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            problem = f"{self.name} returned {given} for {blocks[-1].num_dst} seeds"
+            problem = f"{self.name} returned {given} for {num_seeds} seeds"
             raise InputError(problem, "return a tensor [number of seeds, number of classes]")
+        require_width(logits, self.num_classes, self.name)
         return logits
+
+    def _of_graph(self, graph: Subgraph, x: Tensor) -> Any:
+        if self._takes_data:
+            graph.x = x
+            return self.inner(graph)
+        return self.inner(x, graph.edge_index, **{name: getattr(graph, name) for name in self._more})
+
+    def _made(self, blocks: Sequence[Block]) -> Any:
+        """Returns the blocks in the form that the module takes; that of the whole graph, one block for all layers, is made once."""
+        if self._kept is not None and self._kept[0] is blocks[0]:
+            return self._kept[1]
+        whole = len(blocks) > 1 and blocks[0] is blocks[-1]
+        if self.takes_graph:
+            made: Any = to_subgraph(blocks[:1] if whole else blocks)
+        elif whole:
+            made = [FORMS[self._form][1](blocks[0])] * len(blocks)
+        else:
+            made = [FORMS[self._form][1](block) for block in blocks]
+        self._kept = (blocks[0], made) if whole else None
+        return made
+
+
+def form_of(parameters: Sequence[str], blocks: str, name: str) -> str:
+    """Returns the form of a module's batches: "dgl" or "pyg" for blocks of that form, "subgraph" for a graph.
+
+    Args:
+        parameters: names of the parameters of its forward.
+        blocks: value of the key `blocks`.
+        name: the reference that led to the module.
+
+    Raises:
+        InputError: the signature contradicts the key.
+    """
+    graph = parameters == ["data"] or "edge_index" in parameters[:2]
+    if graph and blocks == "pyg":
+        problem = f'{name} has forward({", ".join(parameters)}), which takes a graph, and blocks = "pyg" gives blocks'
+        raise InputError(problem, "remove the key blocks, or write forward(blocks, x)")
+    return "subgraph" if graph else blocks
+
+
+def _require_uncached(inner: nn.Module, config: TrainConfig, name: str) -> None:
+    """Raises InputError if a part of a module keeps the normalised edges of the first graph that it sees, and batches differ."""
+    kept = next((each for each in inner.modules() if getattr(each, "cached", False) is True), None)
+    if kept is not None and not find_technique(config.trainer).whole_graph:
+        problem = (
+            f"{name} has a {type(kept).__name__} inside with cached = True, which keeps the edges of the first batch"
+        )
+        raise InputError(problem, "leave cached out of its arguments")
 
 
 Model = LayeredModel | OwnModule
@@ -117,7 +205,7 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng_key(seed, Stream.INIT))
         try:
-            made = factory(in_width, num_classes, config)
+            made = _call(factory, in_width, num_classes, config)
         except Exception as error:
             problem = f"{name}({in_width}, {num_classes}, config) failed: {type(error).__name__}: {error}"
             raise InputError(problem, "it is called with in_width, num_classes and the train table's config") from error
@@ -132,9 +220,25 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
             raise InputError(problem, "remove the key blocks")
         return OwnLayers(_checked(list(made), config, name), config.input_dropout, **ends)
     if isinstance(made, nn.Module):
-        return OwnModule(made, name, config.layers, config.blocks)
+        return OwnModule(made, name, config, num_classes)
     problem = f"{name} made {type(made).__name__}, not a model"
     raise InputError(problem, "return a list of layers, or a torch module whose forward takes blocks and rows")
+
+
+def _call(factory: Callable[..., Any], in_width: int, num_classes: int, config: TrainConfig) -> Any:
+    """Returns what a class or function makes, called by position, or by the names of its parameters if one is `hidden_channels`."""
+    parameters = inspect.signature(factory).parameters
+    if "hidden_channels" not in parameters:
+        return factory(in_width, num_classes, config)
+    values = {
+        "in_channels": in_width,
+        "hidden_channels": config.hidden,
+        "out_channels": num_classes,
+        "num_layers": config.layers,
+        "heads": config.heads,
+        "dropout": config.dropout,
+    }
+    return factory(**{name: value for name, value in values.items() if name in parameters})
 
 
 def dtype_of(model: Model) -> torch.dtype:
@@ -150,8 +254,9 @@ def require_layers(model: Model, trainer: str) -> LayeredModel:
     """
     if isinstance(model, LayeredModel):
         return model
+    over = "a graph" if model.takes_graph else "whole blocks"
     problem = (
-        f'model = "{model.name}" is one module over whole blocks, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '
+        f'model = "{model.name}" is one module over {over}, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '
         "update) at different times"
     )
     raise InputError(

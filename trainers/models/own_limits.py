@@ -1,7 +1,8 @@
-"""Finds users' own models that do not go with their trainers, before anything is built: `python -m graphmill.trainers.models.own_limits`.
+"""Finds users' own models that fail or do not go with their trainers, before anything is built.
 
-Only the model itself shows whether it is a list of layers and whether it has buffers, so it is made once, with the numbers of features and
-classes of the graph. If these are not known, they are made up: an error of its own may be about them, and is left to the training.
+`python -m graphmill.trainers.models.own_limits` makes each model once, with the numbers of features and classes of the graph: only the
+model itself shows whether it is a list of layers and whether it has buffers. Then the model computes the logits of three nodes. If these
+numbers are not known, they are made up: an error that they may explain is left to the training.
 
 The process reads the path and the text of a pipeline file from its standard input, as JSON, and for each table whose numbers are known the
 two; it prints a list of [path of the key, sentence]. It is a process of its own, since it runs a user's code.
@@ -9,22 +10,35 @@ two; it prints a list of [path of the key, sentence]. It is a process of its own
 
 import json
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+import numpy as np
+import torch
+
+from graphmill.assets.pipeline.file import FileMistakes, Pipeline, parse_pipeline
+from graphmill.assets.pipeline.sound_rest import sound_rest
 from graphmill.assets.pipeline.toml_text import KeyPath
-from graphmill.assets.storage.names.user_code import is_reference, load_reference
+from graphmill.assets.storage.names.user_code import find_source, is_reference, load_reference
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block, Stream, Topology
 from graphmill.trainers.models.layer import LayeredModel
-from graphmill.trainers.models.own import Model, build_own_model
-from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import Model, WidthError, build_own_model, dtype_of, require_width
+from graphmill.trainers.recipe.config import TrainConfig, TrainTable
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3
 """Columns of features and number of classes of a model for a graph of which they are not known."""
+OF_CODE = (TypeError, NameError, AttributeError)
+"""Errors that no number of columns or classes explains."""
+NUM_SEEDS, NUM_NODES = 3, 8
+"""Nodes of the batch that a model is tried with, and of its graph."""
 
 
 def model_problems(
@@ -49,23 +63,94 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
         load_reference(table.model)
         model = build_own_model(table.config, in_width, num_classes, seed=0)
     except InputError as error:
-        if known or not str(error).startswith(f"{table.model}({IN_WIDTH}"):
+        failed = str(error).startswith(f"{table.model}({in_width}")
+        if known or not failed or isinstance(error.__cause__, OF_CODE):
             yield f"{error.problem}: {error.remedy}"
         return
-    yield from (clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model)))
+    found = [clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model))]
+    yield from found
+    error = None if found else _forward_error(model, table.config, in_width, num_classes)
+    if isinstance(error, InputError) and (known or not isinstance(error, WidthError)):
+        yield f"{error.problem}: {error.remedy}"
+    elif error is not None and (known or isinstance(error, OF_CODE)):
+        text = f"{table.model} failed for a batch of {NUM_SEEDS} nodes{_place(table.model, error)}"
+        yield f"{text}: {type(error).__name__}: {error}"
+
+
+def _forward_error(model: Model, config: TrainConfig, in_width: int, num_classes: int) -> Exception | None:
+    """Returns the error of a model that computes a small batch, None if it computes one: without the attributes of edges, or with all."""
+    errors: list[Exception] = []
+    for attributes in (False, True):
+        try:
+            blocks = _small_blocks(model, config.layers, attributes)
+            x = torch.ones((blocks[0].num_src, in_width), dtype=dtype_of(model))
+            with torch.no_grad():
+                logits = model(blocks, x, StepRandom(0, training=False))
+            require_width(logits, num_classes, config.model)
+        except Exception as error:
+            errors.append(error)
+        else:
+            return None
+    return errors[0]
+
+
+def _small_blocks(model: Model, depth: int, attributes: bool) -> tuple[Block, ...]:
+    """Returns the blocks of a batch of `NUM_SEEDS` nodes with all their neighbours, two for each node.
+
+    Args:
+        attributes: whether edges have weights, shares, ids and relations.
+    """
+    nodes = np.arange(NUM_NODES)
+    indices = np.sort((nodes[:, None] + [3, 4]) % NUM_NODES).astype(np.int32).ravel()
+    degree = np.full(NUM_NODES, 2, np.int32)
+    topology = Topology(
+        indptr=np.arange(NUM_NODES + 1, dtype=np.int64) * 2, indices=indices, in_degree=degree, out_degree=degree
+    )
+    if attributes or getattr(model, "reads_relations", False):
+        topology = replace(topology, edge_types=np.zeros(len(indices), np.uint8))
+    sampler = Sampler(topology, (-1,) * depth, seed=0)
+    blocks = sampler.sample(BatchKey(Stream.PROBE, 0, 0), nodes[:NUM_SEEDS].astype(np.int32), transpose=model.transpose)
+    for block in blocks:
+        ones = np.ones(len(block.indices), np.float32)
+        if attributes or model.edge_weight:
+            block.weight = ones
+        if model.edge_weight:
+            block.self_weight = np.ones(block.num_dst, np.float32)
+        if attributes:
+            block.share = ones / 2
+    return blocks
+
+
+def _place(reference: str, error: Exception) -> str:
+    """Returns the line of the model's own file in which an error arose, as words; "" if it arose elsewhere."""
+    source = find_source(reference)
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if Path(each.filename) == source]
+    return f" ({source.name}:{lines[-1]})" if lines else ""
 
 
 def _kinds(model: Model) -> set[str]:
     """Returns the options of the table of options that a model is."""
-    found = {"layers" if isinstance(model, LayeredModel) else "module"}
+    layered = isinstance(model, LayeredModel)
+    found = {"layers" if layered else "graph_module" if model.takes_graph else "module"}
     return found | ({"buffers"} if any(True for _ in model.buffers()) else set())
+
+
+def _sound_part(path: Path, text: str) -> Pipeline | None:
+    """Returns the pipeline of a text, of one with mistakes its sound rest; None if too little is left."""
+    try:
+        return parse_pipeline(path, text.encode(), TrainTable)
+    except FileMistakes as mistakes:
+        return sound_rest(mistakes, TrainTable)
 
 
 def main() -> None:
     """Reads a pipeline file and prints the problems of its models."""
     given = json.load(sys.stdin)
-    pipeline = parse_pipeline(Path(given["path"]), given["text"].encode(), TrainTable)
-    print(json.dumps([*model_problems(pipeline, {name: (each[0], each[1]) for name, each in given["ends"].items()})]))
+    pipeline = _sound_part(Path(given["path"]), given["text"])
+    if pipeline is None:
+        return print("[]")
+    ends = {name: (each[0], each[1]) for name, each in given["ends"].items()}
+    return print(json.dumps([*model_problems(pipeline, ends)]))
 
 
 if __name__ == "__main__":

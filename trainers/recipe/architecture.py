@@ -55,8 +55,9 @@ class Architecture(Checked):
     input_dropout: float = field(default=0.0, metadata=within(0, below=1))
     # Probability that an attention weight of `gat` or `rgat` is dropped.
     attention_dropout: float = field(default=0.0, metadata=within(0, below=1))
-    # Form of the blocks that a module of your own reads: those of DGL, or bipartite edges as PyG's convolutions take them.
-    blocks: Literal["dgl", "pyg"] = field(default="dgl", metadata={"hashed": "unless default"})
+    # Form of a batch that a module of your own reads: blocks of DGL, or of bipartite edges as PyG's convolutions take them; subgraph = one
+    # graph, for forward(x, edge_index) or forward(data), which need not say so.
+    blocks: Literal["dgl", "pyg", "subgraph"] = field(default="dgl", metadata={"hashed": "unless default"})
 
     @property
     def projects(self) -> bool:

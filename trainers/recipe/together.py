@@ -38,6 +38,7 @@ from graphmill.trainers.recipe.option_table import (
 MODELS = {
     "layers": "is a list of layers",
     "module": "is one module over whole blocks",
+    "graph_module": "is one module over a graph",
     "buffers": "has buffers",
 }
 """What a model of the user's own is found to be, by option."""

@@ -17,8 +17,9 @@ ON_DEVICE = (
     *each("schedule own_sampling", "draws no such batches", whens="on_device"),
 )
 UNBOOKED = each("booked", "books no graph on devices", useless=True)
+WHOLE_MODULES = "module graph_module pyg subgraph"
 HALVES = each(
-    "module pyg",
+    WHOLE_MODULES,
     "runs the two halves of a layer at different times, which such a module does not have",
     remedy="train it on mini-batches, or write it as a list of layers (docs/own-models.md)",
 )
@@ -146,7 +147,12 @@ FRESH_FACTORED = (
 )
 FULLGRAPH = (
     *UNPACKED,
-    *HALVES,
+    *each(
+        WHOLE_MODULES,
+        "runs the two halves of a layer at different times, which such a module does not have",
+        whens="chunks",
+        remedy='set mode = "device" in {own}, where the graph is not cut, or write it as a list of layers (docs/own-models.md)',
+    ),
     *each("topology", "takes all neighbours"),
     *UNBOOKED,
     *each("stored", "has no mini-batches"),

@@ -92,7 +92,10 @@ def load_checked(asked: Asked, home: Path | None) -> Pipeline:
         found = [] if rest is None else report_pipeline(rest, home)[1]
         # Without keys that are wrong there may be no labels.
         found = [each for each in found if NO_SEEDS[0] not in each.problem]
-        raise (joined([*mistakes.apart(), *found]) if found else mistakes) from None
+        # A trainer that refuses a model is to be changed, and then a table may have an effect after all.
+        of_models = [each for each in found if isinstance(each, FileMistakes)]
+        rest_of = [each for each in found if not isinstance(each, FileMistakes)]
+        raise (joined([*of_models, *mistakes.apart(), *rest_of]) if found else mistakes) from None
 
 
 def require_runnable(pipeline: Pipeline, home: Path | None, *, here: bool = True) -> PipelineReport:

@@ -11,16 +11,21 @@ import pytest
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.storage.names.home import ROOT
+from graphmill.jobs.commands.options import Asked
+from graphmill.jobs.commands.pipelines.checked import load_checked
 from graphmill.jobs.operations.sound import require_sound
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from tests import forks
 from tests.laws.asked import MODULE, Ask, pipeline_text, write_beside
 
+COUNTING = Ask(keys={"model": f"{MODULE}:counting"}, sampling={"fanouts": [4, 4]})
+
 
 def parsed(folder: Path, trainer: str, ask: Ask) -> Pipeline:
     write_beside(folder)
-    return parse_pipeline(folder / "mine.toml", pipeline_text(trainer, ask).encode(), TrainTable)
+    (folder / "mine.toml").write_text(text := pipeline_text(trainer, ask))
+    return parse_pipeline(folder / "mine.toml", text.encode(), TrainTable)
 
 
 @pytest.mark.parametrize("trainer", ["distributed", "fresh-distributed", "fullgraph"])
@@ -80,3 +85,13 @@ def test_own_models_are_made_in_a_process_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=problem):
         require_sound(pipeline)
     assert MODULE not in sys.modules
+
+
+def test_what_a_trainer_refuses_is_told_before_tables_without_an_effect_on_it(tmp_path: Path) -> None:
+    """The model of a file with other mistakes is made, too."""
+    with pytest.raises(InputError, match="has no effect"):
+        parsed(tmp_path, "fullgraph", COUNTING)
+    with pytest.raises(InputError) as refused:
+        load_checked(Asked(name=str(tmp_path / "mine.toml")), tmp_path / "home")
+    message = str(refused.value)
+    assert 0 < message.index("has buffers, but") < message.index("[sampling] has no effect")

@@ -52,7 +52,7 @@ from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.own import Model, require_layers
+from graphmill.trainers.models.own import Model, OwnModule, require_layers
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import Lane, PeerError
 from graphmill.trainers.recipe.config import TrainConfig
@@ -86,14 +86,14 @@ def open_executor(run: Run) -> Executor:
         InputError: the model cannot be cut, the chunks lack the nodes' own rows, or the number of devices or ranks does not fit.
     """
     settings = run.semantic.train.settings
-    model = require_layers(run.model, "fullgraph")
     if settings.mode == "device":
         if run.ranks.world > 1:
             problem = (
                 f'{run.ranks.world} ranks, but mode = "device" does not cut the graph into parts that they could share'
             )
             raise InputError(problem, 'leave --ranks out, or set mode = "p2p+reuse"')
-        return Uncut(run, model)
+        return Uncut(run)
+    model = require_layers(run.model, "fullgraph")
     if buffers := [name for name, _ in model.named_buffers()]:
         problem = (
             f"the model has buffers ({', '.join(buffers[:3])}), which a pass in chunks would change once per chunk"
@@ -286,13 +286,13 @@ class FullGraph(OneStep):
 class Uncut(OneStep):
     """Runs each pass as a whole on the device; the block of the whole graph stays there."""
 
-    def __init__(self, run: Run, model: LayeredModel):
+    def __init__(self, run: Run):
         super().__init__(run)
         self.num_seeds, self.crossing = len(run.graph.train_ids), Ways(0, 0)
-        self.model, graph, device = model, run.graph, run.features.device
+        model, graph, device = run.model, run.graph, run.features.device
         self.summed: Tensor | None = None
         block = whole_block(run)
-        if sums_back(model, block, device):
+        if isinstance(model, LayeredModel) and sums_back(model, block, device):
             order_weights(block)
         (self.block,) = send_blocks((block,), device, device.traffic)
         device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
@@ -325,14 +325,16 @@ class Uncut(OneStep):
 
     def _logits(self, random: StepRandom) -> Tensor:
         """Returns float[N, num_classes]; the first call keeps the first layer's aggregates of the features, if they stay the same."""
-        layer: Any = self.model.layers[0]
+        model, blocks = self.run.model, (self.block,) * self.run.semantic.train.layers
+        if not isinstance(model, LayeredModel):
+            return widened(model(blocks, self.x, random))
+        layer: Any = model.layers[0]
         if self.summed is None and self.keeps_first:
             with torch.no_grad():
                 self.summed = layer.aggregate(self.block, self.x, random.layer(1, self.block.dst_ids))
             if not layer.reads_own:
                 self.x = self.x[:, :0].clone()  # frees the features, which nothing reads any more
-        blocks = (self.block,) * len(self.model.layers)
-        return widened(self.model(blocks, self.x, random, summed=self.summed))
+        return widened(model(blocks, self.x, random, summed=self.summed))
 
 
 def keeps_first(train: TrainConfig, model: Model) -> bool:
@@ -352,7 +354,8 @@ def whole_block(run: Run) -> Block:
     if topology.num_edges >= 1 << 31 or topology.num_nodes >= 1 << 31:
         problem = f'mode = "device" makes one block of {topology.num_edges:,} edges, more than 2,147,483,647'
         raise InputError(problem, 'leave the key out, or set mode = "p2p+reuse"')
-    indptr = np.asarray(topology.indptr)
+    indptr, reads_all = np.asarray(topology.indptr), isinstance(run.model, OwnModule)
+    types = topology.edge_types if reads_all or run.model.reads_relations else None
     block = Block(
         num_dst=topology.num_nodes,
         num_src=topology.num_nodes,
@@ -360,8 +363,8 @@ def whole_block(run: Run) -> Block:
         end=indptr[1:].astype(np.int32),
         indices=np.asarray(topology.indices).astype(np.int32),
         src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
-        edge_type=np.asarray(topology.edge_types) if run.model.reads_relations else None,
-        weight=None if given is None or run.model.edge_weight not in DATA_WEIGHTS else np.array(given),
+        edge_type=None if types is None else np.asarray(types),
+        weight=None if given is None or not (reads_all or run.model.edge_weight in DATA_WEIGHTS) else np.array(given),
     )
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)
