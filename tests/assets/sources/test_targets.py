@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,48 @@ def lists(folder: Path, kind: Kind, y: np.ndarray) -> Built:
     return build_config(folder / "home", TypedTablesConfig(nodes={"n": node}, edges={"e": edge}, task=kind))
 
 
-READERS: dict[str, Any] = {"npz": npz, "pyg": pyg, "dgl": dgl, "lists": lists}
+def edges(folder: Path, kind: Kind, y: np.ndarray) -> Built:
+    """Columns beside a table of edges, in rows of another order than the ids."""
+    order = np.random.default_rng(1).permutation(NODES)
+    columns = {f"a{place}": pl.Series(each, dtype=pl.Float64).fill_nan(None) for place, each in enumerate(y.T)}
+    pl.DataFrame({"id": np.arange(NODES), **columns})[order].write_csv(folder / "nodes.csv")
+    pl.DataFrame({"src": EDGES[0], "dst": EDGES[1]}).write_parquet(folder / "edges.parquet")
+    keys = {"edges": folder / "edges.parquet", "nodes": folder / "nodes.csv", "label_columns": "a*"}
+    return build(folder / "home", "edges", task=kind, **keys)
+
+
+def ogb(folder: Path, kind: Kind, y: np.ndarray) -> Built:
+    """The layout of ogbn-proteins: text without features, a column per label, and the species of the nodes, which is not read."""
+    raw = folder / "raw"
+    raw.mkdir()
+    text = {"edge": EDGES.T, "num-node-list": [[NODES]], "num-edge-list": [[EDGES.shape[1]]], "node-label": y, "node_species": [[3]] * NODES}  # fmt: skip
+    for name, rows in text.items():
+        lines = (",".join("" if value != value else f"{value:g}" for value in row) for row in rows)
+        (raw / f"{name}.csv.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    return build(folder / "home", "ogb", path=folder, split="random", task=kind)
+
+
+def ogb_binary(folder: Path, kind: Kind, y: np.ndarray) -> Built:
+    """The layout of ogbn-papers100M."""
+    (folder / "raw").mkdir()
+    counts = {"num_nodes_list": np.array([NODES]), "num_edges_list": np.array([EDGES.shape[1]])}
+    np.savez(folder / "raw" / "data.npz", edge_index=EDGES, **counts)
+    np.savez(folder / "raw" / "node-label.npz", node_label=y)
+    return build(folder / "home", "ogb", path=folder, split="random", task=kind)
+
+
+def ogb_arrays(folder: Path, kind: Kind, y: np.ndarray) -> Built:
+    """The layout of MAG240M."""
+    (folder / "processed" / "paper___cites___paper").mkdir(parents=True)
+    (folder / "processed" / "paper").mkdir()
+    np.save(folder / "processed" / "paper___cites___paper" / "edge_index.npy", EDGES)
+    np.save(folder / "processed" / "paper" / "node_label.npy", y)
+    return build(folder / "home", "ogb", path=folder, split="random", task=kind)
+
+
+READERS: dict[str, Any] = {
+    each.__name__: each for each in (npz, pyg, dgl, lists, edges, ogb, ogb_binary, ogb_arrays)
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
