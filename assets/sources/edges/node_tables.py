@@ -37,9 +37,7 @@ class NodeKeys(LabelKeys, Protocol):
     def name_column(self) -> str | None: ...  # noqa: D102
 
 
-def read_nodes(
-    nodes: TableFiles | None, config: NodeKeys, numbering: Numbering, kind: Kind = CLASSES
-) -> RawGraph:
+def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering, kind: Kind = CLASSES) -> RawGraph:
     """Returns a graph without edges: labels of a kind, splits and names of the nodes; the names are a Polars series.
 
     Raises:
