@@ -13,11 +13,11 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, split_by_dict
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
+from graphmill.assets.sources.readers.label_columns import read_label_columns
 from graphmill.assets.sources.readers.table_features import table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.assets.sources.splits import PARTS
-from graphmill.assets.sources.readers.label_columns import read_label_columns
 from graphmill.assets.sources.targets import joined_labels
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
 from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels

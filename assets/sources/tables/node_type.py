@@ -25,6 +25,7 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
+from graphmill.assets.sources.readers.label_columns import label_columns, label_roles
 from graphmill.assets.sources.readers.table_features import (
     columns_to_check,
     feature_columns,
@@ -35,7 +36,6 @@ from graphmill.assets.sources.readers.table_features import (
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
-from graphmill.assets.sources.readers.label_columns import label_columns, label_roles
 from graphmill.assets.tasks.labels import CLASSES, Kind
 from graphmill.kernels.errors import Attempts, InputError, refused_by
 from graphmill.kernels.types import Array

@@ -88,4 +88,4 @@ def _means(scores: ClassScores, split: str) -> Mapping[str, float]:
 
 def _row(tables: Any, name: str) -> list[str]:
     """Returns the cell of each table in a row: mean and deviation over its models."""
-    return [spread([each[name] for each in models if name in each]) for models in tables]
+    return [spread([each[name] for each in models if name in each], "f1_macro") for models in tables]

@@ -83,7 +83,8 @@ def ogb(folder: Path, kind: Kind, y: np.ndarray) -> Built:
     """The layout of ogbn-proteins: text without features, a column per label, and the species of the nodes, which is not read."""
     raw = folder / "raw"
     raw.mkdir()
-    text = {"edge": EDGES.T, "num-node-list": [[NODES]], "num-edge-list": [[EDGES.shape[1]]], "node-label": y, "node_species": [[3]] * NODES}  # fmt: skip
+    counts = {"num-node-list": [[NODES]], "num-edge-list": [[EDGES.shape[1]]]}
+    text = counts | {"edge": EDGES.T, "node-label": y, "node_species": [[3]] * NODES}
     for name, rows in text.items():
         lines = (",".join("" if value != value else f"{value:g}" for value in row) for row in rows)
         (raw / f"{name}.csv.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
@@ -167,7 +168,7 @@ def test_every_source_refuses_a_drawn_wrong_value_with_its_row(tmp_path: Path, r
         folder.mkdir()
         with pytest.raises(InputError) as caught:
             READERS[reader](folder, kind, y)
-        row = int(np.flatnonzero(ORDER == node)[0]) if reader in ("lists", "edges") else node
+        row = int(np.flatnonzero(node == ORDER)[0]) if reader in ("lists", "edges") else node
         said = str(caught.value)
         assert re.search(rf"(node|row) {row}\b.*column .* is {re.escape(str(value))}: {why}", said), (said, row)
         assert said.count(why) == said.count("remedy: ") == 1, said
