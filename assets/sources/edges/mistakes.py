@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.sources.edges.label_columns import label_columns
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
@@ -23,7 +24,6 @@ from graphmill.assets.sources.encoders.rules import rules_of
 from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, checked_slices
 from graphmill.assets.sources.interface import OpenSource, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
-from graphmill.assets.sources.readers.label_columns import label_columns
 from graphmill.assets.sources.readers.table_features import (
     columns_to_check,
     feature_columns,

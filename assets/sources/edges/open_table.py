@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.sources.edges.config import OF_EDGES
 from graphmill.assets.sources.edges.entries import KEY, entry_columns
+from graphmill.assets.sources.edges.label_columns import label_columns
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.readers.label_columns import label_columns
 from graphmill.assets.sources.readers.packing import unchecked_words
 from graphmill.assets.sources.readers.table_features import feature_columns
 from graphmill.assets.sources.readers.table_files import TableFiles

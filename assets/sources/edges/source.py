@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.assets.sources.edges.config import EdgeTableKeys
 from graphmill.assets.sources.edges.edge_tables import spool_edges, stage_edges, type_names
 from graphmill.assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
+from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import find_mistakes, told_at_once
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import (
@@ -52,7 +53,6 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
-from graphmill.assets.sources.readers.label_columns import label_columns, label_roles
 from graphmill.assets.sources.readers.table_features import feature_columns, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.splits import checked

@@ -9,11 +9,11 @@ from shlex import quote
 import numpy as np
 
 from graphmill.assets.sources.classes import CLASSIFIES, known_labels
+from graphmill.assets.sources.edges.label_columns import read_label_columns
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, split_by_dict
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
-from graphmill.assets.sources.readers.label_columns import read_label_columns
 from graphmill.assets.sources.readers.table_features import table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
+from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import read_block, read_column
 from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import (
@@ -25,7 +26,6 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
-from graphmill.assets.sources.readers.label_columns import label_columns, label_roles
 from graphmill.assets.sources.readers.table_features import (
     columns_to_check,
     feature_columns,
