@@ -17,7 +17,7 @@ MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
 BYTES = re.compile(r"(?:(\w+)_)?bytes((?:_by_\w+)?)")
 NOT_TESTED = "not tested: {} was built before this check was made"
-SHARES = ("_ratio", "_share", "accuracy", "_macro", "_micro", "_weighted")
+SHARES = ("_ratio", "_share", "accuracy", "_macro", "_micro", "_weighted", "_auc", "_precision", "_r2")
 
 
 def labelled(name: str, value: Any) -> tuple[str, Any]:

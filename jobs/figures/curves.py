@@ -57,7 +57,7 @@ def called(model: Artifact, split: str = "") -> str:
     return f"split {split}, seed {model.config['seed']}" if split else f"seed {model.config['seed']}"
 
 
-def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[str], metric: str = "accuracy") -> bytes:
+def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[str], metric: str) -> bytes:
     """Returns a PNG of training loss and validation score over the epochs, which count from 1; under 100 kB.
 
     A star marks the epoch whose weights a model keeps: the first with the best validation score.

@@ -28,10 +28,12 @@ from graphmill.jobs.commands.store.diff import recipe_changes
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.facts import ReportFacts
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.record.scores import METRICS
 
 FOLDER = "reports"
-FORMAT = 1
+FORMAT = 2
 NOTHING = "-"
+SCORED = ("valid", "test")
 
 report_schema = Fields(
     {
@@ -39,10 +41,10 @@ report_schema = Fields(
         "made": moment,
         "recipe": text,
         "artifacts": mapped(listed(address)),
-        "scores": mapped(listed(listed(number()), length=2)),
+        "scores": mapped(Fields({"metric": text, "valid": listed(number()), "test": listed(number())})),
     }
 )
-"""The record of a report: time, pipeline file, step -> artifacts, and train table -> its scores on validation and test nodes."""
+"""The record of a report: time, pipeline file, step -> artifacts, and train table -> its metric and scores on validation and test nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +98,10 @@ def shown_by(facts: ReportFacts) -> dict[str, Any]:
     for state in facts.states:
         if state.artifact is not None:
             artifacts.setdefault(state.name, []).append(f"{state.artifact.stage}/{state.version}")
-    scores = {entry.table.name: [entry.scores("valid"), entry.scores("test")] for entry in facts.entries}
+    scores = {
+        entry.table.name: {"metric": entry.table.metric} | {split: entry.scores(split) for split in SCORED}
+        for entry in facts.entries
+    }
     head = {"format": FORMAT, "made": facts.made.isoformat(timespec="seconds"), "recipe": facts.pipeline.text}
     return head | {"artifacts": artifacts, "scores": scores}
 
@@ -160,9 +165,11 @@ def _find(store: Store, name: str) -> Artifact | None:
 def _score_rows(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for name in dict.fromkeys([*now, *before]):
-        old, new = before.get(name, [[], []]), now.get(name, [[], []])
-        if old != new:
-            rows.append([name, *(spread(values) for values in (old[0], new[0], old[1], new[1]))])
+        pair = [each.get(name, {"metric": "", "valid": [], "test": []}) for each in (before, now)]
+        if pair[0] != pair[1]:
+            metrics = dict.fromkeys(METRICS.get(each["metric"], each["metric"]) for each in pair if each["metric"])
+            scores = (spread(each[split], each["metric"]) for split in SCORED for each in pair)
+            rows.append([name, ", now ".join(metrics), *scores])
     return rows
 
 
@@ -172,5 +179,5 @@ def _artifact_table(rows: Sequence[Sequence[str]]) -> PlainTable:
 
 
 def _score_table(rows: Sequence[Sequence[str]]) -> PlainTable:
-    columns = ["name", "valid before", "valid now", "test before", "test now"]
-    return PlainTable(title="changed scores", columns=columns, rows=rows, left=frozenset({"name"}))
+    columns = ["name", "metric", "valid before", "valid now", "test before", "test now"]
+    return PlainTable(title="changed scores", columns=columns, rows=rows, left=frozenset({"name", "metric"}))

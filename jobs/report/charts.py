@@ -41,9 +41,19 @@ from graphmill.jobs.report.plots import (
     spans_decades,
     stacked,
 )
-from graphmill.jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of
+from graphmill.jobs.report.series import (
+    Axis,
+    Series,
+    Value,
+    cached_shares,
+    costs,
+    hit_curves,
+    learning_curves,
+    mean_of,
+    value_words,
+)
 from graphmill.trainers.record.ledger import MOST_BATCHES, hidden_share, lanes
-from graphmill.trainers.record.scores import loss_unit, named, scale
+from graphmill.trainers.record.scores import named, scale
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
 LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))
@@ -114,9 +124,7 @@ def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure
     curves = learning_curves(entries, value, over)
     if not curves:
         return None
-    metrics = [entry.table.metric for entry in entries]
-    loss = f"mean training loss{loss_unit(metrics[0])}"
-    y_label = f"validation {named(metrics)}" if value == "valid" else loss
+    y_label = value_words(value, [entry.table.metric for entry in entries])
     x_label = "epoch" if over == "epochs" else "seconds of training, evaluations left out"
 
     def draw(figure: Any) -> None:

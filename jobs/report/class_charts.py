@@ -1,4 +1,4 @@
-"""The section of a report on scores by class: tables, heat maps of confusion matrices, and a reliability diagram."""
+"""The section of a report on scores by class, label or target: tables, heat maps of confusion matrices, and a reliability diagram."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 from graphmill.assets.figures.style import BLUE, GREY, grid
 from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.class_scores import SPLITS, calibration_sentence, class_table, confused, largest
+from graphmill.jobs.figures.column_scores import column_table, together
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.drawing import INK, ReportFigure
 from graphmill.jobs.report.plots import add_legend, draw_lines, legend_height
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.errors import one_line
 from graphmill.trainers.record.class_scores import ClassScores, joined_scores
+from graphmill.trainers.record.column_scores import joined_columns
 
 MOST_TABLES = 5
 """Most train tables with a table and a heat map of their own; the best ones are shown."""
@@ -27,6 +29,11 @@ MOST_NUMBERED = 10
 """Most classes of a heat map whose cells have numbers."""
 LEAST_SHARE = 0.005
 """Least share of a class's nodes for which a cell is drawn; a smaller one could not be told from paper."""
+UNITS = {
+    "multilabel": "Scores in percent; a label is given from a probability of one half on",
+    "regression": "Errors are in the unit of each target",
+}
+"""Kind of task -> the sentence about its table."""
 LONGEST = 16
 """Letters of the name of a class beside a heat map."""
 
@@ -38,8 +45,12 @@ def _scored(entries: Sequence[Entry], most: int) -> Iterator[tuple[str, ClassSco
 
 
 def class_tables(entries: Sequence[Entry]) -> list[tuple[PlainTable, str]]:
-    """Returns the scores by class of the best train tables, with sentences on their calibration and on what is confused most."""
+    """Returns the scores by class, label or target of the best train tables, each with sentences: of classes on what is confused most."""
     found = []
+    for entry in entries[:MOST_TABLES]:
+        if (columns := joined_columns(entry.models)) is not None:
+            table = column_table(columns, title=f"{entry.table.name}: scores by {columns.word}")
+            found.append((table, UNITS[columns.kind] + together(entry.models) + "."))
     for name, scores in _scored(entries, MOST_TABLES):
         split = scores.shown_split
         wrong = "; ".join(confused(scores, split))

@@ -20,7 +20,7 @@ STANDARD_OUTPUT = Path("-")
 TERMINAL_WIDTH = 80
 """Columns of a picture in a file or a pipe."""
 
-VALUES: dict[Value, str] = {"valid": "validation score, %", "loss": "mean training loss, nats"}
+VALUES: tuple[Value, ...] = ("valid", "loss")
 AXES: dict[Axis, str] = {"epochs": "epochs", "seconds": "seconds of training"}
 """The curves that are printed, in words."""
 
@@ -145,11 +145,12 @@ def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
     from graphmill.jobs.commands.aligned import terminal_columns
     from graphmill.jobs.commands.results.leaderboard import ranked, stored_entries
     from graphmill.jobs.report.plots import curve_lines, spans_decades
-    from graphmill.jobs.report.series import learning_curves
+    from graphmill.jobs.report.series import learning_curves, value_words
 
     entries = ranked(stored_entries(pipeline, home))
     width = terminal_columns() or TERMINAL_WIDTH
-    for value, what in VALUES.items():
+    for value in VALUES:
+        what = value_words(value, [entry.table.metric for entry in entries])
         for over, unit in AXES.items():
             curves = learning_curves(entries, value, over)
             if curves:

@@ -12,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from graphmill.assets.tasks.labels import COLUMN_WORDS
 from graphmill.jobs.commands.results.leaderboard import leaderboard_table, remarks
 from graphmill.jobs.figures.cost import LINKS
 from graphmill.jobs.figures.plain_table import PlainTable
@@ -68,6 +69,7 @@ def _values(facts: ReportFacts, changes: ReportChanges) -> dict[str, Any]:
         "remarks": list(remarks(facts.entries)),
         "data": data_table(facts),
         "class_tables": class_tables(facts.entries),
+        "column_word": COLUMN_WORDS[facts.pipeline.graph.task][0],
         "cost_tables": [
             _cost_table("seconds of an epoch by phase, mean", phases, PHASES, "{:,.3f}"),
             _cost_table("bytes of an epoch by link, mean", moved, LINKS.values(), "{:,.0f}"),

@@ -17,7 +17,7 @@ from graphmill.jobs.figures.cost import epoch_cost
 from graphmill.jobs.figures.curves import read_history
 from graphmill.kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios
 from graphmill.trainers.recipe.page import device_share
-from graphmill.trainers.record.scores import scale
+from graphmill.trainers.record.scores import loss_unit, named, scale
 
 Value = Literal["loss", "valid"]
 """The training loss, or the validation score."""
@@ -35,6 +35,15 @@ RATIOS = tuple(step / 50 for step in range(51))
 
 STORED_PERCENT = (1, 5, 10, 20)
 """Cache ratios, in percent, whose hit ratios are numbers of every artifact of hotness that has some."""
+
+
+def value_words(value: Value, metrics: Sequence[str]) -> str:
+    """Returns the words for the values of learning curves, with their unit.
+
+    Args:
+        metrics: metric of each train table, at least one.
+    """
+    return f"validation {named(metrics)}" if value == "valid" else f"mean training loss{loss_unit(metrics[0])}"
 
 
 @dataclass(frozen=True, kw_only=True)

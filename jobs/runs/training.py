@@ -192,13 +192,14 @@ def _shown(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the figures and numbers of a table's models, and the tag that says what the figures were drawn from."""
     from graphmill.jobs.figures.class_scores import class_metadata
+    from graphmill.jobs.figures.column_scores import column_metadata
     from graphmill.jobs.figures.cost import traffic_metadata
     from graphmill.jobs.figures.curves import epoch_metadata
     from graphmill.jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
 
     splits = [each.split for each in step.apart for _ in each.configs]
     shown = pictures(instance, key_of(step), models, splits) | epoch_metadata(models) | traffic_metadata(models[-1])
-    return shown | class_metadata(models), {DRAWN_TAG: drawn_from(models, splits)}
+    return shown | class_metadata(models) | column_metadata(models), {DRAWN_TAG: drawn_from(models, splits)}
 
 
 def _ignored(pipeline: Pipeline, step: Step, around: Surroundings, versions: Versions) -> list[str]:

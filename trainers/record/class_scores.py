@@ -10,13 +10,14 @@ accuracy from its mean probability, weighted by its number of nodes.
 Memory: 4 bytes per scored node beside its logits, and a block of rows. The confusion matrix is stored as pairs of classes, of which at
 most `MOST_PAIRS` are kept; the scores of the classes do not depend on that.
 
-A model of another task than classes has another `kind` of scores, which `read_scores` does not take for these.
+A model of another task than classes has another `kind` of scores (trainers/record/column_scores.py), for which `read_scores`
+returns None.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -150,13 +151,19 @@ class ClassScores:
 
     @property
     def shown_split(self) -> str:
-        """The split that tells most of unseen nodes: test, else validation, else training nodes."""
-        return next(split for split in ("test", "valid", "train") if split in self.splits)
+        """The split that tells most of unseen nodes."""
+        return shown_split(self.splits)
 
     def text(self) -> str:
         """Returns the content of `scores.json`."""
         splits = {split: counts.document() for split, counts in self.splits.items()}
         return json.dumps({"kind": KIND, "classes": [*self.classes], "splits": splits}, sort_keys=True) + "\n"
+
+
+def shown_split(splits: Iterable[str]) -> str:
+    """Returns the split that tells most of unseen nodes: test, else validation, else training nodes."""
+    known = {*splits}
+    return next(split for split in ("test", "valid", "train") if split in known)
 
 
 _COUNTS = listed(whole())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.kernels.types import Array
+from graphmill.trainers.record.column_scores import ColumnCounts
 from graphmill.trainers.record.scores import area
 
 
@@ -20,19 +21,51 @@ def label_score(metric: str, logits: Array, labels: Array) -> float | None:
         logits: float[n, C]; labels: i8[n, C], -1 unknown.
     """
     if metric in ("f1_micro", "f1_macro"):
-        given, known = logits > 0, labels >= 0
-        right, have, answered = ((each & known).sum(axis=0) for each in (given & (labels > 0), labels > 0, given))
-        if metric == "f1_micro":
-            right, have, answered = (each.sum(keepdims=True) for each in (right, have, answered))
-        total = have + answered
-        return float(np.divide(2 * right, total, out=np.zeros(len(total)), where=total > 0).mean())
+        counts = _counts(logits, labels)
+        return float(_f1(*(each.sum(keepdims=True) for each in counts) if metric == "f1_micro" else counts).mean())
+    values = of_labels(metric, logits, labels)
+    values = values[~np.isnan(values)]
+    return float(np.mean(values)) if len(values) else None
+
+
+def of_labels(metric: str, logits: Array, labels: Array) -> Array:
+    """Returns f64[C], a score of each label: "roc_auc" or "average_precision", NaN if the nodes do not define it."""
     of_label = area if metric == "roc_auc" else average_precision
-    found = []
+    found = np.full(labels.shape[1], np.nan)
     for column in range(labels.shape[1]):
         known = labels[:, column] >= 0
-        found.append(of_label(logits[known, column], labels[known, column] > 0))
-    values = [each for each in found if each is not None]
-    return float(np.mean(values)) if values else None
+        value = of_label(logits[known, column], labels[known, column] > 0)
+        found[column] = np.nan if value is None else value
+    return found
+
+
+def scores_by_label(logits: Array, labels: Array) -> ColumnCounts:
+    """Returns the scores of each label; precision, recall and F1 are 0 where they are not defined, as scikit-learn has it.
+
+    Args:
+        logits: float[n, C]; labels: i8[n, C], -1 unknown.
+    """
+    right, have, answered = _counts(logits, labels)
+    scores = {"precision": _share(right, answered), "recall": _share(right, have), "f1": _f1(right, have, answered)}
+    scores |= {metric: of_labels(metric, logits, labels) for metric in ("average_precision", "roc_auc")}
+    return ColumnCounts(
+        nodes=have, known=(labels >= 0).sum(axis=0), scores={name: values[None] for name, values in scores.items()}
+    )
+
+
+def _counts(logits: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """Returns i64[C] each: nodes that have a label and were given it, that have it, and that were given it."""
+    given, known = logits > 0, labels >= 0
+    right, have, answered = ((each & known).sum(axis=0) for each in (given & (labels > 0), labels > 0, given))
+    return right, have, answered
+
+
+def _f1(right: Array, have: Array, answered: Array) -> Array:
+    return _share(2 * right, have + answered)
+
+
+def _share(counts: Array, of: Array) -> Array:
+    return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)
 
 
 def average_precision(scores: Array, positive: Array) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphmill.assets.graph.read import Graph
 from graphmill.kernels.types import Array
+from graphmill.trainers.record.column_scores import SCORES, ColumnCounts
 
 
 def standard(graph: Graph) -> tuple[Array, Array]:
@@ -31,12 +32,27 @@ def error_score(metric: str, answers: Array, labels: Array) -> float | None:
     Args:
         answers: float64[n, T]; labels: f32[n, T], NaN unknown.
     """
-    found = []
+    found = of_targets(metric, answers, labels)
+    found = found[~np.isnan(found)]
+    return float(np.mean(found)) if len(found) else None
+
+
+def of_targets(metric: str, answers: Array, labels: Array) -> Array:
+    """Returns f64[T], a metric of each target; NaN if none of its numbers is known. Arguments as in `error_score`."""
+    found = np.full(labels.shape[1], np.nan)
     for column in range(labels.shape[1]):
         known = ~np.isnan(labels[:, column])
         if known.any():
-            found.append(_of_target(metric, answers[known, column], labels[known, column].astype(np.float64)))
-    return float(np.mean(found)) if found else None
+            found[column] = _of_target(metric, answers[known, column], labels[known, column].astype(np.float64))
+    return found
+
+
+def scores_by_target(answers: Array, labels: Array) -> ColumnCounts:
+    """Returns the scores of each target, errors above 0 and in its unit. Arguments as in `error_score`."""
+    known = (~np.isnan(labels)).sum(axis=0)
+    scores = {"r2": of_targets("r2", answers, labels)[None]}
+    scores |= {name: -of_targets(f"neg_{name}", answers, labels)[None] for name in SCORES["regression"][1:]}
+    return ColumnCounts(nodes=known, known=known, scores=scores)
 
 
 def _of_target(metric: str, answers: Array, numbers: Array) -> float:

@@ -9,7 +9,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import BinaryCrossEntropy
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.record.label_scores import label_score
+from graphmill.trainers.record.column_scores import ColumnScores
+from graphmill.trainers.record.label_scores import label_score, scores_by_label
 from graphmill.trainers.tasks.task import NodeTask, Scored, TaskKeys
 
 
@@ -62,3 +63,16 @@ class SeveralLabels(NodeTask):
     def numbers(self, metric: str, scored: Scored) -> dict[str, float]:
         """Returns, beside the table's metric, F1 over all labels and its mean over labels."""
         return super().numbers("f1_macro", scored) | super().numbers(metric, scored)
+
+    def require(self, train: TaskKeys) -> None:
+        """Refuses metrics of other kinds, and one that no label of the validation nodes defines."""
+        super().require(train)
+        labels = self.graph.labels[np.array(self.graph.valid_ids)]
+        if len(labels) and label_score(train.metric, np.zeros(labels.shape), labels) is None:
+            problem = f"metric = {train.metric!r}, but each label is that of all validation nodes or of none"
+            raise InputError(problem, "give a split with both, or metric = 'f1_micro'")
+
+    def document(self, scored: Scored) -> str:
+        """Returns the scores by label."""
+        splits = {split: scores_by_label(*each) for split, each in scored.items()}
+        return ColumnScores(kind=self.kind, names=self.names, splits=splits).text()

@@ -12,7 +12,8 @@ import torch
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import TargetError
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.record.number_scores import error_score, in_units, standard
+from graphmill.trainers.record.column_scores import ColumnScores
+from graphmill.trainers.record.number_scores import error_score, in_units, scores_by_target, standard
 from graphmill.trainers.tasks.task import NodeTask, Scored, TaskKeys
 
 
@@ -45,3 +46,11 @@ class TargetNumbers(NodeTask):
             values = {f"{split}_{name}": self.score(negative, *each) for split, each in scored.items()}
             found |= {each: -value for each, value in values.items() if value is not None}
         return found
+
+    def document(self, scored: Scored) -> str:
+        """Returns the scores by target, in the unit of each."""
+        units = standard(self.graph)
+        splits = {
+            split: scores_by_target(in_units(logits, *units), labels) for split, (logits, labels) in scored.items()
+        }
+        return ColumnScores(kind=self.kind, names=self.names, splits=splits).text()

@@ -11,6 +11,7 @@ from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, Tabl
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.tasks.labels import CLASSES, Kind
 from graphmill.kernels.errors import InputError
 
 MOST_FEATURES = 1 << 24
@@ -26,8 +27,40 @@ SPLIT_KEYS = ("split_column",)
 DRAWN_KEYS = ("label_column", "labels", "no_label", "seed", "train_ratio", "valid_ratio")
 """Keys that decide the training nodes, with a column of splits and without."""
 
+
+def drawn_keys(kind: Kind) -> tuple[str, ...]:
+    """Returns the keys that decide the training nodes of a drawn split."""
+    return DRAWN_KEYS if kind == CLASSES else (*DRAWN_KEYS, "label_columns", "task")
+
+
 NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", "feature", "value")}
 """Names of the first columns of files without a line of names."""
+
+
+OF_CLASSES = {"labels": "numbers", "no_label": ()}
+"""Keys that say how a column of classes is written, with their defaults."""
+
+
+def label_problems(keys: Any, kind: Kind) -> Iterator[KeyProblem]:
+    """Yields keys of labels that exclude each other, or that another kind of task has.
+
+    Args:
+        keys: keys of node tables; values in a mapping are those of a file with mistakes.
+    """
+
+    def given(key: str) -> Any:
+        return keys.get(key) if isinstance(keys, Mapping) else getattr(keys, key)
+
+    if given("label_columns") is not None and given("label_column") is not None:
+        yield KeyProblem("label_columns label_column", "label_columns beside label_column: give one of them")
+    if kind == CLASSES and given("label_columns") is not None:
+        text = 'label_columns is for [task] kind = "multilabel" or "regression"'
+        yield KeyProblem("label_columns", f"{text}: name the column of classes as label_column")
+    for key, default in OF_CLASSES.items() if kind != CLASSES else ():
+        if (value := given(key)) not in (None, default):
+            value = list(value) if isinstance(value, tuple) else value
+            text = f"{key} = {value!r} is for classes: of [task] kind = {kind!r} an empty field or NaN is unknown"
+            yield KeyProblem(key, f"{text}; leave it out")
 
 
 OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
@@ -73,7 +106,11 @@ class EdgeTableKeys(SpooledConfig):
     num_features: int | None = field(default=None, metadata=within(1, MOST_FEATURES, **FEATURES_ONLY))
     # `encode` of the feature table that is read; not a key of [graph]
     encode: Encode = field(default=None, metadata={"key": False, "hashed": False})
+    # column of the classes
     label_column: str | None = None
+    # columns of several labels or of numbers, for [task] kind = "multilabel" and "regression": one name (of a column of lists, too), a
+    # pattern such as "topic_*", or a list of names
+    label_columns: str | tuple[str, ...] | None = field(default=None, metadata={"hashed": "unless default"})
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
     labels: Literal["numbers", "names"] = "numbers"
     # values of label_column that mean no label, in any case: ["unknown", "n/a"], or [255]
@@ -93,6 +130,7 @@ class EdgeTableKeys(SpooledConfig):
     # beginning of the lines above a table that are left out, "" for none; None finds # and %
     comment: str | None = field(default=None, metadata=LATER)
 
+    tasks = ("classes", "multilabel", "regression")
     example: ClassVar[Mapping[str, Any]] = {"edges": "edges.parquet", "nodes": "nodes.parquet"}
 
     @property
@@ -116,7 +154,8 @@ class EdgeTableKeys(SpooledConfig):
         found = {"in_degree": self.target_column, "out_degree": self.source_column}
         if self.nodes is not None:
             found |= {"node_id": self.id_column, "original_id": self.id_column, "name": self.name_column}
-            found |= {"labels": self.label_column, "class": self.label_column}
+            if isinstance(column := self.label_columns or self.label_column, str):
+                found |= {"labels": column, "class": column}
         return {name: column for name, column in found.items() if column is not None}
 
     def problems(self) -> Iterator[KeyProblem]:
@@ -124,7 +163,7 @@ class EdgeTableKeys(SpooledConfig):
         yield from super().problems()
         yield from self._entry_problems()
         if self.nodes is None:
-            for key in ("features", "label_column", "split_column", "name_column"):
+            for key in ("features", "label_column", "label_columns", "split_column", "name_column"):
                 if getattr(self, key) is not None:
                     text = f"{key} = {getattr(self, key)!r} needs node tables: give `nodes`, or leave it out"
                     yield KeyProblem(f"{key} nodes", text)
@@ -137,6 +176,7 @@ class EdgeTableKeys(SpooledConfig):
         if self.num_nodes is not None and (self.num_nodes < 1 or self.id_type == "text"):
             text = f"num_nodes = {self.num_nodes} with {self.id_type} ids: give a count of integer ids"
             yield KeyProblem("num_nodes id_type", text)
+        yield from label_problems(self, self.task)
         yield from text_problems(self.delimiter, self.comment)
         yield from shared_columns(self)
 
@@ -189,13 +229,16 @@ class EdgeTableKeys(SpooledConfig):
     @property
     def fit_keys(self) -> tuple[str, ...]:
         """The keys that decide which rows encoders are fitted on; () without encoders."""
-        return () if self.encode is None else SPLIT_KEYS if self.split_column is not None else DRAWN_KEYS
+        if self.encode is None or self.split_column is not None:
+            return () if self.encode is None else SPLIT_KEYS
+        return drawn_keys(self.task)
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if self.split_column is None:
             return self, raw
-        config = replace(self, label_column=None, labels="numbers", no_label=(), name_column=None)
+        unlabelled = replace(self, label_column=None, label_columns=None, labels="numbers", no_label=(), task=CLASSES)
+        config = replace(unlabelled, name_column=None)
         return config, {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
 
     def for_table(self, table: TableConfig) -> Self:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.sources.edges.label_columns import label_columns
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
@@ -26,6 +27,7 @@ from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.readers.table_features import (
     columns_to_check,
     feature_columns,
+    feature_type,
     require_numbers,
     table_block,
 )
@@ -86,7 +88,8 @@ class _Search:
         """Returns the errors; columns that are missing are left out of the checks of values."""
         found = [*self._columns(self.edges, OF_EDGES)]
         if self.nodes is not None:
-            found += [*self._columns(self.nodes, OF_NODES), *self._feature_columns(self.nodes)]
+            found += [*self._columns(self.nodes, OF_NODES), *self._label_columns(self.nodes)]
+            found += self._feature_columns(self.nodes)
         paths = [*self.edges.paths, *(self.nodes.paths if self.nodes is not None else ())]
         if sum(path.stat().st_size for path in paths) > READ_BYTES:
             return found
@@ -102,6 +105,13 @@ class _Search:
             if wrong:
                 self.config = replace(self.config, **{role: None})  # pyright: ignore[reportArgumentType]
                 yield from wrong
+
+    def _label_columns(self, nodes: TableFiles) -> list[InputError]:
+        config = self.config
+        wrong = refused_by([lambda: feature_type(nodes, label_columns(nodes, config, config.task))])
+        if wrong:
+            self.config = replace(config, label_column=None, label_columns=None)
+        return wrong
 
     def _feature_columns(self, nodes: TableFiles) -> Iterator[InputError]:
         for features in (self.config.features, *self.config.feature_columns):
@@ -130,7 +140,8 @@ class _Search:
 
     def _of_edges(self) -> list[InputError]:
         """Reads ids and edges, with and without their attributes."""
-        config = replace(self.config, label_column=None, split_column=None, name_column=None, features=None)
+        unlabelled = replace(self.config, label_column=None, label_columns=None)
+        config = replace(unlabelled, split_column=None, name_column=None, features=None)
         needed = [config.source_column, config.target_column, *([] if self.nodes is None else [config.id_column])]
         if None in needed:
             weight = config.weight_column
@@ -140,11 +151,10 @@ class _Search:
 
     def _of_nodes(self, nodes: TableFiles) -> list[InputError]:
         rows = Numbering(num_nodes=nodes.count())
+        labels = replace(self.config, split_column=None, name_column=None)
+        splits = replace(self.config, label_column=None, label_columns=None, name_column=None)
         found = refused_by(
-            [
-                lambda: read_nodes(nodes, replace(self.config, split_column=None, name_column=None), rows),
-                lambda: read_nodes(nodes, replace(self.config, label_column=None, name_column=None), rows),
-            ]
+            [lambda each=each: read_nodes(nodes, each, rows, self.config.task) for each in (labels, splits)]
         )
         names = columns_to_check(nodes, list(dict.fromkeys(self.features)))
         found += refused_by([lambda name=name: read_column(nodes, name) for name in names])

@@ -7,10 +7,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphmill.assets.sources.classes import CLASSIFIES
+from graphmill.assets.sources.edges.label_columns import LabelKeys, label_columns, read_label_columns
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import literal, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
+from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -22,11 +24,9 @@ NAMING = (*TEXTS, "UUID")
 ONE_CLASS = f"{CLASSIFIES}: give one class number or name for each node"
 
 
-class NodeKeys(Protocol):
+class NodeKeys(LabelKeys, Protocol):
     """The keys that name columns of node tables, and the form of their labels, "numbers" or "names"."""
 
-    @property
-    def label_column(self) -> str | None: ...  # noqa: D102
     @property
     def labels(self) -> str: ...  # noqa: D102
     @property
@@ -37,17 +37,19 @@ class NodeKeys(Protocol):
     def name_column(self) -> str | None: ...  # noqa: D102
 
 
-def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering) -> RawGraph:
-    """Returns a graph without edges: labels, splits and names of the nodes; the names are a Polars series.
+def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering, kind: Kind = CLASSES) -> RawGraph:
+    """Returns a graph without edges: labels of a kind, splits and names of the nodes; the names are a Polars series.
 
     Raises:
         InputError: a column is missing, or a value is not a label or not a part of a split, with the row.
     """
     count = numbering.num_nodes
-    labels, names, splits = np.full(count, -1, np.int32), (), None
+    labels, names, splits = no_labels(kind, count), (), None
     if nodes is None:
         return RawGraph(num_nodes=count, labels=labels, class_names=())
-    if config.label_column is not None:
+    if columns := label_columns(nodes, config, kind):
+        labels, names = read_label_columns(nodes, columns, kind, count)
+    elif kind == CLASSES and config.label_column is not None:
         labels, names = _labels(nodes, config.label_column, config, count)
     if config.split_column is not None:
         part = in_node_order(_split_codes(nodes, config.split_column, count), numbering)

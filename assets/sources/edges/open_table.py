@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.sources.edges.config import OF_EDGES
 from graphmill.assets.sources.edges.entries import KEY, entry_columns
+from graphmill.assets.sources.edges.label_columns import label_columns
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.packing import unchecked_words
 from graphmill.assets.sources.readers.table_features import feature_columns
@@ -32,7 +33,10 @@ def open_table(config: EdgeTableKeys, duck: Duck, key: str) -> TableFiles:
         taken |= named_by(
             config, OF_EDGES
         )  # one table of nodes that each name a node, such as comments and what they answer
-    return TableFiles(duck, config.patterns(key), key, config.text_form(key), taken if key == "nodes" else {})
+    table = TableFiles(duck, config.patterns(key), key, config.text_form(key), taken if key == "nodes" else {})
+    if key == "nodes":
+        table.taken.update(dict.fromkeys(labels_read(table, config), "label_columns"))
+    return table
 
 
 def named_columns(keys: Any, roles: Sequence[str]) -> dict[str, str]:
@@ -49,7 +53,7 @@ def unread_columns(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles |
     """Returns phrases about the columns that no key of the pipeline names."""
     found = unread_of(edges, {*named_by(config, OF_EDGES)}, "the edge tables")
     if nodes is not None:
-        read = {*named_by(config, OF_NODES)}
+        read = {*named_by(config, OF_NODES), *labels_read(nodes, config)}
         for features in (config.features, *config.feature_columns):
             read |= features_read(nodes, features)
         found += unread_of(nodes, read, "the node tables")
@@ -57,6 +61,14 @@ def unread_columns(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles |
         entries = open_table(config, edges.duck, KEY)
         found += unread_of(entries, set(entry_columns(entries, config)), "the feature entries")
     return found
+
+
+def labels_read(nodes: TableFiles, config: EdgeTableKeys) -> list[str]:
+    """Returns the columns of several labels or of numbers; none if a name fits no column, which the reader of labels reports."""
+    try:
+        return label_columns(nodes, config, config.task)
+    except InputError:
+        return []
 
 
 def features_read(nodes: TableFiles, features: str | tuple[str, ...] | None) -> set[str]:

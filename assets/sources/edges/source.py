@@ -1,8 +1,8 @@
 """Graphs in tables: edges, and optionally nodes, in Parquet or CSV files of any size.
 
     edge tables      one row per edge: source_column, target_column; optionally weight_column, type_column
-    node tables      one row per node: id_column; optionally feature columns or one column of lists, label_column,
-                     split_column, name_column. Without node tables the nodes are those that edges name
+    node tables      one row per node: id_column; optionally feature columns or one column of lists, label_column or
+                     label_columns, split_column, name_column. Without node tables the nodes are those that edges name
     entries          one row per node and feature that is not zero, in place of feature columns (assets/sources/edges/entries.py)
 
 Ids are integers or of any other type with an order (assets/sources/edges/numbering.py). docs/own-data.md has the exact
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.assets.sources.edges.config import EdgeTableKeys
 from graphmill.assets.sources.edges.edge_tables import spool_edges, stage_edges, type_names
 from graphmill.assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
+from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import find_mistakes, told_at_once
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import (
@@ -56,6 +57,7 @@ from graphmill.assets.sources.readers.table_features import feature_columns, tab
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.spool import EdgeSpool
+from graphmill.assets.tasks.labels import CLASSES
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -75,7 +77,9 @@ class EdgesConfig(EdgeTableKeys):
         with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
             if table is not None:
                 return _raw_features(self.for_table(table), table, duck)
-            return _digests(self, duck, "edges", OF_EDGES) | _digests(self, duck, "nodes", OF_NODES, apart=True)
+            labels = _label_roles(self, duck)
+            found = _digests(self, duck, "edges", OF_EDGES)
+            return found | _digests(self, duck, "nodes", OF_NODES, labels=labels, apart=True)
 
     @contextmanager
     def opened(
@@ -108,8 +112,15 @@ def _raw_features(config: EdgeTableKeys, table: TableConfig, duck: Duck) -> dict
     if read is None:
         return found | _digests(config, duck, "nodes", ("id_column",))
     names, roles = feature_columns(nodes, read), ("id_column", *(key for key in OF_NODES if key in config.fit_keys))
+    labels = _label_roles(config, duck) if "label_columns" in config.fit_keys else {}
     found |= rule_digests(rules_of(config.encode))
-    return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", roles, names)
+    return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", roles, names, labels)
+
+
+def _label_roles(config: EdgeTableKeys, duck: Duck) -> dict[str, str]:
+    if config.task == CLASSES or config.nodes is None:
+        return {}
+    return label_roles(label_columns(open_table(config, duck, "nodes"), config, config.task))
 
 
 def _tables(config: EdgeTableKeys, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
@@ -117,10 +128,23 @@ def _tables(config: EdgeTableKeys, duck: Duck) -> tuple[TableFiles, TableFiles |
 
 
 def _digests(
-    config: EdgeTableKeys, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
+    config: EdgeTableKeys,
+    duck: Duck,
+    key: str,
+    roles: Sequence[str],
+    names: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    *,
+    apart: bool = False,
 ) -> dict[str, str]:
-    """Returns the digests of the files of `key`, see `table_digests`; `roles` are keys of the configuration that name columns."""
-    chosen = named_columns(config, roles)
+    """Returns the digests of the files of `key`, see `table_digests`.
+
+    Args:
+        roles: keys of the configuration that name columns.
+        names: columns without a role.
+        labels: role -> column of several labels or of numbers.
+    """
+    chosen = named_columns(config, roles) | dict(labels or {})
     return table_digests(duck, config.patterns(key), key, config.text_form(key), chosen, names, apart=apart)
 
 
@@ -176,7 +200,7 @@ class TablesSource:
         return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row, features),)
 
     def _training_nodes(self, config: EdgeTableKeys) -> TrainingNodes | None:
-        found = read_nodes(self.nodes, replace(config, name_column=None), self.numbering)
+        found = read_nodes(self.nodes, replace(config, name_column=None), self.numbering, config.task)
         return training_nodes(found.labels, found.splits, config)
 
     def graph(self, progress: Progress) -> RawGraph:
@@ -187,7 +211,7 @@ class TablesSource:
             refuse_lost_rows(self.edges, (config.source_column, config.target_column), numbering.staged)
             if self.nodes is not None:
                 refuse_lost_rows(self.nodes, (config.id_column,), numbering.staged)
-        raw = read_nodes(self.nodes, config, numbering)
+        raw = read_nodes(self.nodes, config, numbering, config.task)
         if raw.splits is not None and self.nodes is not None:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)

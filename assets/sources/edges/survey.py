@@ -15,6 +15,7 @@ import numpy as np
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
+from graphmill.assets.sources.edges.label_columns import label_columns
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.numbering import id_kind
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
@@ -36,6 +37,7 @@ from graphmill.assets.sources.readers.text_layout import NUMBER, TextForm
 from graphmill.assets.sources.spooled import spooled_survey
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.unread import unread_notes
+from graphmill.assets.tasks.labels import CLASSES
 
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgeTableKeys
@@ -67,7 +69,9 @@ def survey_tables(config: EdgeTableKeys) -> Survey:
         for key, name in named_columns(config, OF_NODES).items():
             if nodes is not None:
                 nodes.require(key, name)
-        if nodes is not None and config.label_column is not None and config.labels == "numbers":
+        if nodes is not None:
+            feature_type(nodes, label_columns(nodes, config, config.task))
+        if nodes is not None and config.task == CLASSES and config.label_column and config.labels == "numbers":
             require_class_numbers(nodes, config.label_column, config.no_label)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
         if config.feature_entries is None:

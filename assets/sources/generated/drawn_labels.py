@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.sources.features.blocks import row_ranges
-from graphmill.assets.tasks.labels import Kind
+from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.rng import absorb_ids, draws, key, normal_int
 from graphmill.kernels.types import Array, Stream
 
@@ -23,8 +23,25 @@ OWN, OTHER = 0.9, 0.02
 """Probabilities of a label that the class has, and of one that it has not."""
 NOISE = 0.5 / 43690**0.5
 """Factor of the integers of `normal_int`, so that the noise has the deviation one half."""
-TOPICS, NUMBER = 7, 8
-"""The words after the stream of generators; kernels/graph/generate.py and generators.py have the others."""
+TOPICS, NUMBER = 16, 17
+"""The words after the stream of generators; kernels/graph/generate.py, generators.py and typed_citation.py have the others."""
+
+
+def task_labels(
+    kind: Kind, classes: Array, hidden: Array, num_classes: int, seed: int
+) -> tuple[Array, tuple[str, ...], dict[str, Any]]:
+    """Returns the labels of a kind of task, the names of classes, labels or targets, and the best score by name.
+
+    Args:
+        classes: i32[N], the classes that edges and features follow.
+        hidden: i32[N], the same with -1 for nodes whose label is hidden.
+    """
+    names = tuple(map(str, range(num_classes)))
+    if kind == CLASSES:
+        return hidden, names, {}
+    values, best = drawn_labels(kind, classes, num_classes, seed)
+    values[hidden < 0] = no_labels(kind, 1, values.shape[1])
+    return values, names[: values.shape[1]], best
 
 
 def drawn_labels(kind: Kind, classes: Array, num_classes: int, seed: int) -> tuple[Array, dict[str, Any]]:

@@ -28,7 +28,7 @@ import numpy as np
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.costs.needs import STEP_BYTES, Term
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
-from graphmill.assets.sources.generated.drawn_labels import drawn_labels
+from graphmill.assets.sources.generated.drawn_labels import task_labels
 from graphmill.assets.sources.interface import (
     FEATURES_ONLY,
     FEATURES_TOO,
@@ -40,7 +40,6 @@ from graphmill.assets.sources.interface import (
 from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.system.filesystem import full_disk
-from graphmill.assets.tasks.labels import CLASSES, no_labels
 from graphmill.kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,
@@ -253,14 +252,10 @@ class GeneratedSource:
     def graph(self, progress: Progress) -> RawGraph:
         """Draws the edges."""
         config = self.config
-        names = tuple(str(label) for label in range(config.classes))
         # Drawn for themselves if some are hidden, since a graph is mostly opened without its features.
         labels = self.labels if config.labelled == 1 else with_hidden(config, config.draw_labels(self.threads))
-        known = RawGraph(num_nodes=config.nodes, labels=labels, class_names=names)
-        if config.task != CLASSES:
-            values, best = drawn_labels(config.task, self.labels, config.classes, config.seed)
-            values[labels < 0] = no_labels(config.task, 1, values.shape[1])
-            known = replace(known, labels=values, class_names=names[: values.shape[1]], numbers=best)
+        labels, names, best = task_labels(config.task, self.labels, labels, config.classes, config.seed)
+        known = RawGraph(num_nodes=config.nodes, labels=labels, class_names=names, numbers=best)
         progress.start("generate edges", config.edges, "edges")
         if config.edges > HELD_EDGES:
             graph = replace(known, spool=self._spooled(progress), memory_bytes=SORT_BYTES)
@@ -328,7 +323,8 @@ Phases = tuple[tuple[tuple[Term, ...], ...], tuple[Term, ...]]
 
 
 def _labels(config: GeneratedConfig) -> Term:
-    return Term("classes and labels", 4 * config.nodes * (1 if config.labelled == 1 else 2))
+    several = {"classes": 0, "multilabel": config.classes, "regression": 4}[config.task]
+    return Term("classes and labels", config.nodes * ((4 if config.labelled == 1 else 8) + several))
 
 
 def _held_phases(config: GeneratedConfig, stored: int) -> Phases:

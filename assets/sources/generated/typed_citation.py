@@ -4,7 +4,7 @@
     author writes paper                    an author of the paper's class, more often one who writes much
     author affiliated_with institution     every author has one before another has a second
 
-Papers have features and classes, authors and institutions have neither: their class decides only which edges they get. Numbers of nodes and
+Papers have features and labels, authors and institutions have neither: their class decides only which edges they get. Numbers of nodes and
 edges of each kind are in the proportions of MAG240M. Every edge is a function of its number, so a graph of any size is drawn in batches.
 
 Peak memory: 4 bytes per node for the labels, 4 per paper for the classes, a batch of edges, and the sort of all edges out of core
@@ -21,12 +21,14 @@ import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.features.blocks import FeatureBlock
+from graphmill.assets.sources.generated.drawn_labels import task_labels
 from graphmill.assets.sources.generated.generators import GeneratedConfig, class_block, split_sizes, with_hidden
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spool import BATCH_EDGES
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
+from graphmill.assets.tasks.labels import CLASSES, no_labels
 from graphmill.kernels.graph.generate import citation_edges, citation_labels
 from graphmill.kernels.rng import absorb_ids, draws, key
 from graphmill.kernels.types import Array, Stream
@@ -55,8 +57,6 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
     p_copy: float = field(default=0.3, metadata=within(0, 1))
     # type of reverse edges: the "same" as the edge's, or one of its "own"
     reverse_types: Literal["same", "own"] = "own"
-
-    tasks = ("classes",)
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields too few nodes for one of each class and type."""
@@ -110,7 +110,7 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
             title=f"{self.source}: generated from seed {self.seed}",
             contents=contents,
             num_without_features=self.nodes - self.node_types["paper"],
-            num_classes=self.classes,
+            num_classes=1 if self.task == "regression" else self.classes,
             num_split=split_sizes(self, self.node_types["paper"]),
         )
 
@@ -129,8 +129,10 @@ class Drawn:
     def graph(self) -> TypedGraph:
         """Returns everything but the features; edges are drawn when they are read."""
         config = self.config
-        labels = np.full(config.nodes, -1, np.int32)
-        labels[: config.node_types["paper"]] = with_hidden(config, self.classes.copy())
+        hidden = with_hidden(config, self.classes.copy())
+        known, names, best = task_labels(config.task, self.classes, hidden, config.classes, config.seed)
+        labels = no_labels(config.task, config.nodes, known.shape[-1])
+        labels[: len(known)] = known
         draw = dict(zip(config.relations, (self._cites, self._writes, self._affiliated), strict=True))
         return TypedGraph(
             where=config.source,
@@ -138,7 +140,9 @@ class Drawn:
             relations=[self._relation(name, count, draw[name]) for name, count in config.relations.items()],
             blocks=(),
             labels=labels,
+            class_names=None if config.task == CLASSES else names,
             splits=None,
+            numbers=best,
         )
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:

@@ -8,7 +8,6 @@ import numpy as np
 from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.arrays.array_files import check_matrix
 from graphmill.assets.sources.arrays.mapped_arrays import STEP_EDGES, array_block, array_relation, open_plain
-from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.named.arrays import MEANT
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
@@ -16,7 +15,9 @@ from graphmill.assets.sources.ogb.split_dict import in_range, load_split
 from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, refuse_other_spelling, required
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
 from graphmill.assets.sources.splits import PARTS
+from graphmill.assets.sources.targets import joined_labels, read_labels
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.assets.tasks.labels import Kind, labelled, no_labels
 from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
@@ -24,7 +25,7 @@ from graphmill.kernels.types import Array
 INSTEAD = "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id per line"
 
 
-def read_binary(path: Path, duck: Duck) -> Parts:
+def read_binary(path: Path, duck: Duck, kind: Kind) -> Parts:
     """Reads raw/data.npz and raw/node-label.npz; see `graphmill.assets.sources.ogb.source.read`."""
     with Archive(path / "raw" / "data.npz") as archive:
         num_nodes, num_edges = (_one_count(archive, name) for name in ("num_nodes_list", "num_edges_list"))
@@ -35,7 +36,7 @@ def read_binary(path: Path, duck: Duck) -> Parts:
             problem = f"{archive.path}: array '{other}' is not read (did you mean 'node_feat'?)"
             raise InputError(problem, "save it as node_feat, or leave it out")
     with Archive(required(path / "raw" / "node-label.npz")) as archive:
-        labels = known_labels(archive.read("node_label"), num_nodes, f"{archive.path}: node_label", "node_label")
+        labels = read_labels(kind, archive.read("node_label"), num_nodes, f"{archive.path}: node_label", "node_label")
     return {ONLY: num_nodes}, [relation], blocks, labels
 
 
@@ -88,7 +89,7 @@ def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
     return FeatureBlock(where=where, num_rows=num_nodes, width=header.shape[1], dtype=header.dtype, slices=slices)
 
 
-def read_arrays(path: Path, duck: Duck) -> Parts:
+def read_arrays(path: Path, duck: Duck, kind: Kind) -> Parts:
     """Reads processed/<type> and processed/<source>___<relation>___<destination> (MAG240M).
 
     See `graphmill.assets.sources.ogb.source.read`.
@@ -101,16 +102,16 @@ def read_arrays(path: Path, duck: Duck) -> Parts:
         file = folder / "___".join((source, name, target)) / "edge_index.npy"
         relations.append(array_relation(open_plain(file), (source, name, target), str(file)))
     node_types = _count_nodes(folder, relations)
-    starts, blocks = first_ids(node_types), []
-    labels = np.full(sum(node_types.values()), -1, np.int32)
+    starts, blocks, labels = first_ids(node_types), [], []
     for name, count in node_types.items():
         if (file := folder / name / "node_feat.npy").is_file():
             blocks.append(array_block(open_plain(file), starts[name], count, str(file)))
         else:
             refuse_other_spelling(file)
-        if (file := folder / name / "node_label.npy").is_file():
-            labels[starts[name] : starts[name] + count] = known_labels(open_plain(file), count, str(file), "labels")
-    return node_types, relations, blocks, labels
+        file = folder / name / "node_label.npy"
+        given = read_labels(kind, open_plain(file), count, str(file), "labels") if file.is_file() else None
+        labels.append(no_labels(kind, count) if given is None else given)
+    return node_types, relations, blocks, joined_labels(kind, labels)
 
 
 def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
@@ -148,5 +149,5 @@ def array_split(
         if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise InputError(f"{path}: has no ids '{part}'", f"copy it again, or {INSTEAD}")
         parts.append(in_range(ids.astype(np.int64), node_types["paper"], path) + first)
-    labelled = parts[2][labels[parts[2]] >= 0]
-    return (parts[0], parts[1], labelled), {"num_test_withheld": len(parts[2]) - len(labelled)}
+    known = parts[2][labelled(labels[parts[2]])]
+    return (parts[0], parts[1], known), {"num_test_withheld": len(parts[2]) - len(known)}

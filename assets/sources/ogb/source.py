@@ -8,8 +8,9 @@
     split/<scheme>/split_dict.pt                    the same in one file, as OGB's DatasetSaver writes it
 
 Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-stanford/ogb. Node types are ranges of ids in
-alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Labels of
-several tasks, edge features and pickled files other than these splits are not read.
+alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Edge
+features and pickled files other than these splits are not read. A file with several columns of labels is a matrix of several labels or of
+numbers (ogbn-proteins), by [task].
 
 Peak memory: as assets/sources/edges/source.py states. Labels take 16 bytes per node while they are read. Features of the binary
 forms pass in slices of 8 MiB; a zip member in Fortran order is read whole.
@@ -52,6 +53,7 @@ class OgbConfig(SpooledConfig):
     # folder in split/, if there are several, or a list of folders: one graph each; "random" draws a stratified split instead
     split: str | tuple[str, ...] | None = None
 
+    tasks = ("classes", "multilabel", "regression")
     example: ClassVar[Mapping[str, Any]] = {"path": "ogbn_arxiv"}
 
     def problems(self) -> Iterator[KeyProblem]:
@@ -181,7 +183,7 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
 
     path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
-    node_types, relations, blocks, labels = readers[kind](path, duck)
+    node_types, relations, blocks, labels = readers[kind](path, duck, config.task)
     if kind == "arrays":
         splits, numbers = array_split(path, split, duck, node_types, labels)
     else:

@@ -9,6 +9,7 @@ from shlex import quote
 import numpy as np
 
 from graphmill.assets.sources.classes import CLASSIFIES, known_labels
+from graphmill.assets.sources.edges.label_columns import read_label_columns
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, split_by_dict
@@ -17,7 +18,9 @@ from graphmill.assets.sources.readers.table_features import table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.assets.sources.splits import PARTS
+from graphmill.assets.sources.targets import joined_labels
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -27,20 +30,22 @@ BARE, NAMED = TextForm(",", header=False, comment=""), TextForm(",", header=True
 ONLY = "node"
 """Name of the node type of a graph with a single one."""
 
+ROWS = "give one row for each node, empty if unknown"
+
 Parts = tuple[dict[str, int], list[Relation], list[FeatureBlock], Array]
 """Node types, relations, features and labels of a folder; see `TypedGraph`."""
 
 
-def read_text(path: Path, duck: Duck) -> Parts:
+def read_text(path: Path, duck: Duck, kind: Kind) -> Parts:
     """Reads raw/edge.csv.gz and the files beside it; see `graphmill.assets.sources.ogb.source.read`."""
     folder = path / "raw"
     num_nodes = _one_number(duck, folder / "num-node-list.csv.gz")
     blocks = _features(duck, folder / "node-feat.csv.gz", 0, num_nodes)
-    labels = _labels(duck, folder / "node-label.csv.gz", num_nodes)
+    labels = _labels(duck, folder / "node-label.csv.gz", num_nodes, kind)
     return {ONLY: num_nodes}, [_relation(duck, folder, (ONLY, "edge", ONLY))], blocks, labels
 
 
-def read_typed_text(path: Path, duck: Duck) -> Parts:
+def read_typed_text(path: Path, duck: Duck, kind: Kind) -> Parts:
     """Reads raw/relations and the files beside it (ogbn-mag); see `graphmill.assets.sources.ogb.source.read`."""
     folder = path / "raw"
     counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path", NAMED)
@@ -51,12 +56,12 @@ def read_typed_text(path: Path, duck: Duck) -> Parts:
     node_types = {name: given[name] for name in sorted(given)}
     starts = first_ids(node_types)
     relations = [_relation(duck, folder / "relations" / "___".join(t), t) for t in _triplets(duck, folder, node_types)]
-    blocks, labels = [], np.full(sum(node_types.values()), -1, np.int32)
+    blocks, labels = [], []
     for name, count in node_types.items():
         blocks += _features(duck, folder / "node-feat" / name / "node-feat.csv.gz", starts[name], count)
-        if (file := folder / "node-label" / name / "node-label.csv.gz").is_file():
-            labels[starts[name] : starts[name] + count] = _labels(duck, file, count)
-    return node_types, relations, blocks, labels
+        file = folder / "node-label" / name / "node-label.csv.gz"
+        labels.append(_labels(duck, file, count, kind) if file.is_file() else no_labels(kind, count))
+    return node_types, relations, blocks, joined_labels(kind, labels)
 
 
 def refuse_other_spelling(path: Path) -> None:
@@ -140,9 +145,13 @@ def _features(duck: Duck, path: Path, first: int, count: int) -> list[FeatureBlo
     return [table_block(table, list(table.columns), first, count)]
 
 
-def _labels(duck: Duck, path: Path, count: int) -> Array:
-    """Reads the labels i32[count] of a CSV file with one column; empty and nan are unknown."""
+def _labels(duck: Duck, path: Path, count: int, kind: Kind) -> Array:
+    """Reads the labels of a CSV file, with one column if they are classes; empty and nan are unknown."""
     table = TableFiles(duck, [required(path)], "path", BARE)
+    if kind != CLASSES:
+        if (rows := table.count()) != count:
+            raise InputError(f"{path}: has {rows} rows of labels for {count} nodes", ROWS)
+        return read_label_columns(table, list(table.columns), kind, count)[0]
     if len(table.columns) != 1:
         problem = f"{path}: has {len(table.columns)} columns of labels"
         raise InputError(problem, f"keep one column: {CLASSIFIES}")
@@ -160,8 +169,7 @@ def _labels(duck: Duck, path: Path, count: int) -> Array:
         found.append(values)
     labels = np.concatenate(found) if found else np.zeros(0)
     if len(labels) != count:
-        problem = f"{path}: has {len(labels)} labels for {count} nodes"
-        raise InputError(problem, "give one row for each node, empty if unknown")
+        raise InputError(f"{path}: has {len(labels)} labels for {count} nodes", ROWS)
     return known_labels(labels, count, str(path), "labels")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
-from graphmill.assets.sources.edges.config import DRAWN_KEYS, SPLIT_KEYS, UNSAMPLED, shared_columns
+from graphmill.assets.sources.edges.config import SPLIT_KEYS, UNSAMPLED, drawn_keys, label_problems, shared_columns
 from graphmill.assets.sources.encoders.rules import Encode, Rules, encode_problems, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.row_order import stated_order
@@ -110,8 +110,6 @@ class NodeTable(TableKeys):
         for key in OF_TABLE if self.path is None else ():
             if getattr(self, key) is not None:
                 yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a table: give `path`, or leave it out")
-        if self.label_column is not None and self.label_columns is not None:
-            yield KeyProblem("label_columns label_column", "label_columns beside label_column: give one of them")
         yield from encode_problems(self.encode)
         if self.encode is not None and self.features is None:
             yield KeyProblem("encode", "encode needs `features`, the names of the columns")
@@ -187,10 +185,10 @@ class TypedTableKeys(SpooledConfig):
                     yield KeyProblem(f"edges.{name}.{role}", f"{text}; the node types are: {known}")
         keys = ("label_column", "label_columns")
         labelled = [name for name, table in self.nodes.items() if any(_given(table, key) is not None for key in keys)]
-        for name, table in self.nodes.items() if self.task == CLASSES else ():
-            if _given(table, "label_columns") is not None:
-                text = f'graph.nodes.{name}.label_columns is for [task] kind = "multilabel" or "regression"'
-                yield KeyProblem(f"nodes.{name}.label_columns", f"{text}: name the column of classes as label_column")
+        for name, table in self.nodes.items():
+            for key, text in label_problems(table, self.task):
+                places = " ".join(f"nodes.{name}.{each}" for each in key.split())
+                yield KeyProblem(places, f"graph.nodes.{name}.{text}")
         for name in labelled[1:]:
             text = f"graph.nodes.{name}.label_column: the node type {labelled[0]} has labels already, and classes would mix"
             yield KeyProblem(f"nodes.{name}.label_column", f"{text}: keep those of one type")
@@ -257,7 +255,7 @@ class TypedTableKeys(SpooledConfig):
         encoded = any(self.rules(name) for name in self.nodes)
         if not encoded or self.brings_split():
             return SPLIT_KEYS if encoded else ()
-        return DRAWN_KEYS if self.task == CLASSES else (*DRAWN_KEYS, "label_columns", "task")
+        return drawn_keys(self.task)
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""

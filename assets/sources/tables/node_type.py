@@ -7,8 +7,9 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
+from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import read_block, read_column
-from graphmill.assets.sources.edges.node_tables import in_node_order, read_nodes, require_class_numbers
+from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import (
     Numbering,
     id_kind,
@@ -29,15 +30,13 @@ from graphmill.assets.sources.readers.table_features import (
     columns_to_check,
     feature_columns,
     feature_type,
-    fitting_columns,
     require_numbers,
     table_block,
 )
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
-from graphmill.assets.sources.tables.label_columns import read_label_columns
-from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
+from graphmill.assets.tasks.labels import CLASSES, Kind
 from graphmill.kernels.errors import Attempts, InputError, refused_by
 from graphmill.kernels.types import Array
 
@@ -95,11 +94,7 @@ class NodeType:
         Raises:
             InputError: a column is missing, or a pattern fits none.
         """
-        keys = self.keys
-        asked = keys.label_column if keys.label_columns is None else keys.label_columns
-        if self.task == CLASSES or self.table is None or asked is None:
-            return ()
-        return fitting_columns(self.table, asked, "label_columns")
+        return label_columns(self.table, self.keys, self.task)
 
     @cached_property
     def numbering(self) -> Numbering:
@@ -191,17 +186,13 @@ class NodeType:
         if table is None:
             return ()
         rows, names = Numbering(num_nodes=table.count()), []  # in the order of the rows
-        labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label)
+        labels = replace(keys, split_column=None, name_column=None)
         splits = NodeTable(path=keys.path, split_column=keys.split_column)
         if keys.features is not None and not self.encodes:
             names = columns_to_check(table, feature_columns(table, keys.features))
         encoded = self.feature_names if rules else ()
         return (
-            *(
-                partial(read_nodes, table, each, rows)
-                for each in ((labels, splits) if self.task == CLASSES else (splits,))
-            ),
-            partial(self._labels, rows.num_nodes),
+            *(partial(read_nodes, table, each, rows, self.task) for each in (labels, splits)),
             *(partial(read_column, table, name) for name in names),
             *(partial(self._read_encoded, table, name, rules) for name in encoded),
         )
@@ -223,22 +214,11 @@ class NodeType:
             InputError: a value is not a label, or not a part of a split, with its row.
         """
         keys = self.keys if named else replace(self.keys, name_column=None)
-        if self.task != CLASSES:
-            keys = replace(keys, label_column=None)
-        found = read_nodes(self.table, keys, self.numbering)
-        if self.task != CLASSES:
-            labels, found.class_names = self._labels(found.num_nodes)
-            found.labels = in_node_order(labels, self.numbering)
+        found = read_nodes(self.table, keys, self.numbering, self.task)
         if found.splits is not None and self.table is not None:
             where = f"{self.table.paths[0]}: column '{self.keys.split_column}'"
             found.splits = checked(found.splits, found.labels, where)
         return found
-
-    def _labels(self, count: int) -> tuple[Array, Sequence[str]]:
-        """Returns several labels or numbers in the order of the rows, and the names of their columns; none of classes."""
-        if self.table is None or not self.labelling:
-            return no_labels(self.task, count), ()
-        return read_label_columns(self.table, self.labelling, self.task, count)
 
     def originals(self) -> Any:
         """Returns the ids in the order of the nodes, i64[N] or a Polars series of text; None if they are 0 to N-1."""
@@ -278,7 +258,7 @@ class NodeType:
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, each column apart."""
-        roles = named_columns(self.keys, OF_NODES) | self._label_roles()
+        roles = named_columns(self.keys, OF_NODES) | label_roles(self.labelling)
         return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, apart=True)
 
     def feature_digests(self, fit_keys: Sequence[str], *, with_rows: bool) -> dict[str, str]:
@@ -289,12 +269,8 @@ class NodeType:
             left = left_out_digest(self.table, self.keys.features, self.key)
         roles = {"id_column": self.keys.id_column}
         roles |= named_columns(self.keys, [key for key in OF_NODES if key in fit_keys]) if with_rows else {}
-        roles |= self._label_roles() if with_rows and "label_columns" in fit_keys else {}
+        roles |= label_roles(self.labelling) if with_rows and "label_columns" in fit_keys else {}
         return left | table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, names)
-
-    def _label_roles(self) -> dict[str, str]:
-        """Returns NUMBER/label_column -> column of several labels or numbers."""
-        return {f"{number}/label_column": name for number, name in enumerate(self.labelling)}
 
     def unread(self) -> list[str]:
         """Returns phrases about the columns that no key names."""

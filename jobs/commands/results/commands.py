@@ -41,7 +41,9 @@ def status(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 @pipeline_argument
 @click.option("--all", "every", is_flag=True, help="All models that were ever trained for it, and what was tuned.")
 @click.option(
-    "--by", type=click.Choice(["class"]), help="F1 of each class instead of costs, on test nodes if there are some."
+    "--by",
+    type=click.Choice(["class", "label", "target"]),
+    help="F1 of each class or label, or R2 of each target, instead of costs, on test nodes if there are some.",
 )
 @json_option
 @click.option("--markdown", "markup", flag_value="markdown", help="Print the table alone, in Markdown.")
@@ -162,7 +164,7 @@ def predict(
 @json_option
 @click.pass_obj
 def show(home: Path | None, name: str, as_json: bool) -> None:
-    """Shows one artifact: recipe, inputs, checks, numbers, files; of a model the scores by class, too.
+    """Shows one artifact: recipe, inputs, checks, numbers, files; of a model the scores by class, label or target, too.
 
     NAME is any unique beginning of a version, also as stage/beginning; or PIPELINE/STEP, and PIPELINE/STEP/SEED where a [[train]] table has
     several seeds. If the pipeline lists splits, the split stands before the seed.

@@ -374,7 +374,7 @@ def _groups(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[
     return [names for names in groups.values() if len(names) > 1]
 
 
-def spread(scores: list[float], metric: str = "accuracy") -> str:
+def spread(scores: Sequence[float], metric: str) -> str:
     """Returns scores of a metric, shares in percent: the only one, the mean and the deviation of several, "-" for none."""
     if not scores:
         return "-"

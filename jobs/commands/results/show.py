@@ -15,8 +15,10 @@ from graphmill.assets.storage.system.refused import unread
 from graphmill.jobs.commands.aligned import aligned
 from graphmill.jobs.commands.names import find_artifact
 from graphmill.jobs.figures.class_scores import calibration_sentence, class_document, class_table, confused
+from graphmill.jobs.figures.column_scores import column_document, column_table
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.class_scores import read_scores
+from graphmill.trainers.record.column_scores import read_columns
 
 LONGEST_LIST = 8
 FETCHED = "the files are fetched when they are read"
@@ -124,21 +126,27 @@ def print_artifact(artifact: Artifact) -> None:
 
 
 def _class_lines(artifact: Artifact) -> Iterator[str]:
-    """Yields the scores by class of a model: for each split a table, what is confused most, and the calibration."""
-    if (scores := read_scores(artifact)) is None:
-        return
-    for split, counts in scores.splits.items():
-        table = class_table(scores, split)
-        yield from ("", table.title, *aligned(table, indent="  "))
-        yield from (f"  {line}" for line in confused(scores, split))
-        yield f"  {calibration_sentence(counts)}"
+    """Yields the scores by class, label or target of a model: for each split a table, of classes also calibration and what is confused."""
+    if (columns := read_columns(artifact)) is not None:
+        for split in columns.splits:
+            table = column_table(columns, split)
+            yield from ("", table.title, *aligned(table, indent="  "))
+    if (scores := read_scores(artifact)) is not None:
+        for split, counts in scores.splits.items():
+            table = class_table(scores, split)
+            yield from ("", table.title, *aligned(table, indent="  "))
+            yield from (f"  {line}" for line in confused(scores, split))
+            yield f"  {calibration_sentence(counts)}"
 
 
 def artifact_json(artifact: Artifact) -> dict[str, Any]:
-    """Returns an artifact as JSON-ready values: its path, its manifest, the record of its run, and the scores by class of a model."""
+    """Returns an artifact as JSON-ready values: path, manifest, record of its run, and the scores by class, label or target of a model."""
     found = {"path": str(artifact.path), "manifest": dict(artifact.manifest), "run": artifact.run_record()}
-    scores = read_scores(artifact)
-    return found if scores is None else found | {"scores_by_class": class_document(scores)}
+    if (scores := read_scores(artifact)) is not None:
+        found["scores_by_class"] = class_document(scores)
+    if (columns := read_columns(artifact)) is not None:
+        found[f"scores_by_{columns.word}"] = column_document(columns)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,13 +39,13 @@ def test_epochs_count_from_one_and_the_kept_weights_are_marked(monkeypatch: pyte
 
 
 def test_each_seed_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, texts = lines_of(monkeypatch, [ROWS, ROWS[:2]], ["seed 0", "seed 7"])
+    _, texts = lines_of(monkeypatch, [ROWS, ROWS[:2]], ["seed 0", "seed 7"], "accuracy")
     assert {"seed 0", "seed 7"} <= set(texts)
 
 
 def test_of_many_seeds_the_mean_of_what_was_kept_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine names, of which no two look alike, and one line of scores."""
-    _, texts = lines_of(monkeypatch, [ROWS, *[ROWS[:1]] * 8], [f"seed {seed}" for seed in range(9)])
+    _, texts = lines_of(monkeypatch, [ROWS, *[ROWS[:1]] * 8], [f"seed {seed}" for seed in range(9)], "accuracy")
     assert {f"seed {seed}" for seed in range(9)} <= set(texts)
     assert "mean 52.78 %, 50.00 to 75.00 %" in texts
 
@@ -53,13 +53,13 @@ def test_of_many_seeds_the_mean_of_what_was_kept_is_said(monkeypatch: pytest.Mon
 def test_without_validation_the_last_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     history = [{"epoch": row["epoch"], "loss": row["loss"]} for row in ROWS]
     assert chosen_row(history) == history[-1]
-    lines, texts = lines_of(monkeypatch, [history], ["seed 0"])
+    lines, texts = lines_of(monkeypatch, [history], ["seed 0"], "accuracy")
     assert "no validation nodes" in texts and lines["training loss: seed 0"][0] == [1, 2, 3]
 
 
 def test_many_long_curves_are_a_small_picture() -> None:
     history = [{"epoch": epoch, "loss": 1 / epoch, "valid": epoch / 500} for epoch in range(1, 501)]
-    assert len(draw_curves([history] * 12, [f"seed {seed}" for seed in range(12)])) < 100_000
+    assert len(draw_curves([history] * 12, [f"seed {seed}" for seed in range(12)], "f1_macro")) < 100_000
 
 
 def test_the_table_of_a_model_says_what_its_metrics_say(tmp_path: Path) -> None:

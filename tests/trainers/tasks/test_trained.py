@@ -3,6 +3,7 @@ the units of the data, and refused with one sentence where a key is for another 
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.sources.registry import SOURCES, config_class
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.assets.tasks.labels import Kind
@@ -25,6 +27,7 @@ from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.page import headline
 from graphmill.trainers.record.label_scores import label_score
 from graphmill.trainers.record.number_scores import error_score, in_units, standard
+from graphmill.trainers.record.scores import METRICS_OF
 from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import Built, build_config
 from tests.recipes import recipe, sbm
@@ -157,7 +160,30 @@ def test_mistakes_of_the_table_are_told_once(tmp_path: Path, table: str, problem
         load_pipeline(tmp_path / "mine.toml", TrainTable)
 
 
-def test_a_source_without_such_labels_says_so(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(text("regression").replace('source = "sbm"', 'source = "typed_citation"'))
-    with pytest.raises(InputError, match="source = 'typed_citation' gives labels for classes alone"):
-        load_pipeline(tmp_path / "mine.toml", TrainTable)
+OTHER_METRICS = [
+    (kind, metric) for kind in METRICS_OF for other in METRICS_OF.values() for metric in other if metric not in METRICS_OF[kind]
+]  # fmt: skip
+TABLES = (
+    "[graph.nodes.n]\npath = 'n.parquet'\n[graph.edges.e]\npath = 'e.parquet'\nsource_type = 'n'\ntarget_type = 'n'\n"
+)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_refuses_a_metric_of_another_kind_in_one_sentence(tmp_path: Path, source: str) -> None:
+    """For a kind that the source does not give it says so in a second sentence."""
+    cls = config_class(source)
+    given = "".join(f"{key} = {json.dumps(value)}\n" for key, value in cls.example.items())
+    given = f"[graph]\nsource = '{source}'\n" + (TABLES if source == "tables" else given)
+    file = tmp_path / "mine.toml"
+    for number in np.random.default_rng(len(source)).permutation(len(OTHER_METRICS))[:6]:
+        kind, metric = OTHER_METRICS[number]
+        sampling = "[sampling]\nfanouts = [5]\nbatch_size = 8\n"
+        file.write_text(
+            f"{given}{sampling}[task]\nkind = '{kind}'\n[[train]]\nname = 'x'\nlayers = 1\nmetric = '{metric}'\n"
+        )
+        with pytest.raises(InputError) as caught:
+            load_pipeline(file, TrainTable)
+        said = str(caught.value).splitlines()
+        assert sum(f'metric = "{metric}" is not a metric of [task] kind = "{kind}"' in line for line in said) == 1, said
+        unable = sum(f"kind = '{kind}', but source = '{source}' gives labels for" in line for line in said)
+        assert (unable == 1) == (kind not in cls.tasks) and f"has {1 + unable} mistake" in said[0], said

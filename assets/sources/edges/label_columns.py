@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from graphmill.assets.sources.readers.table_features import (
     column_widths,
     feature_type,
+    fitting_columns,
     lists_of,
     refuse_ragged,
     slice_rows,
 )
 from graphmill.assets.sources.readers.table_files import TableFiles, TableRows
 from graphmill.assets.sources.targets import checked_values
-from graphmill.assets.tasks.labels import Kind, no_labels
+from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.types import Array
+
+
+class LabelKeys(Protocol):
+    """The keys that name columns of labels: one of classes, or several columns."""
+
+    @property
+    def label_column(self) -> str | None: ...  # noqa: D102
+    @property
+    def label_columns(self) -> str | tuple[str, ...] | None: ...  # noqa: D102
+
+
+def label_columns(table: TableFiles | None, keys: LabelKeys, kind: Kind) -> list[str]:
+    """Returns the columns of several labels or of numbers that keys name; none of classes.
+
+    Raises:
+        InputError: a column is missing, or a pattern fits none.
+    """
+    asked = keys.label_column if keys.label_columns is None else keys.label_columns
+    if kind == CLASSES or table is None or asked is None:
+        return []
+    return fitting_columns(table, asked, "label_columns")
+
+
+def label_roles(names: Sequence[str]) -> dict[str, str]:
+    """Returns NUMBER/label_column -> column, the names of the digests of columns of labels."""
+    return {f"{number}/label_column": name for number, name in enumerate(names)}
 
 
 def read_label_columns(table: TableFiles, names: Sequence[str], kind: Kind, count: int) -> tuple[Array, list[str]]:
