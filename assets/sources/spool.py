@@ -12,7 +12,7 @@ numbers of edges without another pass.
 Peak memory: one batch, and 1 MiB.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,20 @@ class EdgeSpool:
         with open(self.path, "rb", buffering=0) as file:
             while len(batch := np.fromfile(file, self.dtype, BATCH_EDGES)):
                 yield batch
+
+    def keep(self, kept: Callable[[Array], Array]) -> None:
+        """Ends writing and leaves out records; the histogram still counts them.
+
+        Args:
+            kept: function records[n] -> bool[n].
+        """
+        self.close()
+        chosen, self.num_edges = self.folder / "edges.kept", 0
+        with open(chosen, "xb", buffering=0) as file:
+            for batch in self.batches():
+                write_whole(file, chosen, records := batch[kept(batch)])
+                self.num_edges += len(records)
+        chosen.replace(self.path)
 
     def close(self) -> None:
         """Ends writing."""

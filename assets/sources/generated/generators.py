@@ -40,7 +40,7 @@ from graphmill.assets.sources.interface import (
 from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.system.filesystem import full_disk
-from graphmill.assets.tasks.labels import CLASSES, no_labels
+from graphmill.assets.tasks.labels import CLASSES, LINKS, no_labels
 from graphmill.kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,
@@ -257,7 +257,7 @@ class GeneratedSource:
         # Drawn for themselves if some are hidden, since a graph is mostly opened without its features.
         labels = self.labels if config.labelled == 1 else with_hidden(config, config.draw_labels(self.threads))
         known = RawGraph(num_nodes=config.nodes, labels=labels, class_names=names)
-        if config.task != CLASSES:
+        if config.task not in (CLASSES, LINKS):
             values, best = drawn_labels(config.task, self.labels, config.classes, config.seed)
             values[labels < 0] = no_labels(config.task, 1, values.shape[1])
             known = replace(known, labels=values, class_names=names[: values.shape[1]], numbers=best)
