@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
-from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, LinkSplit, TableConfig
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.tasks.labels import CLASSES
 from graphmill.kernels.errors import InputError
 
 MOST_FEATURES = 1 << 24
@@ -30,8 +31,10 @@ NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", 
 """Names of the first columns of files without a line of names."""
 
 
-OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
+OF_EDGES = ("source_column", "target_column", "weight_column", "type_column", "time_column")
 """Keys that name a column of edge tables."""
+OF_NODES = ("id_column", "label_column", "split_column", "name_column")
+"""Keys that name a column of node tables."""
 
 
 def shared_columns(keys: Any) -> Iterator[KeyProblem]:
@@ -42,6 +45,29 @@ def shared_columns(keys: Any) -> Iterator[KeyProblem]:
         if column is not None and (other := named.setdefault(column, key)) != key:
             text = f"{key} = '{column}' is also the {other}: name the column of each"
             yield KeyProblem(f"{key} {other}", text)
+
+
+def given_splits(*tables: Any) -> tuple[LinkSplit, ...]:
+    """Returns the splits of links that the keys of edge tables allow."""
+    timed = any(each.time_column is not None for each in tables)
+    return ("random", *(["time"] if timed else []), *(["given"] if any(each.split_column for each in tables) else []))  # pyright: ignore[reportReturnType]
+
+
+def link_problems(keys: Any, marks: LinkSplit | None, *, linked: bool, of: str = "") -> Iterator[KeyProblem]:
+    """Yields keys of an edge table that split links, beside a task that does not read them.
+
+    Args:
+        keys: keys of the table, `time_column` and, of links, `split_column`.
+        marks: what the task reads.
+        linked: whether links are predicted.
+        of: beginning of the keys' names in problems, "edges.NAME." of a table in its own section.
+    """
+    for key, split in (("time_column", "time"), *([("split_column", "given")] if linked or of else [])):
+        if getattr(keys, key) is not None and marks != split:
+            how = f"set split = '{split}' in [task], with kind = 'links', or leave it out"
+            yield KeyProblem(
+                f"{of}{key}", f"{'graph.' if of else ''}{of}{key} = {getattr(keys, key)!r} has no effect: {how}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +85,8 @@ class EdgeTableKeys(SpooledConfig):
     target_column: str = "dst"
     weight_column: str | None = None
     type_column: str | None = None
+    # of links: times of the edges, numbers or dates, for split = "time" of [task]
+    time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
     # column of the node tables that holds the ids of the edge tables
     id_column: str = field(default="id", metadata=FEATURES_TOO)
     # "auto" takes the type in a Parquet file, and integers if a CSV column begins with them
@@ -78,7 +106,7 @@ class EdgeTableKeys(SpooledConfig):
     labels: Literal["numbers", "names"] = "numbers"
     # values of label_column that mean no label, in any case: ["unknown", "n/a"], or [255]
     no_label: tuple[str | int, ...] = field(default=(), metadata={"hashed": "unless default"})
-    # holds train, valid, test, or nothing
+    # holds train, valid, test, or nothing; a column of the node tables, of links one of the edge tables for split = "given" of [task]
     split_column: str | None = None
     # a text for each node, kept in nodes.parquet
     name_column: str | None = None
@@ -111,6 +139,28 @@ class EdgeTableKeys(SpooledConfig):
         return super().never | {"node_types"}
 
     @property
+    def edge_roles(self) -> tuple[str, ...]:
+        """The keys that name a column of the edge tables."""
+        return OF_EDGES if self.links is None else (*OF_EDGES, "split_column")
+
+    @property
+    def node_roles(self) -> tuple[str, ...]:
+        """The keys that name a column of the node tables."""
+        return OF_NODES if self.links is None else tuple(key for key in OF_NODES if key != "split_column")
+
+    @property
+    def link_splits(self) -> tuple[LinkSplit, ...]:
+        """The splits of edges that the tables give."""
+        return given_splits(self)
+
+    @property
+    def unlinked(self) -> Self:
+        """The same tables for a task of nodes."""
+        if self.links is None:
+            return self
+        return replace(self, task=CLASSES, links=None, time_column=None, split_column=None)
+
+    @property
     def columns_from(self) -> Mapping[str, str]:
         """The columns of the edge tables, and those of the node tables if there are some."""
         found = {"in_degree": self.target_column, "out_degree": self.source_column}
@@ -125,7 +175,7 @@ class EdgeTableKeys(SpooledConfig):
         yield from self._entry_problems()
         if self.nodes is None:
             for key in ("features", "label_column", "split_column", "name_column"):
-                if getattr(self, key) is not None:
+                if key in self.node_roles + ("features",) and getattr(self, key) is not None:
                     text = f"{key} = {getattr(self, key)!r} needs node tables: give `nodes`, or leave it out"
                     yield KeyProblem(f"{key} nodes", text)
             if self.dangling == "drop" and self.num_nodes is None:
@@ -139,6 +189,9 @@ class EdgeTableKeys(SpooledConfig):
             yield KeyProblem("num_nodes id_type", text)
         yield from text_problems(self.delimiter, self.comment)
         yield from shared_columns(self)
+        yield from link_problems(self, self.marks, linked=self.links is not None)
+        if self.links is not None and self.label_column is not None:
+            yield KeyProblem("label_column", "label_column has no effect with [task] kind = 'links': leave it out")
 
     def _entry_problems(self) -> Iterator[KeyProblem]:
         if self.feature_entries is None:
@@ -189,7 +242,8 @@ class EdgeTableKeys(SpooledConfig):
     @property
     def fit_keys(self) -> tuple[str, ...]:
         """The keys that decide which rows encoders are fitted on; () without encoders."""
-        return () if self.encode is None else SPLIT_KEYS if self.split_column is not None else DRAWN_KEYS
+        drawn = self.split_column is None or self.links is not None
+        return () if self.encode is None else DRAWN_KEYS if drawn else SPLIT_KEYS
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
