@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, LinkSplit, TableConfig
+from graphmill.assets.sources.readers.part_files import expand
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
@@ -26,6 +27,9 @@ LATER: Mapping[str, Any] = {**FEATURES_TOO, "hashed": "unless default"}
 SPLIT_KEYS = ("split_column",)
 DRAWN_KEYS = ("label_column", "labels", "no_label", "seed", "train_ratio", "valid_ratio")
 """Keys that decide the training nodes, with a column of splits and without."""
+
+HELD_OUT = ("valid_edges", "test_edges")
+"""Keys of edge tables whose links are not trained on."""
 
 NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", "feature", "value")}
 """Names of the first columns of files without a line of names."""
@@ -80,6 +84,9 @@ class EdgeTableKeys(SpooledConfig):
     edges: Path | tuple[Path, ...] = field(metadata={"hashed": False})
     # node tables, likewise; None takes the nodes that edges name
     nodes: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
+    # of links: edge tables of links to validate and to test, with the columns of `edges`, for split = "given" of [task]
+    valid_edges: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
+    test_edges: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
     # columns of the edge tables
     source_column: str = "src"
     target_column: str = "dst"
@@ -151,14 +158,35 @@ class EdgeTableKeys(SpooledConfig):
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:
         """The splits of edges that the tables give."""
-        return given_splits(self)
+        found = given_splits(self)
+        return found if "given" in found or not self.split_files else (*found, "given")
+
+    @property
+    def split_files(self) -> bool:
+        """Whether files of their own hold the links to validate or to test."""
+        return any(getattr(self, key) is not None for key in HELD_OUT)
+
+    def part_of_files(self) -> dict[Path, int]:
+        """Returns file -> 0 train, 1 valid, 2 test, of edge tables with files of their own for each part.
+
+        Raises:
+            InputError: a pattern names no file, or two parts have a file in common.
+        """
+        found: dict[Path, int] = {}
+        for part, key in enumerate(("edges", *HELD_OUT)):
+            for path in expand(self._named(key), key):
+                if path in found:
+                    raise InputError(f"{path}: {key} names a file of another part", "name each file once")
+                found[path] = part
+        return found
 
     @property
     def unlinked(self) -> Self:
         """The same tables for a task of nodes."""
         if self.links is None:
             return self
-        return replace(self, task=CLASSES, links=None, time_column=None, split_column=None)
+        given = dict.fromkeys((*HELD_OUT, "time_column", "split_column"))
+        return replace(self, task=CLASSES, links=None, **given)  # pyright: ignore[reportArgumentType]
 
     @property
     def columns_from(self) -> Mapping[str, str]:
@@ -192,6 +220,12 @@ class EdgeTableKeys(SpooledConfig):
         yield from link_problems(self, self.marks, linked=self.links is not None)
         if self.links is not None and self.label_column is not None:
             yield KeyProblem("label_column", "label_column has no effect with [task] kind = 'links': leave it out")
+        for key in HELD_OUT if self.marks != "given" else ():
+            if getattr(self, key) is not None:
+                how = "set split = 'given' in [task], with kind = 'links', or leave it out"
+                yield KeyProblem(key, f"{key} has no effect: {how}")
+        if self.links is not None and self.split_files and self.split_column is not None:
+            yield KeyProblem("split_column", "split_column beside files of each part: give one of them")
 
     def _entry_problems(self) -> Iterator[KeyProblem]:
         if self.feature_entries is None:
@@ -271,6 +305,10 @@ class EdgeTableKeys(SpooledConfig):
         return TextForm(self.delimiter, header, self.comment, NAMES[key])
 
     def patterns(self, key: str) -> tuple[Path, ...]:
-        """Returns the patterns of `edges`, `nodes` or `feature_entries`."""
+        """Returns the patterns of `edges`, with those of links that are held out, `nodes` or `feature_entries`."""
+        held_out = HELD_OUT if key == "edges" else ()
+        return tuple(pattern for each in (key, *held_out) for pattern in self._named(each))
+
+    def _named(self, key: str) -> tuple[Path, ...]:
         value = getattr(self, key)
         return () if value is None else (value,) if isinstance(value, Path) else tuple(value)

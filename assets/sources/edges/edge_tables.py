@@ -206,16 +206,25 @@ def spool_edges(
     progress: Progress,
 ) -> Dangling:
     """Appends every edge to the spool; returns the edges without both ends."""
+    part = _parts_of_files(edges, config, staged) if config.split_files else None
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
     end = End(numbering=numbering, nodes=nodes, section=config.id_section)
     dangling = Dangling(drop=config.dangling == "drop")
     progress.start("read edges", total, "edges")
     for batch in checked_edges(edges, config, relations, (end, end), staged, dangling, config.marks):
+        batch = batch if part is None else batch._replace(mark=part(batch.rows))
         spool.append(batch.src, batch.dst, tie=batch.rows, weight=batch.weight, type=batch.type, mark=batch.mark)
         progress.advance(len(batch.rows))
     progress.done()
     return dangling
+
+
+def _parts_of_files(edges: TableFiles, config: EdgeTableKeys, staged: list[int] | None) -> Callable[[Array], Array]:
+    """Returns a function rows i64[n] -> the parts f64[n] of the files that hold them."""
+    parts, ends = config.part_of_files(), np.cumsum(edges.counts() if staged is None else staged)
+    of_file = np.array([parts[path] for path in edges.paths], np.float64)
+    return lambda rows: of_file[np.searchsorted(ends, rows, "right")]
 
 
 def checked_edges(

@@ -76,9 +76,11 @@ class EdgesConfig(EdgeTableKeys):
         with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
             if table is not None:
                 return _raw_features(self.for_table(table), table, duck)
-            return _digests(self, duck, "edges", self.edge_roles) | _digests(
-                self, duck, "nodes", self.node_roles, apart=True
-            )
+            found = _digests(self, duck, "edges", self.edge_roles)
+            if self.split_files:
+                parts = str(sorted(self.part_of_files().values()))
+                found["edges/parts"] = hashlib.sha256(parts.encode()).hexdigest()
+            return found | _digests(self, duck, "nodes", self.node_roles, apart=True)
 
     @contextmanager
     def opened(

@@ -210,3 +210,45 @@ def require_times(built: Built, shop: Shop, *, tables: bool) -> None:
     assert sum(map(len, of_part)) == len(first)
     earlier = [times for times in of_part if times]
     assert all(max(one) <= min(two) for one, two in itertools.pairwise(earlier))
+
+
+@pytest.mark.parametrize("end", [".csv", ".parquet", ".txt"])
+def test_files_of_each_part_are_triples_of_a_knowledge_graph(tmp_path: Path, end: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = sorted({*zip(*rng.integers(0, 9, (2, 60)).tolist(), rng.integers(0, 2, 60).tolist(), strict=True)})
+    named = [
+        (f"e{source}", f"r{kind}", f"e{target}", min(source, target) % 3 + max(source, target) % 3)
+        for source, target, kind in rows
+        if source != target
+    ]
+    parts = [[row[:3] for row in named if row[3] in wanted] for wanted in ((0, 1), (2,), (3, 4))]
+    paths = []
+    for name, part in zip(("train", "valid", "test"), parts, strict=True):
+        frame = pl.DataFrame(part, schema=["src", "dst", "c2"], orient="row")
+        paths.append(tmp_path / f"{name}{end}")
+        if end == ".parquet":
+            frame.write_parquet(paths[-1])
+        else:
+            frame.write_csv(paths[-1], include_header=end == ".csv", separator="\t" if end == ".txt" else ",")
+    columns: dict[str, Any] = {"target_column": "c2", "type_column": "dst"} | (
+        {"header": False} if end == ".txt" else {}
+    )
+    whole = build(tmp_path / "home", "edges", edges=(*paths,), **columns)
+    files = {"edges": paths[0], "valid_edges": paths[1], "test_edges": paths[2]}
+    built = build(tmp_path / "home", "edges", **files, **columns, **links(split="given"))
+    graph = require_split(built, whole)
+    names = pl.read_parquet(built.graph.path / "nodes.parquet")["original_id"].to_list()
+    for part, triples in enumerate(parts):
+        found = [(names[one], graph.relations[kind], names[two]) for one, kind, two in link_edges(graph, part)]
+        ends = {(kind.split("/")[-1], *sorted((one, two))) for one, kind, two in found}
+        assert ends == {(kind, *sorted((one, two))) for one, kind, two in triples}
+    swapped = build(
+        tmp_path / "home",
+        "edges",
+        **files | {"edges": paths[2], "test_edges": paths[0]},
+        **columns,
+        **links(split="given"),
+    )
+    assert swapped.graph.version != built.graph.version and len(link_edges(swapped.opened, 2)) == len(
+        link_edges(graph, 0)
+    )
