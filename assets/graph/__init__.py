@@ -8,11 +8,14 @@ both.
     in_degree, out_degree i32[N]         of the whole graph
     labels i32[N]                                    class of the node, -1 where it is not known; of other tasks i8[N, C] or f32[N, T]
     train_ids, valid_ids, test_ids ids[n]     the split: ascending, disjoint
+    link_ends ids[L, 2], link_relation u8[L], link_split u8[L]     links: source and target, relation, 0 train, 1 valid, 2 test
     nodes.parquet                        node_id, original_id, name, class
     degree.png, classes.png              degrees; balance of the classes
 
 A pipeline that lists several splits has one such artifact per split (docs/pipelines.md#several-splits). The version of the aspect
 `sampling` depends on edges and splits alone, so refreshed labels leave samples and hotness valid.
+
+Of links (docs/pipelines.md#task) nodes have no labels and no split, and the topology has no edge that is held out (assets/graph/links.py).
 
 Numbers: if the share of edges inside a class is close to one over the number of classes, neighbours say nothing. Duplicates and
 self-loops of the source are counted whether or not they are kept.

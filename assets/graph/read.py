@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
-from graphmill.assets.tasks.labels import CLASSES, STORED, Kind, kind_of
+from graphmill.assets.tasks.labels import CLASSES, LINKS, STORED, Kind, kind_of
+from graphmill.assets.tasks.links import Links
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 
@@ -29,6 +30,7 @@ class Graph:
         num_classes, class_names: the classes in label order; the columns of the labels if these are of another kind.
         relations: names of the edge types, in the order of their numbers; none if edges have no types.
         node_types: names of the node types, in the order of their ids; none if nodes have no types.
+        links: the edges that are predicted; None for other tasks. The topology lacks those that are held out, and nodes have no labels.
     """
 
     topology: Topology
@@ -40,11 +42,12 @@ class Graph:
     class_names: tuple[str, ...]
     relations: tuple[str, ...] = ()
     node_types: tuple[str, ...] = ()
+    links: Links | None = None
 
     @property
     def task(self) -> Kind:
-        """What a model learns of a node."""
-        return kind_of(self.labels)
+        """What a model learns."""
+        return kind_of(self.labels) if self.links is None else LINKS
 
     @property
     def splits(self) -> tuple[Array, Array, Array]:
@@ -67,6 +70,8 @@ def open_graph(artifact: Artifact) -> Graph:
     arrays |= {"indptr": {"dtype": "int64", "ndim": 1}}
     dtype, ndim = STORED[artifact.config.get("task", CLASSES)]
     arrays |= {"labels": {"dtype": dtype, "ndim": ndim}}
+    if artifact.config.get("task") == LINKS:
+        arrays |= {"link_ends": ids | {"ndim": 2}, "link_split": {"dtype": "uint8", "ndim": 1}}
     require(artifact, {"stage": "graph", "arrays": arrays})
     array = artifact.array
     optional = [name for name in OPTIONAL_ARRAYS if f"{name}.npy" in artifact.files]
@@ -87,4 +92,17 @@ def open_graph(artifact: Artifact) -> Graph:
         class_names=names,
         relations=tuple(artifact.summary["numbers"].get("edge_types", ())),
         node_types=tuple(artifact.summary["numbers"].get("node_types", ())),
+        links=_links(artifact) if artifact.config.get("task") == LINKS else None,
+    )
+
+
+def _links(artifact: Artifact) -> Links:
+    ends, numbers = artifact.array("link_ends"), artifact.summary["numbers"]
+    return Links(
+        source=ends[:, 0],
+        target=ends[:, 1],
+        relation=artifact.array("link_relation") if "link_relation.npy" in artifact.files else None,
+        split=artifact.array("link_split"),
+        reverse_of=tuple(numbers["reverse_of"]),
+        predicted=tuple(numbers["predicted"]),
     )

@@ -29,6 +29,7 @@ from graphmill.assets.sources.markers import (
     written_alike,
 )
 from graphmill.assets.sources.splits import PARTS
+from graphmill.assets.tasks.relations import REVERSE
 from graphmill.kernels.errors import one_line
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
@@ -213,7 +214,7 @@ def _unknown_classes(raw: RawGraph) -> list[str]:
 
 def _odd_relations(raw: RawGraph) -> list[str]:
     """Returns sentences about names of relations that may mean none, or that are written in two ways."""
-    stored = [name for name in raw.numbers.get("edge_types", ()) if not name.startswith("reverse of ")]
+    stored = [name for name in raw.numbers.get("edge_types", ()) if not name.startswith(REVERSE)]
     names = list(dict.fromkeys(name.split("/")[1] if name.count("/") == 2 else name for name in stored))
     alike = written_alike(names, "names of relations", "a relation")
     found = [f"'{names[place]}'" for place in marked_texts(names, OF_CLASSES, 3)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
-from graphmill.assets.building.stage import Building, Progress, Silent, Summary
+from graphmill.assets.building.stage import Building, Check, Progress, Silent, Summary
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.graph.checks import (
     SHARED,
@@ -20,6 +20,16 @@ from graphmill.assets.graph.checks import (
     node_checks,
     require_numbers,
     topology_checks,
+)
+from graphmill.assets.graph.links import (
+    HELD_OUT,
+    ODD,
+    SAYS,
+    held_out_check,
+    link_numbers,
+    odd_links,
+    save_links,
+    take_links,
 )
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import ABOUT_CLASSES, REMARKS, degrees, remarks, watch_directions
@@ -32,7 +42,7 @@ from graphmill.assets.sources.unread import all_tables, named_columns
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
-from graphmill.assets.tasks.labels import CLASSES, column_words
+from graphmill.assets.tasks.labels import CLASSES, LINKS, column_words
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 
@@ -46,6 +56,10 @@ WEIGHTS = "weights are finite"
 def _headline(artifacts: Sequence[Artifact]) -> str:
     """Returns the size of a graph, its split, and the share of edges that join nodes of one class."""
     numbers = artifacts[0].summary["numbers"]
+    if "num_links" in numbers:
+        split = " / ".join(f"{numbers[f'num_{part}_links']:,}" for part in ("train", "valid", "test"))
+        size = f"**{numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges**"
+        return f"{size}, {numbers['num_links']:,} links: {split} to train, validate and test"
     split = " / ".join(f"{numbers[f'num_{part}']:,}" for part in ("train", "valid", "test"))
     same = numbers["homophily_ratio"]
     alike = f", {100 * same:.1f} % of the edges inside a class" if same >= 0 else ""
@@ -67,6 +81,10 @@ GRAPH_PAGE = Page(
         "num_test": "test nodes",
         "num_isolated": "nodes without edges",
         "num_labelled": "labelled nodes",
+        "num_links": "links: edges that are predicted",
+        "num_train_links": "training links",
+        "num_valid_links": "validation links",
+        "num_test_links": "test links",
         "num_duplicates": "duplicate edges in the source",
         "num_self_loops": "self loops in the source",
         "num_ids_of_both_ends": "ids in both columns of the edge tables",
@@ -133,10 +151,11 @@ class GraphStage(SourceStage):
         SHARED: "Labels are classes: there are at least ten labelled nodes for each. Numbers, dates and ids have a value of their own for "
         "nearly every node.",
         **REMARKS,
+        **SAYS,
         WEIGHTS: "No edge weight is NaN or infinite, sums of merged duplicates included.",
     }
     checks = tuple(name for name in says if name != WEIGHTS)
-    warnings = (SHARED, *REMARKS)
+    warnings = (SHARED, *REMARKS, ODD)
 
     aspects = (SAMPLING,)
 
@@ -159,7 +178,8 @@ class GraphStage(SourceStage):
         except InputError as error:
             wrong = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
             return None, wrong if graph["source"] in source_names() else wrong + _unknown_everywhere(graph, tables)
-        given = {"seed": seed, "task": CLASSES if task is None else task.kind}
+        kind = CLASSES if task is None else task.kind
+        given = {"seed": seed, "task": kind, "links": task if kind == LINKS else None}
         config, problems = tables.parse(schema, graph, ("graph",), given)
         problems = [*mistakes, *problems]
         if config is None:
@@ -181,6 +201,7 @@ class GraphStage(SourceStage):
     def expected_checks(self, semantic: GraphConfig) -> tuple[str, ...]:
         """Returns the names of the checks; weights are tested if the configuration asks the source for them, classes if nodes have some."""
         left = () if semantic.task == CLASSES else (SHARED, *ABOUT_CLASSES)
+        left = left if semantic.task == LINKS else (*left, HELD_OUT, ODD)
         checks = tuple(name for name in self.checks if name not in left)
         return (*checks, WEIGHTS) if semantic.weighted else checks
 
@@ -196,6 +217,7 @@ class GraphStage(SourceStage):
         """Reads everything except features and checks ids, labels and split, without compressing edges."""
         raw = opened.graph(Silent())
         require_numbers(raw.numbers, semantic.source)
+        links = take_links(raw, semantic)[0] if semantic.links is not None else None
         parts = _split(raw, semantic)
         found = degrees(raw, semantic)
         if not found[0].any():
@@ -205,13 +227,19 @@ class GraphStage(SourceStage):
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
         counts["num_dropped_edges"] = raw.numbers.get("num_dropped_edges", 0)
         shared = label_checks(raw.labels, len(raw.class_names))
-        return Sound(counts, [*shared, *remarks(raw, semantic, parts, *found)])
+        shared += [] if links is None else [odd_links(links, sum(found))]
+        return Sound(counts, self._expected(semantic, [*shared, *remarks(raw, semantic, parts, *found)]))
+
+    def _expected(self, semantic: GraphConfig, checks: Sequence[Check]) -> list[Check]:
+        """Returns the checks that are about the task: links are no classes."""
+        return [each for each in checks if each.name in self.expected_checks(semantic) or each.name == WEIGHTS]
 
     def build_from(self, opened: OpenSource, building: Building[GraphConfig, Threads]) -> Summary:
         """Reads the source, compresses the edges, splits, tests and describes the graph."""
         semantic, writer, progress = building.semantic, building.writer, building.progress
         raw = opened.graph(progress)
         require_numbers(raw.numbers, semantic.source)
+        found = take_links(raw, semantic) if semantic.links is not None else None
         parts = _split(raw, semantic)
         raw.directions = watch_directions(raw, semantic)
         topology, dropped = _compress(raw, semantic, building.execution, writer, progress)
@@ -227,8 +255,17 @@ class GraphStage(SourceStage):
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
         checks += node_checks(raw.labels, len(raw.class_names), parts)
         checks += remarks(raw, semantic, parts, topology.in_degree, topology.out_degree)
+        if found is not None:
+            links, held_out = found
+            save_links(links, writer)
+            numbers |= link_numbers(links)
+            degree = topology.in_degree.astype(np.int64) + topology.out_degree
+            checks += [held_out_check(topology, held_out), odd_links(links, degree)]
         return Summary(
-            numbers=numbers, checks=checks, figures=_draw(topology, numbers, raw.labels, writer), unread=raw.unread
+            numbers=numbers,
+            checks=self._expected(semantic, checks),
+            figures=_draw(topology, numbers, raw.labels, writer),
+            unread=raw.unread,
         )
 
 

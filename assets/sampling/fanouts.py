@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.tasks.relations import middle_part
 from graphmill.kernels.errors import InputError, did_you_mean
 from graphmill.kernels.sampling.relations import MOST_EDGES, MOST_RELATIONS, Fanout, most_of_row
 
 Entry = int | Mapping[str, int]
 """Fan-out of a layer as a pipeline file has it."""
 OTHERS = "*"
-REVERSE = "reverse of "
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Names that a key of TOML may have without quotes."""
 
@@ -97,13 +97,6 @@ def _numbers(entry: Mapping[str, int], relations: Sequence[str]) -> tuple[int, .
             raise InputError(f"{problem}{did_you_mean(name, known)}", f"its relations are: {', '.join(relations)}")
     others = entry.get(OTHERS, 0)
     return tuple(entry.get(name, entry.get(middle, others)) for name, middle in zip(relations, middles, strict=True))
-
-
-def middle_part(name: str) -> str:
-    """Returns the middle part of a relation's name SOURCE/RELATION/DESTINATION, the name itself if it has no such parts."""
-    reverse = REVERSE if name.startswith(REVERSE) else ""
-    parts = name.removeprefix(REVERSE).split("/")
-    return reverse + parts[1] if len(parts) == 3 else name
 
 
 def most_drawn(entry: Entry, relations: Sequence[str] | None = None) -> int:

@@ -19,13 +19,14 @@ from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, encode_problems
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.names.upstream import wrong_asset_key
-from graphmill.assets.tasks.labels import CLASSES, Kind
+from graphmill.assets.tasks.labels import CLASSES, LINKS, Kind
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
     from graphmill.assets.sources.directions import Directions
+    from graphmill.assets.sources.edge_marks import EdgeMarks
     from graphmill.assets.sources.features.blocks import FeatureBlock
     from graphmill.assets.sources.spool import EdgeSpool
     from graphmill.assets.sources.survey import Survey
@@ -34,6 +35,10 @@ PLAIN = frozenset(("weights", "edge_types", "node_types"))
 """Attributes of a graph that a training may need, and that a source without weights and types lacks."""
 
 Split = TypeVar("Split", int, str)
+
+LinkSplit = Literal["random", "time", "given"]
+LINK_SPLITS: Mapping[LinkSplit, str] = {"random": "", "time": "times", "given": "split"}
+"""Split of links -> what the edges of a source must have for it."""
 
 FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
 """Metadata of a key that decides only feature rows."""
@@ -67,6 +72,8 @@ class GraphConfig(Checked):
     duplicates: Literal["merge", "keep"] = "merge"
     # what a model learns of a node, from [task]; not a key of [graph]
     task: Kind = field(default=CLASSES, metadata={"key": False, "hashed": "unless default"})
+    # the table [task] if edges are predicted; not a key of [graph]
+    links: TaskTable | None = field(default=None, metadata={"key": False, "hashed": "unless default"})
     # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
     feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
     # whether a feature table of the pipeline has the key encode, which `for_table` reads; not a key of [graph]
@@ -128,13 +135,26 @@ class GraphConfig(Checked):
             yield KeyProblem(
                 "train_ratio valid_ratio", f"{text}: give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
             )
-        if self.task not in self.tasks:
+        if self.links is not None and self.links.split not in self.link_splits:
+            text = f"split = {self.links.split!r}, but [graph] gives the edges no {LINK_SPLITS[self.links.split]}"
+            yield KeyProblem("source", f"[task] {text} (docs/own-data.md#links), or draw the split: split = 'random'")
+        if self.task not in (*self.tasks, LINKS):
             text = (
                 f"kind = {self.task!r}, but source = {self.source!r} gives labels for {' and '.join(self.tasks)} alone"
             )
             yield KeyProblem("source", f"[task] {text}: take another source (docs/own-data.md), or another kind")
         yield from _split_problems(getattr(self, "split", None))
         yield from _after_problems(self.after)
+
+    @property
+    def marks(self) -> LinkSplit | None:
+        """What the edges bring for the split of the links: "time" or "given"; None if they bring nothing."""
+        return None if self.links is None or self.links.split == "random" else self.links.split
+
+    @property
+    def link_splits(self) -> tuple[LinkSplit, ...]:
+        """The splits of edges that a graph of these keys may have: drawn, by the times of edges, or as the source gives them."""
+        return ("random",)
 
     @property
     def loaded(self) -> Mapping[str, Path]:
@@ -179,9 +199,13 @@ class GraphConfig(Checked):
 
     def without_unused(self) -> GraphConfig:
         """Returns the configuration with defaults for unused keys, so that these change no version."""
-        if not self.brings_split():
-            return self
-        unused = ("seed", "train_ratio", "valid_ratio")
+        unused = ("seed", "train_ratio", "valid_ratio") if self.brings_split() else ()
+        if self.links is not None:  # whose split has ratios of its own
+            unused = (
+                "train_ratio",
+                "valid_ratio",
+                *(() if self.generated or self.links.split != "given" else ("seed",)),
+            )
         return replace(self, **{each.name: each.default for each in fields(self) if each.name in unused})  # pyright: ignore[reportArgumentType]
 
     def by_split(self) -> tuple[GraphConfig, ...]:
@@ -228,10 +252,37 @@ class GraphConfig(Checked):
 class TaskTable(Checked):
     """The keys of `[task]`."""
 
-    # What a model learns of a node: classes = one class; multilabel = any number of labels; regression = one number or several.
+    # What a model learns of a node: classes = one class; multilabel = any number of labels; regression = one number or several. Or of
+    # two nodes: links = whether an edge joins them.
     kind: Kind = CLASSES
+    # Relations whose edges are predicted, as in `fanouts`; none are all relations of the graph. The reverse of a relation follows it.
+    relations: tuple[str, ...] = ()
+    # Split of the links: "random" draws it, "time" trains on the oldest links and tests the newest, "given" is that of the source.
+    split: LinkSplit = "random"
+    # Shares of the links of each relation; the rest is for testing. Unused if the split is given.
+    train_ratio: float = 0.85
+    valid_ratio: float = 0.05
+    # Edges of the stored topology, over which a model passes messages: those of links to train on, or of links to validate as well.
+    message_edges: Literal["train", "train+valid"] = "train"
 
     remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields keys of links beside another kind, ratios beside a given split, and ratios that leave no link to train on."""
+        changed = {each.name for each in fields(self) if getattr(self, each.name) != each.default} - {"kind"}
+        if self.kind != LINKS:
+            for key in sorted(changed):
+                yield KeyProblem(key, f"{key} is a key of links: set kind = 'links', or leave it out")
+            return
+        for key in sorted(changed & {"train_ratio", "valid_ratio"}) if self.split == "given" else ():
+            yield KeyProblem(key, f"{key} = {getattr(self, key)!r} has no effect with split = 'given': leave it out")
+        train, valid = self.train_ratio, self.valid_ratio
+        if not (train > 0 and valid >= 0 and train + valid <= 1):
+            text = f"train_ratio = {train} and valid_ratio = {valid} do not split the links"
+            how = "give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
+            yield KeyProblem("train_ratio valid_ratio", f"{text}: {how}")
+        if len(set(self.relations)) < len(self.relations):
+            yield KeyProblem("relations", f"relations = {list(self.relations)} names a relation twice: name each once")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,6 +385,7 @@ class RawGraph:
         numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
         unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
         remarks: sentences about what the content looks like where that is something else than the keys say.
+        edge_marks: what splits the edges; None unless [task] asks for a split by time or a given one.
         directions: samples of the edges of each relation; None if it does not matter whether they come in both directions.
     """
 
@@ -352,6 +404,7 @@ class RawGraph:
     unread: Sequence[str] = ()
     remarks: Sequence[str] = ()
     directions: Directions | None = None
+    edge_marks: EdgeMarks | None = None
 
 
 def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:

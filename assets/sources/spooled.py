@@ -10,6 +10,7 @@ from graphmill.assets.sources.features.types import array_type
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.sources.spool import EdgeColumns, record_dtype
 from graphmill.assets.sources.survey import BASE_BYTES, Survey
+from graphmill.assets.tasks.relations import REVERSE
 
 LEAST_MEMORY = 128 << 20
 NODE_BYTES = 100
@@ -86,7 +87,7 @@ class SpooledConfig(GraphConfig):
     def stored_types(self, relations: Sequence[str]) -> list[str]:
         """Returns the names of the edge types as they are stored, reverse ones included."""
         own = self.undirected and self.reverse_types == "own"
-        return [*relations, *([f"reverse of {name}" for name in relations] if own else [])]
+        return [*relations, *([f"{REVERSE}{name}" for name in relations] if own else [])]
 
 
 def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:

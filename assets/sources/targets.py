@@ -23,6 +23,8 @@ def read_labels(kind: Kind, values: Array, num_nodes: int, where: str, name: str
     Raises:
         InputError: the values have another shape or type, or one is not a label, with its node.
     """
+    if kind == "links":
+        return no_labels(kind, num_nodes)
     if kind == "classes":
         return known_labels(values, num_nodes, where, name)
     if values.ndim == 1 and len(values) == num_nodes:
@@ -69,7 +71,7 @@ def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str], 
 
 def joined_labels(kind: Kind, parts: Sequence[Array]) -> Array:
     """Returns the labels of all node types after one another; those of types without columns are unknown."""
-    width = max((part.shape[-1] for part in parts), default=0) if kind != "classes" else 0
+    width = max((part.shape[-1] for part in parts), default=0) if kind not in ("classes", "links") else 0
     return np.concatenate(
         [part if part.shape[-1] or not width else no_labels(kind, len(part), width) for part in parts]
     )

@@ -3,6 +3,7 @@
     classes      i32[N]      number of the node's class, -1 unknown
     multilabel   i8[N, C]    1 for each label that the node has, 0 for the others, -1 unknown
     regression   f32[N, T]   the node's numbers, NaN unknown
+    links        i32[N]      -1: nodes need no labels, edges are predicted (assets/tasks/links.py)
 
 A node is labelled if at least one of its values is known. Everything here is NumPy and takes any slice of the labels.
 """
@@ -15,20 +16,27 @@ import numpy as np
 
 from graphmill.kernels.types import Array
 
-Kind = Literal["classes", "multilabel", "regression"]
+Kind = Literal["classes", "multilabel", "regression", "links"]
 CLASSES: Kind = "classes"
-STORED: dict[Kind, tuple[str, int]] = {"classes": ("int32", 1), "multilabel": ("int8", 2), "regression": ("float32", 2)}
+LINKS: Kind = "links"
+STORED: dict[Kind, tuple[str, int]] = {
+    "classes": ("int32", 1),
+    "multilabel": ("int8", 2),
+    "regression": ("float32", 2),
+    "links": ("int32", 1),
+}
 """Kind -> type and number of dimensions of the labels."""
 COLUMN_WORDS: dict[Kind, tuple[str, str]] = {
     "classes": ("class", "classes"),
     "multilabel": ("label", "labels"),
     "regression": ("target", "targets"),
+    "links": ("class", "classes"),
 }
 """Kind -> the words for one column and for several columns of a model's output."""
 
 
 def kind_of(labels: Array) -> Kind:
-    """Returns the kind of a task by the type of its stored labels."""
+    """Returns the kind of a task of nodes by the type of its stored labels."""
     return next(kind for kind, (dtype, _) in STORED.items() if labels.dtype == dtype)
 
 
@@ -36,9 +44,9 @@ def no_labels(kind: Kind, num_nodes: int, width: int = 0) -> Array:
     """Returns the labels of nodes of which none is known.
 
     Args:
-        width: number of labels or targets; unused for classes.
+        width: number of labels or targets; unused for classes and links.
     """
-    if kind == "classes":
+    if STORED[kind][1] == 1:
         return np.full(num_nodes, -1, np.int32)
     if kind == "multilabel":
         return np.full((num_nodes, width), -1, np.int8)

@@ -10,13 +10,13 @@ that was not seen before.
 Peak memory: 60 bytes per edge that is split; `without_edges` 1 byte per stored edge and 40 per edge of a range, besides its result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.links.triples import KnownEdges, Triples, contains
+from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.rng import absorb_ids, key
 from graphmill.kernels.types import Array, Stream, Topology
 
@@ -69,12 +69,21 @@ def _first_times(times: Array, of_edge: Array, num_links: int) -> Array:
     return times[order][first]
 
 
-def check_split(triples: Triples, source: Array, target: Array, split: Array, relation: Array | None = None) -> None:
+def check_split(
+    triples: Triples,
+    source: Array,
+    target: Array,
+    split: Array,
+    relation: Array | None = None,
+    *,
+    place: Callable[[int], str] = "row {}".format,
+) -> None:
     """Checks a split that was given.
 
     Args:
         source, target: ids[n]; relation: u8[n] or None.
         split: int[n]: 0 for training, 1 for validation, 2 for testing.
+        place: function row -> its place in words.
 
     Raises:
         InputError: a part is none of the three, or an edge is in another part than its reverse or a copy of it; names the rows.
@@ -82,7 +91,7 @@ def check_split(triples: Triples, source: Array, target: Array, split: Array, re
     unknown = np.flatnonzero((split < TRAIN) | (split > TEST))
     if len(unknown):
         row = int(unknown[0])
-        raise InputError(f"row {row}: {split[row]} is not a part of a split", "give 0 train, 1 valid, 2 test")
+        raise InputError(f"{place(row)}: {split[row]} is not a part of a split", "give 0 train, 1 valid, 2 test")
     links = triples.links(source, target, relation)
     order = np.argsort(links, kind="stable")
     same = np.diff(links[order]) == 0
@@ -90,7 +99,7 @@ def check_split(triples: Triples, source: Array, target: Array, split: Array, re
     if len(crossing):
         one, other = (int(order[crossing[0] + after]) for after in (0, 1))
         problem = (
-            f"row {other}: the edge {source[other]} -> {target[other]} is in {PARTS[split[other]]}, and row {one} has it "
+            f"{place(other)}: the edge {source[other]} -> {target[other]} is in {PARTS[split[other]]}, and {place(one)} has it "
             f"or its reverse in {PARTS[split[one]]}; {len(crossing)} such edges"
         )
         raise InputError(problem, "put an edge, its copies and its reverse into one part")
@@ -105,19 +114,13 @@ def without_edges(topology: Topology, held_out: KnownEdges) -> Topology:
     Raises:
         InputError: the edges that are held out have several relations, and the topology has none.
     """
-    if topology.edge_types is None and len(held_out.triples.reverse_of) > 1:
-        raise InputError("edges that are held out have relations, and the graph has none", "give edges of relation 0")
     kept, counts = np.empty(topology.num_edges, bool), np.empty(topology.num_nodes, np.int64)
     out_degree = np.array(topology.out_degree)
-    for low, high in _row_ranges(topology.indptr):
+    for (low, high), target, gone in stored_edges(topology, held_out):
         rows = slice(int(topology.indptr[low]), int(topology.indptr[high]))
-        target = np.repeat(np.arange(low, high), np.diff(topology.indptr[low : high + 1]))
-        relation = None if topology.edge_types is None else topology.edge_types[rows]
-        source = topology.indices[rows]
-        gone = contains(held_out.ascending, held_out.triples.numbers(source, target, relation))
         kept[rows] = ~gone
         counts[low:high] = np.bincount(target[~gone] - low, minlength=high - low)
-        np.subtract.at(out_degree, source[gone], 1)
+        np.subtract.at(out_degree, topology.indices[rows][gone], 1)
     optional = {name: getattr(topology, name) for name in ("weights", "edge_types", "edge_ids")}
     return replace(
         topology,
@@ -127,6 +130,21 @@ def without_edges(topology: Topology, held_out: KnownEdges) -> Topology:
         out_degree=out_degree,
         **{name: None if array is None else array[kept] for name, array in optional.items()},
     )
+
+
+def stored_edges(topology: Topology, known: KnownEdges) -> Iterator[tuple[tuple[int, int], Array, Array]]:
+    """Yields ((low, high), targets i64[n], bool[n] true for known edges) of the edges that enter the nodes low to high - 1.
+
+    Raises:
+        InputError: the known edges have several relations, and the topology has none.
+    """
+    if topology.edge_types is None and len(known.triples.reverse_of) > 1:
+        raise InputError("edges that are held out have relations, and the graph has none", "give edges of relation 0")
+    for low, high in _row_ranges(topology.indptr):
+        rows = slice(int(topology.indptr[low]), int(topology.indptr[high]))
+        target = np.repeat(np.arange(low, high), np.diff(topology.indptr[low : high + 1]))
+        relation = None if topology.edge_types is None else topology.edge_types[rows]
+        yield (low, high), target, known.contains(topology.indices[rows], target, relation)
 
 
 def _row_ranges(indptr: Array) -> Iterator[tuple[int, int]]:

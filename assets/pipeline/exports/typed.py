@@ -17,13 +17,12 @@ from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.tasks.labels import labelled, step_values
+from graphmill.assets.tasks.relations import REVERSE
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.types import Array
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 """Names that both libraries give to the masks of a split."""
-REVERSE = "reverse of "
-"""Beginning of the name of a relation of reverse edges."""
 
 Kind = tuple[str, str, str]
 """Node type, relation, node type."""

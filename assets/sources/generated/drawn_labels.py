@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.sources.features.blocks import row_ranges
-from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
+from graphmill.assets.tasks.labels import CLASSES, LINKS, Kind, no_labels
 from graphmill.kernels.rng import absorb_ids, draws, key, normal_int
 from graphmill.kernels.types import Array, Stream
 
@@ -37,7 +37,7 @@ def task_labels(
         hidden: i32[N], the same with -1 for nodes whose label is hidden.
     """
     names = tuple(map(str, range(num_classes)))
-    if kind == CLASSES:
+    if kind in (CLASSES, LINKS):
         return hidden, names, {}
     values, best = drawn_labels(kind, classes, num_classes, seed)
     values[hidden < 0] = no_labels(kind, 1, values.shape[1])

@@ -92,7 +92,7 @@ NUMBERS: Mapping[str, PublishedNumbers] = {
     "graph": PublishedNumbers(
         always="num_nodes num_edges num_classes class_names num_train num_valid num_test homophily_ratio",
         counts="num_nodes num_edges num_classes num_labelled num_train num_valid num_test num_isolated num_duplicates num_self_loops "
-        "num_ids_of_both_ends num_dropped_edges",
+        "num_ids_of_both_ends num_dropped_edges num_links num_train_links num_valid_links num_test_links",
         sizes="topology_bytes",
         others={
             "class_names": TEXTS,
@@ -101,8 +101,11 @@ NUMBERS: Mapping[str, PublishedNumbers] = {
             "homophily_ratio": number(-1, 1),
             "edge_types": TEXTS,
             "node_types": TEXTS,
+            "reverse_of": listed(whole(-1, 255)),
+            "predicted": listed(whole(0, 255)),
         },
         lengths={
+            "num_links": ("link_split", 0, 0),
             "num_nodes": ("indptr", 0, 1),
             "num_edges": ("indices", 0, 0),
             **{f"num_{part}": (f"{part}_ids", 0, 0) for part in ("train", "valid", "test")},

@@ -10,8 +10,9 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.settings import with_settings
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sampling.config import FanoutStep, SamplingConfig
-from graphmill.assets.sampling.fanouts import entry_text, least_drawn, middle_part, most_drawn, resolved, spelled
+from graphmill.assets.sampling.fanouts import entry_text, least_drawn, most_drawn, resolved, spelled
 from graphmill.assets.storage.names.version import canonical, canonical_json
+from graphmill.assets.tasks.relations import middle_part
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 
