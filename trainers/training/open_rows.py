@@ -67,7 +67,7 @@ def open_data(run: Run) -> None:
     """
     graph, train = run.graph, run.semantic.train
     stored = open_features(run.inputs["features"], verified=run.execution.features == "memory")
-    run.plan = epoch_plan(np.array(graph.train_ids), run.semantic)
+    run.plan = epoch_plan(run.seeds, run.semantic)
     run.features = open_rows(run, stored)
     domain = None
     if run.ranks.world > 1:
