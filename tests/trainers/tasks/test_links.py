@@ -9,18 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.training_edges import candidate_ranges, training_edges
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.links.triples import KnownEdges, Triples
-from graphmill.kernels.types import BatchKey
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Stream
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import link_graph_artifacts
-from tests.trainers.runs import Predicted, Stops, content
+from tests.trainers.rows.caches import cache_inputs
+from tests.trainers.runs import Predicted, Stops, content, train_packed
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=128)
 TABLE: dict[str, Any] = {
@@ -115,3 +123,53 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_links_cannot_do_is_refused(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         train_links(tmp_path, **options)
+
+
+def test_stored_batches_and_packed_rows_end_with_equal_bits(tmp_path: Path) -> None:
+    """The samples of a run are those that it draws, and a disk has the same rows."""
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=128, reuse=2, per_positive=2, negatives="degree")
+    graph = link_graph_artifacts(tmp_path)
+    packed = build_packed(tmp_path, graph=graph, sampling=sampling, epochs=2)
+    checks = {check["name"]: check for check in packed.samples.summary["checks"]}
+    assert all(check["passed"] for check in checks.values())
+    assert "the 1,200 training links, each once" in checks["every seed once an epoch"]["detail"]
+    online = train_links(tmp_path, sampling=sampling, epochs=4)
+    for trainer, more in {
+        "minibatch": {"samples": "stored"},
+        "disk": {},
+        "factored": FACTORED | {"samples": "stored"},
+    }.items():
+        options = TABLE | {"trainer": trainer, "epochs": 4} | more
+        made = train_packed(packed, tmp_path / trainer, sampling=sampling, **options)
+        assert weights(made) == weights(online)
+    other = SamplingConfig(fanouts=(4, 3), batch_size=128, reuse=2, per_positive=3, negatives="degree")
+    with pytest.raises(InputError, match="per_positive"):
+        train_packed(packed, tmp_path / "other", sampling=other, **TABLE)
+
+
+@pytest.mark.parametrize("policy", ["bayes", "presample", "pagerank"])
+def test_cached_rows_are_those_that_batches_of_links_ask_for(tmp_path: Path, policy: Any) -> None:
+    artifacts = link_graph_artifacts(tmp_path)
+    graph = artifacts.open()
+    config = hotness_config(HotnessTable(policy=policy, layers="inputs", evaluate_epochs=1), SAMPLING, 3)
+    made = materialize(Store(tmp_path), HOTNESS, config, Threads(threads=2), {"graph": artifacts.graph})
+    assert all(check["passed"] for check in made.summary["checks"]), made.summary["checks"]
+    assert graph.links is not None
+    edges, sampler = training_edges(graph.links, graph.topology, SAMPLING, 3), Sampler(graph.topology, (4, 3), seed=3)
+    visits = np.zeros(300, int)
+    for item in EpochPlan(np.arange(1200), 128, seed=3, stream=Stream.PRESAMPLE).batches(0):
+        visits[sampler.sample(item.key, edges.batch(item.key, item.seeds).nodes)[0].src_ids] += 1
+    assert (made.array("visits") == visits).all()
+    reads = cache_inputs(tmp_path, artifacts, device="auto", host="10kB")
+    cached = train_table(
+        Store(tmp_path / "cached"),
+        artifacts.inputs,
+        TrainTable(**TABLE),
+        SAMPLING,
+        5,
+        reads=reads,
+        report=lambda line: None,
+    )[0]
+    assert weights(cached) == weights(train_links(tmp_path / "plain"))
+    record = cached.run_record()["cache"]
+    assert record["device_rows"] and record["simulated_peak_bytes"] > 0
