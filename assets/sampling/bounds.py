@@ -7,7 +7,7 @@ from typing import NamedTuple
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.fanouts import Entry, most_drawn, relations_of
-from graphmill.assets.tasks.labels import CLASSES, LINKS
+from graphmill.assets.tasks.labels import LINKS
 
 
 class BatchBound(NamedTuple):
@@ -57,9 +57,9 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
 
 def _seed_nodes(how: Neighbours, seeds: int, sizes: Sizes) -> int:
     """Returns the most nodes of a batch's seeds: of a link its ends, and one end of each of its negatives."""
-    graph = sizes.artifacts.get("graph")
-    task = getattr(sizes.configs.get("graph"), "task", CLASSES) if graph is None else graph.config.get("task", CLASSES)
-    return min(sizes.num_nodes, seeds * (2 + how.per_positive)) if task == LINKS else seeds
+    graph, config = sizes.artifacts.get("graph"), sizes.configs.get("graph")
+    links = getattr(config, "task", "") == LINKS if graph is None else "num_links" in graph.summary["numbers"]
+    return min(sizes.num_nodes, seeds * (2 + how.per_positive)) if links else seeds
 
 
 def even_seeds(num_seeds: int, batch_size: int) -> tuple[int, int]:

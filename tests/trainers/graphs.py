@@ -214,6 +214,7 @@ def link_graph_artifacts(home: Path, num_nodes: int = 300, num_edges: int = 1500
         "reverse_of": reverse_of,
         "predicted": reverse_of,
     }
+    numbers["num_links"] = len(pairs)
     numbers |= {f"num_{part}_links": int((split == place).sum()) for place, part in enumerate(PARTS)}
     numbers |= {"edge_types": [f"relation {number}" for number in range(relations)]} if relations else {}
     config = {"nodes": num_nodes, "edges": num_edges, "relations": relations, "task": "links"}
