@@ -77,7 +77,7 @@ KINDS_OF = {
     **dict.fromkeys(("link_head", "link_loss", "margin", "exclude_targets"), ("links",)),
 }
 """Key of a train table -> the kinds of `[task]` for which it has a meaning."""
-LINK_TRAINERS = ("minibatch", "disk", "factored")
+LINK_TRAINERS = ("minibatch", "disk", "factored", "fullgraph")
 """Techniques that train [task] kind = "links"."""
 
 
@@ -102,6 +102,17 @@ def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tupl
         yield (
             "trainer",
             f'trainer = "{train.trainer}" does not train {given} yet: give one of {", ".join(LINK_TRAINERS)}',
+        )
+    if train.trainer == "fullgraph" and train.own_settings.mode != "device":
+        yield (
+            "trainer",
+            f'trainer = "fullgraph" trains {given} uncut alone yet: set mode = "device" in [train.fullgraph]',
+        )
+    if train.trainer == "fullgraph" and train.exclude_targets:
+        text = "passes messages over all edges, those that it predicts among them"
+        yield (
+            "exclude_targets",
+            f'exclude_targets = true, but trainer = "fullgraph" {text}: set exclude_targets = false',
         )
     if train.eval == "sampled":
         text = "ranks the rows of all nodes, which an exact evaluation computes"

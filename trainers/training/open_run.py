@@ -10,6 +10,7 @@ from typing import Any, cast
 from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.assets.storage.local.artifact import Artifact
@@ -63,8 +64,8 @@ def open_run(
     open_task(run.graph).require(semantic.train)
     if run.graph.links is not None:
         _require_links(semantic)
-        assert semantic.sampling is not None
-        run.edges = training_edges(run.graph.links, run.graph.topology, semantic.sampling, semantic.sampling_seed)
+        sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
+        run.edges = training_edges(run.graph.links, run.graph.topology, sampling, semantic.sampling_seed)
     chosen = _choose_evaluation(run, began)
     if semantic.train.eval == "auto":  # without sampling evaluation is exact
         way = "exact" if chosen is None else chosen.way

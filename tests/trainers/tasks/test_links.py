@@ -25,10 +25,11 @@ from graphmill.kernels.types import BatchKey, Stream
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import link_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
-from tests.trainers.runs import Predicted, Stops, content, train_packed
+from tests.trainers.runs import Predicted, Stops, content, losses, train_packed
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=128)
 TABLE: dict[str, Any] = {
@@ -173,3 +174,15 @@ def test_cached_rows_are_those_that_batches_of_links_ask_for(tmp_path: Path, pol
     assert weights(cached) == weights(train_links(tmp_path / "plain"))
     record = cached.run_record()["cache"]
     assert record["device_rows"] and record["simulated_peak_bytes"] > 0
+
+
+def test_a_pass_over_the_whole_graph_has_the_loss_of_one_batch_of_all_links(tmp_path: Path) -> None:
+    """The pass passes messages over the links that it predicts, as a batch of all neighbours does that leaves them in."""
+    options: dict[str, Any] = {"accumulate": 1, "dropout": 0.0, "exclude_targets": False, "dtype": "float64"}
+    batched = train_links(tmp_path / "batch", sampling=SamplingConfig(fanouts=(-1, -1), batch_size=5000), **options)
+    uncut = {"trainer": "fullgraph", "settings": FullGraphSettings(mode="device")}
+    whole = train_links(tmp_path / "whole", **options | uncut)
+    np.testing.assert_allclose(losses(whole), losses(batched), rtol=1e-10)
+    assert whole.summary["numbers"]["test_mrr"] == pytest.approx(batched.summary["numbers"]["test_mrr"], abs=1e-6)
+    dropped = options | uncut | {"dropout": 0.3}
+    assert content(train_links(tmp_path / "again", **dropped)) == content(train_links(tmp_path / "once", **dropped))
