@@ -27,8 +27,6 @@ from graphmill.kernels.links.splits import PARTS, TEST, TRAIN, VALID, check_spli
 from graphmill.kernels.links.triples import NO_REVERSE, KnownEdges, Triples, contains
 from graphmill.kernels.types import Array, Topology, id_dtype
 
-UNMARKED = 255
-"""Part of an edge that is in no part of a given split: it is passed messages over, and not predicted."""
 HELD_OUT, ODD = "held-out links are not stored", "links can be learnt and tested"
 SAYS = {
     HELD_OUT: "Links are predicted: no link to validate or to test is an edge of the stored topology, in either direction.",
@@ -63,7 +61,10 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
             "no edge of a predicted relation joins two nodes", "leave [task] relations out, or name others"
         )
     present, part = _split(raw, task, config.seed, triples, numbers, rows)
+    if not len(present):
+        raise InputError(f"[task] split = '{task.split}', but no edge is in a part", "give edges their part or time")
     source, target, relation = triples.parts(present)
+    _require_links(task, names, predicted, relation)
     _, first = np.unique(triples.links(source, target, relation), return_index=True)
     first.sort()
     ids = id_dtype(raw.num_nodes)
@@ -73,7 +74,7 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
         relation=relation[first].astype(np.uint8) if names else None,
         split=part[first],
         reverse_of=triples.reverse_of,
-        predicted=tuple(predicted),
+        predicted=tuple(np.unique(relation).tolist()),
     )
     if not (links.split == TRAIN).any():
         raise InputError("no link is for training", "put edges of a predicted relation into train")
@@ -83,6 +84,15 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     )
     _take_out(raw, known)
     return links, known
+
+
+def _require_links(task: TaskTable, names: Sequence[str], predicted: Sequence[int], relation: Array) -> None:
+    """Refuses a relation that `[task]` names and that has no links."""
+    for number in sorted({*predicted} - {*relation.tolist()}) if task.relations else ():
+        raise InputError(
+            f"[task] relations names {names[number]!r}, of which no edge is in a part of the split",
+            "leave it out, or give its edges a time or a part",
+        )
 
 
 def _edges(raw: RawGraph) -> Iterator[tuple[Array, Array, Any]]:
@@ -151,10 +161,11 @@ def _split(
         raise InputError(
             f"[task] split = '{task.split}', but the edges have no marks", "draw the split: split = 'random'"
         )
-    values, place = marks.values[rows], marks.place
+    place, marked = marks.place, ~np.isnan(marks.values[rows])
+    numbers, rows = numbers[marked], rows[marked]
+    values = marks.values[rows]
     if task.split == "given":
-        marked = values != UNMARKED
-        numbers, rows, part = numbers[marked], rows[marked], values[marked]
+        part = values.astype(np.int64)
         source, target, relation = triples.parts(numbers)
         check_split(triples, source, target, part, relation, place=lambda row: place(int(rows[row])))
     else:

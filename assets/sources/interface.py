@@ -7,7 +7,7 @@ graph. assets/sources/registry.py finds the class by its name, those of installe
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from graphmill.kernels.types import Array
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
     from graphmill.assets.sources.directions import Directions
+    from graphmill.assets.sources.edge_marks import EdgeMarks
     from graphmill.assets.sources.features.blocks import FeatureBlock
     from graphmill.assets.sources.spool import EdgeSpool
     from graphmill.assets.sources.survey import Survey
@@ -144,6 +145,11 @@ class GraphConfig(Checked):
             yield KeyProblem("source", f"[task] {text}: take another source (docs/own-data.md), or another kind")
         yield from _split_problems(getattr(self, "split", None))
         yield from _after_problems(self.after)
+
+    @property
+    def marks(self) -> LinkSplit | None:
+        """What the edges bring for the split of the links: "time" or "given"; None if they bring nothing."""
+        return None if self.links is None or self.links.split == "random" else self.links.split
 
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:
@@ -360,19 +366,6 @@ class OpenSource(Protocol):
             InputError: the graph is not sound.
         """
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class EdgeMarks:
-    """What splits the edges of a source: their times or their parts.
-
-    Attributes:
-        values: numbers[M] of the edges in the order of `RawGraph`, which ascend with time; or u8[M], 0 train, 1 valid, 2 test.
-        place: function number of an edge in this order -> its place in words, for errors.
-    """
-
-    values: Array
-    place: Callable[[int], str]
 
 
 @dataclass(kw_only=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.sources.directions import Directions
+from graphmill.assets.sources.edge_marks import EdgeMarks
 from graphmill.assets.storage.files.arrays import write_whole
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, id_dtype
@@ -69,10 +70,21 @@ class EdgeSpool:
     Args:
         undirected: whether reverse edges will be added; the histogram counts them.
         watched: whether `directions` samples the edges.
+        marked: whether edges are marked for a split of links, in memory: 16 bytes per edge.
     """
 
-    def __init__(self, folder: Path, num_nodes: int, columns: EdgeColumns, *, undirected: bool, watched: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        num_nodes: int,
+        columns: EdgeColumns,
+        *,
+        undirected: bool,
+        watched: bool = False,
+        marked: bool = False,
+    ):
         self.directions = Directions() if watched else None
+        self._marks: list[tuple[Array, Array]] | None = [] if marked else None
         self.folder, self.num_nodes, self.columns, self.undirected = folder, num_nodes, columns, undirected
         self.num_edges, self.largest_weight = 0, 0.0
         self.shift = max(0, (max(num_nodes, 1) - 1).bit_length() - COARSE_BINS.bit_length() + 1)
@@ -82,13 +94,21 @@ class EdgeSpool:
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
 
     def append(
-        self, src: Array, dst: Array, *, tie: Array | None = None, weight: Array | None = None, type: Any = None
+        self,
+        src: Array,
+        dst: Array,
+        *,
+        tie: Array | None = None,
+        weight: Array | None = None,
+        type: Any = None,
+        mark: Array | None = None,
     ) -> None:
         """Adds edges whose ends are known to be in range.
 
         Args:
             src, dst: integers[n], global ids.
-            tie: i64[n] rows in the source table; needed with weights or edge ids.
+            tie: i64[n] rows in the source table; needed with weights, edge ids or marks.
+            mark: f64[n], see `EdgeMarks`; None if none of these edges is predicted.
             weight: f32[n], if edges have weights.
             type: u8[n] or one number, if edges have types.
         """
@@ -106,8 +126,23 @@ class EdgeSpool:
             )
         for ends in (dst, src) if self.undirected else (dst,):
             self.histogram += np.bincount(ends >> self.shift, minlength=len(self.histogram))
+        if self._marks is not None:
+            assert tie is not None, "marked edges have rows"
+            # Copies: the arrays of a batch may stand in memory that its reader frees.
+            self._marks.append((np.array(tie), np.full(len(src), np.nan) if mark is None else np.array(mark)))
         write_whole(self._file, self.path, records)
         self.num_edges += len(records)
+
+    def marks(self, place: Callable[[int], str]) -> EdgeMarks | None:
+        """Returns the marks of all edges; None if they are not marked.
+
+        Args:
+            place: function row in the source table -> its place in words.
+        """
+        if self._marks is None:
+            return None
+        rows, values = (np.concatenate([each[part] for each in self._marks] or [np.zeros(0)]) for part in range(2))
+        return EdgeMarks(values=values, place=lambda number: place(int(rows[number])))
 
     def batches(self) -> Iterator[Array]:
         """Yields records[n] in the order in which they were appended."""

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 
 class EdgeBatch(NamedTuple):
-    """Edges of one relation: integers[n] ids within the node types, weights f32[n] or None, rows i64[n] of the relation, types u8[n].
+    """Edges of one relation: integers[n] ids within the node types, weights f32[n] or None, rows i64[n] of the relation, types u8[n],
+    marks f64[n].
 
-    Without rows they are the next ones in order. Types are places among the relation's values, None without values.
+    Without rows they are the next ones in order. Types are places among the relation's values, None without values. Without
+    marks (`EdgeMarks`) none of the edges is predicted by time or by a given split.
     """
 
     src: Array
@@ -40,6 +42,7 @@ class EdgeBatch(NamedTuple):
     weight: Array | None = None
     rows: Array | None = None
     type: Array | None = None
+    mark: Array | None = None
 
 
 def value_name(value: str) -> str:
@@ -153,7 +156,12 @@ class TypedSource:
             raise InputError(f"{graph.where}: two relations are called {twice}", "rename one")
         watched = config.counts_reverses(len(names))
         spool = EdgeSpool(
-            self.folder, self.num_nodes, config.columns(names), undirected=config.undirected, watched=watched
+            self.folder,
+            self.num_nodes,
+            config.columns(names),
+            undirected=config.undirected,
+            watched=watched,
+            marked=config.marks is not None,
         )
         progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
         number = first = 0
@@ -177,10 +185,20 @@ class TypedSource:
             unread=graph.unread,
             node_names=graph.node_names,
             original_ids=graph.original_ids,
+            edge_marks=spool.marks(lambda row: _edge_place(graph.relations, row)),
             remarks=list(
                 dict.fromkeys(text for each in graph.relations for text in each.remarks(spool.largest_weight))
             ),
         )
+
+
+def _edge_place(relations: Sequence[Relation], row: int) -> str:
+    """Returns the place of an edge in words, by its row among those of all relations."""
+    for relation in relations:
+        if row < relation.num_edges:
+            return relation.place(row)
+        row -= relation.num_edges
+    raise AssertionError("a row of no relation")
 
 
 def _spool_relation(
@@ -189,7 +207,7 @@ def _spool_relation(
     """Appends the edges of a relation, whose edge types are numbered from `number` on, and its rows from `first` on."""
     counts, starts, done = graph.node_types, first_ids(graph.node_types), 0
     source, _, target = relation.kind
-    for src, dst, weight, rows, kinds in relation.batches():
+    for src, dst, weight, rows, kinds, mark in relation.batches():
         rows = np.arange(done, done + len(src)) if rows is None else rows
         for values, kind, role in ((src, source, "source"), (dst, target, "destination")):
             bad = np.flatnonzero((values < 0) | (values >= counts[kind]))
@@ -208,6 +226,7 @@ def _spool_relation(
             tie=first + rows,
             weight=weight,
             type=number if kinds is None else number + kinds,
+            mark=mark,
         )
         done += len(src)
         progress.advance(len(src))

@@ -37,6 +37,9 @@ class AssetConfig(EdgesConfig):
     edges: AssetTable = field(metadata={"hashed": False})
     # key of the asset that holds the nodes; None takes the nodes that edges name
     nodes: AssetTable | None = field(default=None, metadata={"hashed": False})
+    # of links: keys of the assets that hold the links to validate and to test
+    valid_edges: AssetTable | None = field(default=None, metadata={"hashed": False})
+    test_edges: AssetTable | None = field(default=None, metadata={"hashed": False})
     # key of an asset that holds features that are mostly zero, one row per node and feature
     feature_entries: AssetTable | None = field(default=None, metadata={"hashed": False})
 
@@ -45,7 +48,7 @@ class AssetConfig(EdgesConfig):
     @property
     def loaded(self) -> Mapping[str, Path]:
         """Asset key -> file that keeps its table."""
-        tables = (self.edges, self.nodes, self.feature_entries)
+        tables = (self.edges, self.valid_edges, self.test_edges, self.nodes, self.feature_entries)
         return {asset_named(table): table for table in tables if table is not None}
 
     def patterns(self, key: str) -> tuple[Path, ...]:

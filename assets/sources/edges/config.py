@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
-from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, LinkSplit, TableConfig
+from graphmill.assets.sources.readers.part_files import expand
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.tasks.labels import CLASSES
 from graphmill.kernels.errors import InputError
 
 MOST_FEATURES = 1 << 24
@@ -26,12 +28,17 @@ SPLIT_KEYS = ("split_column",)
 DRAWN_KEYS = ("label_column", "labels", "no_label", "seed", "train_ratio", "valid_ratio")
 """Keys that decide the training nodes, with a column of splits and without."""
 
+HELD_OUT = ("valid_edges", "test_edges")
+"""Keys of edge tables whose links are not trained on."""
+
 NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", "feature", "value")}
 """Names of the first columns of files without a line of names."""
 
 
-OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
+OF_EDGES = ("source_column", "target_column", "weight_column", "type_column", "time_column")
 """Keys that name a column of edge tables."""
+OF_NODES = ("id_column", "label_column", "split_column", "name_column")
+"""Keys that name a column of node tables."""
 
 
 def shared_columns(keys: Any) -> Iterator[KeyProblem]:
@@ -44,6 +51,29 @@ def shared_columns(keys: Any) -> Iterator[KeyProblem]:
             yield KeyProblem(f"{key} {other}", text)
 
 
+def given_splits(*tables: Any) -> tuple[LinkSplit, ...]:
+    """Returns the splits of links that the keys of edge tables allow."""
+    timed = any(each.time_column is not None for each in tables)
+    return ("random", *(["time"] if timed else []), *(["given"] if any(each.split_column for each in tables) else []))  # pyright: ignore[reportReturnType]
+
+
+def link_problems(keys: Any, marks: LinkSplit | None, *, linked: bool, of: str = "") -> Iterator[KeyProblem]:
+    """Yields keys of an edge table that split links, beside a task that does not read them.
+
+    Args:
+        keys: keys of the table, `time_column` and, of links, `split_column`.
+        marks: what the task reads.
+        linked: whether links are predicted.
+        of: beginning of the keys' names in problems, "edges.NAME." of a table in its own section.
+    """
+    for key, split in (("time_column", "time"), *([("split_column", "given")] if linked or of else [])):
+        if getattr(keys, key) is not None and marks != split:
+            how = f"set split = '{split}' in [task], with kind = 'links', or leave it out"
+            yield KeyProblem(
+                f"{of}{key}", f"{'graph.' if of else ''}{of}{key} = {getattr(keys, key)!r} has no effect: {how}"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class EdgeTableKeys(SpooledConfig):
     """The keys of `[graph]` with `source = "edges"`."""
@@ -54,11 +84,16 @@ class EdgeTableKeys(SpooledConfig):
     edges: Path | tuple[Path, ...] = field(metadata={"hashed": False})
     # node tables, likewise; None takes the nodes that edges name
     nodes: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
+    # of links: edge tables of links to validate and to test, with the columns of `edges`, for split = "given" of [task]
+    valid_edges: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
+    test_edges: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
     # columns of the edge tables
     source_column: str = "src"
     target_column: str = "dst"
     weight_column: str | None = None
     type_column: str | None = None
+    # of links: times of the edges, numbers or dates, for split = "time" of [task]
+    time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
     # column of the node tables that holds the ids of the edge tables
     id_column: str = field(default="id", metadata=FEATURES_TOO)
     # "auto" takes the type in a Parquet file, and integers if a CSV column begins with them
@@ -78,7 +113,7 @@ class EdgeTableKeys(SpooledConfig):
     labels: Literal["numbers", "names"] = "numbers"
     # values of label_column that mean no label, in any case: ["unknown", "n/a"], or [255]
     no_label: tuple[str | int, ...] = field(default=(), metadata={"hashed": "unless default"})
-    # holds train, valid, test, or nothing
+    # holds train, valid, test, or nothing; a column of the node tables, of links one of the edge tables for split = "given" of [task]
     split_column: str | None = None
     # a text for each node, kept in nodes.parquet
     name_column: str | None = None
@@ -111,6 +146,49 @@ class EdgeTableKeys(SpooledConfig):
         return super().never | {"node_types"}
 
     @property
+    def edge_roles(self) -> tuple[str, ...]:
+        """The keys that name a column of the edge tables."""
+        return OF_EDGES if self.links is None else (*OF_EDGES, "split_column")
+
+    @property
+    def node_roles(self) -> tuple[str, ...]:
+        """The keys that name a column of the node tables."""
+        return OF_NODES if self.links is None else tuple(key for key in OF_NODES if key != "split_column")
+
+    @property
+    def link_splits(self) -> tuple[LinkSplit, ...]:
+        """The splits of edges that the tables give."""
+        found = given_splits(self)
+        return found if "given" in found or not self.split_files else (*found, "given")
+
+    @property
+    def split_files(self) -> bool:
+        """Whether files of their own hold the links to validate or to test."""
+        return any(getattr(self, key) is not None for key in HELD_OUT)
+
+    def part_of_files(self) -> dict[Path, int]:
+        """Returns file -> 0 train, 1 valid, 2 test, of edge tables with files of their own for each part.
+
+        Raises:
+            InputError: a pattern names no file, or two parts have a file in common.
+        """
+        found: dict[Path, int] = {}
+        for part, key in enumerate(("edges", *HELD_OUT)):
+            for path in expand(self._named(key), key):
+                if path in found:
+                    raise InputError(f"{path}: {key} names a file of another part", "name each file once")
+                found[path] = part
+        return found
+
+    @property
+    def unlinked(self) -> Self:
+        """The same tables for a task of nodes."""
+        if self.links is None:
+            return self
+        given = dict.fromkeys((*HELD_OUT, "time_column", "split_column"))
+        return replace(self, task=CLASSES, links=None, **given)  # pyright: ignore[reportArgumentType]
+
+    @property
     def columns_from(self) -> Mapping[str, str]:
         """The columns of the edge tables, and those of the node tables if there are some."""
         found = {"in_degree": self.target_column, "out_degree": self.source_column}
@@ -125,7 +203,7 @@ class EdgeTableKeys(SpooledConfig):
         yield from self._entry_problems()
         if self.nodes is None:
             for key in ("features", "label_column", "split_column", "name_column"):
-                if getattr(self, key) is not None:
+                if key in self.node_roles + ("features",) and getattr(self, key) is not None:
                     text = f"{key} = {getattr(self, key)!r} needs node tables: give `nodes`, or leave it out"
                     yield KeyProblem(f"{key} nodes", text)
             if self.dangling == "drop" and self.num_nodes is None:
@@ -139,6 +217,15 @@ class EdgeTableKeys(SpooledConfig):
             yield KeyProblem("num_nodes id_type", text)
         yield from text_problems(self.delimiter, self.comment)
         yield from shared_columns(self)
+        yield from link_problems(self, self.marks, linked=self.links is not None)
+        if self.links is not None and self.label_column is not None:
+            yield KeyProblem("label_column", "label_column has no effect with [task] kind = 'links': leave it out")
+        for key in HELD_OUT if self.marks != "given" else ():
+            if getattr(self, key) is not None:
+                how = "set split = 'given' in [task], with kind = 'links', or leave it out"
+                yield KeyProblem(key, f"{key} has no effect: {how}")
+        if self.links is not None and self.split_files and self.split_column is not None:
+            yield KeyProblem("split_column", "split_column beside files of each part: give one of them")
 
     def _entry_problems(self) -> Iterator[KeyProblem]:
         if self.feature_entries is None:
@@ -189,7 +276,8 @@ class EdgeTableKeys(SpooledConfig):
     @property
     def fit_keys(self) -> tuple[str, ...]:
         """The keys that decide which rows encoders are fitted on; () without encoders."""
-        return () if self.encode is None else SPLIT_KEYS if self.split_column is not None else DRAWN_KEYS
+        drawn = self.split_column is None or self.links is not None
+        return () if self.encode is None else DRAWN_KEYS if drawn else SPLIT_KEYS
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
@@ -217,6 +305,10 @@ class EdgeTableKeys(SpooledConfig):
         return TextForm(self.delimiter, header, self.comment, NAMES[key])
 
     def patterns(self, key: str) -> tuple[Path, ...]:
-        """Returns the patterns of `edges`, `nodes` or `feature_entries`."""
+        """Returns the patterns of `edges`, with those of links that are held out, `nodes` or `feature_entries`."""
+        held_out = HELD_OUT if key == "edges" else ()
+        return tuple(pattern for each in (key, *held_out) for pattern in self._named(each))
+
+    def _named(self, key: str) -> tuple[Path, ...]:
         value = getattr(self, key)
         return () if value is None else (value,) if isinstance(value, Path) else tuple(value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from graphmill.assets.sources.edges.node_tables import UNKNOWN_SPLIT, split_code
 from graphmill.assets.sources.edges.numbering import Numbering, end_columns, locate, no_id, require_one_sort, stage
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import Duck, literal
@@ -21,6 +22,7 @@ from graphmill.kernels.types import Array
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
     from graphmill.assets.sources.edges.config import EdgeTableKeys
+    from graphmill.assets.sources.interface import LinkSplit
 
 EXAMPLES = 3
 
@@ -42,6 +44,10 @@ class EdgeKeys(Protocol):
     def weight_column(self) -> str | None: ...  # noqa: D102
     @property
     def type_column(self) -> str | None: ...  # noqa: D102
+    @property
+    def time_column(self) -> str | None: ...  # noqa: D102
+    @property
+    def split_column(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(kw_only=True)
@@ -79,13 +85,14 @@ class End:
 
 
 class EdgeRows(NamedTuple):
-    """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n] and types u8[n] or None."""
+    """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n], types u8[n] and marks f64[n] or None."""
 
     src: Array
     dst: Array
     rows: Array
     weight: Array | None
     type: Array | None
+    mark: Array | None
 
 
 def type_names(edges: TableFiles, column: str) -> list[str]:
@@ -110,8 +117,18 @@ def type_names(edges: TableFiles, column: str) -> list[str]:
     return sorted(found, key=int) if all(WHOLE_NUMBER.fullmatch(name) for name in found) else found
 
 
-def attribute_expressions(edges: TableFiles, keys: EdgeKeys, relations: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Returns name -> (SQL expression, SQL type) of the attributes that edges carry."""
+ROLES = {"weight": "weight_column", "type": "type_column", "time": "time_column", "given": "split_column"}
+"""Attribute of an edge -> the key that names its column."""
+
+
+def attribute_expressions(
+    edges: TableFiles, keys: EdgeKeys, relations: Sequence[str], marks: LinkSplit | None = None
+) -> dict[str, tuple[str, str]]:
+    """Returns name -> (SQL expression, SQL type) of the attributes that edges carry.
+
+    Args:
+        marks: what marks edges for a split of links, "time" or "given"; a table without such a column marks none.
+    """
     found = {}
     if keys.weight_column is not None:
         found["weight"] = (edges.number("weight_column", keys.weight_column, "FLOAT"), "FLOAT")
@@ -119,7 +136,26 @@ def attribute_expressions(edges: TableFiles, keys: EdgeKeys, relations: Sequence
         names = ", ".join(literal(name) for name in relations) or "''"
         text = f"CAST({edges.field(keys.type_column)} AS VARCHAR)"
         found["type"] = (f"CAST(list_position([{names}], {text}) - 1 AS UTINYINT)", "UTINYINT")
+    if marks == "time" and keys.time_column is not None:
+        found["time"] = (time_number(edges, keys.time_column), "DOUBLE")
+    if marks == "given" and keys.split_column is not None:
+        found["given"] = (split_code(edges, keys.split_column), "TINYINT")
     return found
+
+
+def time_number(edges: TableFiles, column: str) -> str:
+    """Returns the SQL expression of a number that ascends with time: numbers as they are, dates and times in microseconds since 1970.
+
+    Raises:
+        InputError: the column is missing, or holds neither numbers nor times.
+    """
+    kind = edges.require("time_column", column)
+    given = edges.field(column)
+    if edges.is_csv or kind == "VARCHAR":
+        return f"coalesce(TRY_CAST({given} AS DOUBLE), CAST(epoch_us(TRY_CAST({given} AS TIMESTAMP)) AS DOUBLE))"
+    if kind.startswith(("TIMESTAMP", "DATE")):
+        return f"CASE WHEN isfinite({given}) THEN CAST(epoch_us(CAST({given} AS TIMESTAMP)) AS DOUBLE) END"
+    return edges.number("time_column", column, "DOUBLE")
 
 
 def stage_edges(
@@ -129,11 +165,12 @@ def stage_edges(
     kinds: tuple[str, str],
     strict: tuple[bool, bool],
     sections: tuple[str, str],
+    marks: LinkSplit | None = None,
 ) -> list[int]:
     """Copies ends and attributes into DuckDB's table `staged`, to be joined with ids; returns the number of rows of each file.
 
     Args:
-        edges, keys, relations: as for `checked_edges`.
+        edges, keys, relations, marks: as for `checked_edges`.
         kinds: "integer" or the SQL type of the ids of each end.
         strict: whether text of an end that looks like a number is refused.
         sections: the tables of the pipeline file whose `id_type` decides the ids of each end, "" without one.
@@ -147,7 +184,7 @@ def stage_edges(
         types[side] = "BIGINT" if kind == "integer" else kind
         whole = kind == "integer"
         expressions.append(edges.integer(role, name) if whole else f"CAST({edges.field(name)} AS {kind})")
-    extra = attribute_expressions(edges, keys, relations)
+    extra = attribute_expressions(edges, keys, relations, marks)
     types |= {name: sql_type for name, (_, sql_type) in extra.items()}
     files = stage(edges, "staged", types, expressions + [expression for expression, _ in extra.values()])
     named = {(kind, section): {} for kind, section in zip(kinds, sections, strict=True)}
@@ -169,16 +206,25 @@ def spool_edges(
     progress: Progress,
 ) -> Dangling:
     """Appends every edge to the spool; returns the edges without both ends."""
+    part = _parts_of_files(edges, config, staged) if config.split_files else None
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
     end = End(numbering=numbering, nodes=nodes, section=config.id_section)
     dangling = Dangling(drop=config.dangling == "drop")
     progress.start("read edges", total, "edges")
-    for batch in checked_edges(edges, config, relations, (end, end), staged, dangling):
-        spool.append(batch.src, batch.dst, tie=batch.rows, weight=batch.weight, type=batch.type)
+    for batch in checked_edges(edges, config, relations, (end, end), staged, dangling, config.marks):
+        batch = batch if part is None else batch._replace(mark=part(batch.rows))
+        spool.append(batch.src, batch.dst, tie=batch.rows, weight=batch.weight, type=batch.type, mark=batch.mark)
         progress.advance(len(batch.rows))
     progress.done()
     return dangling
+
+
+def _parts_of_files(edges: TableFiles, config: EdgeTableKeys, staged: list[int] | None) -> Callable[[Array], Array]:
+    """Returns a function rows i64[n] -> the parts f64[n] of the files that hold them."""
+    parts, ends = config.part_of_files(), np.cumsum(edges.counts() if staged is None else staged)
+    of_file = np.array([parts[path] for path in edges.paths], np.float64)
+    return lambda rows: of_file[np.searchsorted(ends, rows, "right")]
 
 
 def checked_edges(
@@ -188,6 +234,7 @@ def checked_edges(
     ends: tuple[End, End],
     staged: list[int] | None,
     dangling: Dangling,
+    marks: LinkSplit | None = None,
 ) -> Iterator[EdgeRows]:
     """Yields the edges of all files, in any order.
 
@@ -196,30 +243,30 @@ def checked_edges(
         ends: the nodes of sources and of targets.
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
         dangling: the rule for edges without both ends; their number is counted in it.
+        marks: what marks edges for a split of links; None for nothing.
 
     Raises:
-        InputError: an end, weight or type is missing or does not fit, with the first row; or edges name unknown nodes, with examples.
+        InputError: an end or an attribute is missing or does not fit, with the first row; or edges name unknown nodes, with examples.
     """
     checks = _Checks(edges, keys, ends, dangling)
-    batches = _from_files(edges, keys, relations) if staged is None else _joined(edges.duck, keys, ends, staged)
+    extra = attribute_expressions(edges, keys, relations, marks)
+    batches = _from_files(edges, keys, extra) if staged is None else _joined(edges.duck, [*extra], ends, staged)
     for columns, rows, where in batches:
         yield checks.take(columns, rows, where)
     checks.refuse_dangling()
 
 
-def _from_files(edges: TableFiles, keys: EdgeKeys, relations: Sequence[str]) -> Batches:
+def _from_files(edges: TableFiles, keys: EdgeKeys, extra: Mapping[str, tuple[str, str]]) -> Batches:
     wanted = end_columns(edges, keys.source_column, keys.target_column)
-    extra = attribute_expressions(edges, keys, relations)
-    for name, column in (("weight", keys.weight_column), ("type", keys.type_column)):
-        if column is not None:
-            wanted.append(Numbers(name=column, expression=extra[name][0], decimal=True if name == "weight" else None))
+    for name, (expression, _) in extra.items():
+        column = getattr(keys, ROLES[name])
+        wanted.append(Numbers(name=column, expression=expression, decimal=True if name == "weight" else None))
     for rows in select_numbers(edges, wanted):
         tie = np.arange(rows.start, rows.start + rows.count)
         yield dict(zip(("src", "dst", *extra), rows.columns, strict=True)), tie, rows.locate
 
 
-def _joined(duck: Duck, keys: EdgeKeys, ends: tuple[End, End], staged: list[int]) -> Batches:
-    extra = [name for name, key in (("weight", keys.weight_column), ("type", keys.type_column)) if key is not None]
+def _joined(duck: Duck, extra: Sequence[str], ends: tuple[End, End], staged: list[int]) -> Batches:
     chosen, joins = ["e.rowid", *(f"e.{name}" for name in extra)], ""
     for side, end in zip(("src", "dst"), ends, strict=True):
         ids = end.numbering.staged
@@ -248,13 +295,14 @@ class _Checks:
         ]
         weight = self._weights(columns["weight"], where) if "weight" in columns else None
         types = self._present(columns["type"], where, "type") if "type" in columns else None
+        mark = self._marks(columns, where)
         bad = found[0][1] | found[1][1]
         if bad.any():
             places = np.flatnonzero(bad)
             self.dangling.count += len(places)
             self.examples += [where(index) for index in places[: EXAMPLES - len(self.examples)].tolist()]
             self.missing |= {end.nodes: None for end, (_, lost) in zip(self.ends, found, strict=True) if lost.any()}
-        whole = EdgeRows(found[0][0], found[1][0], rows, weight, types)
+        whole = EdgeRows(found[0][0], found[1][0], rows, weight, types, mark)
         if not self.dangling.count:
             return whole
         kept = ~bad if self.dangling.drop else slice(0)
@@ -287,6 +335,23 @@ class _Checks:
             raise InputError(
                 f"{self.edges.place(file, row)}: column '{name}' {what}", "give every edge a finite weight"
             )
+        return values
+
+    def _marks(self, columns: dict[str, Any], where: Where) -> Array | None:
+        """Returns the times, or the parts of a given split, NaN for none."""
+        if "time" in columns:
+            values, nulls = columns["time"].values, columns["time"].nulls
+            wrong = ~np.isfinite(values) if nulls is None else nulls | ~np.isfinite(values)
+            why, remedy = "neither a number nor a time", "give every edge of the table its time"
+        elif "given" in columns:
+            values = columns["given"].values.astype(np.float64)
+            wrong, values[values < 0] = values == UNKNOWN_SPLIT, np.nan
+            why, remedy = "not a part of a split", "write train, valid or test, and nothing for edges of no part"
+        else:
+            return None
+        if wrong.any():
+            name = str(self.keys.time_column if "time" in columns else self.keys.split_column)
+            raise self.edges.refusal(*where(int(np.flatnonzero(wrong)[0])), name, why, remedy)
         return values
 
     def _present(self, column: Column, where: Where, key: str) -> Array:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
-from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
+from graphmill.assets.sources.edges.open_table import open_table
 from graphmill.assets.sources.encoders.columns import EncodedColumns
 from graphmill.assets.sources.encoders.rules import rules_of
 from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, checked_slices
@@ -84,9 +84,9 @@ class _Search:
 
     def errors(self) -> list[InputError]:
         """Returns the errors; columns that are missing are left out of the checks of values."""
-        found = [*self._columns(self.edges, OF_EDGES)]
+        found = [*self._columns(self.edges, self.config.edge_roles)]
         if self.nodes is not None:
-            found += [*self._columns(self.nodes, OF_NODES), *self._feature_columns(self.nodes)]
+            found += [*self._columns(self.nodes, self.config.node_roles), *self._feature_columns(self.nodes)]
         paths = [*self.edges.paths, *(self.nodes.paths if self.nodes is not None else ())]
         if sum(path.stat().st_size for path in paths) > READ_BYTES:
             return found
@@ -100,7 +100,9 @@ class _Search:
             name = getattr(self.config, role)
             wrong = [] if name is None else refused_by([lambda role=role, name=name: table.require(role, name)])
             if wrong:
-                self.config = replace(self.config, **{role: None})  # pyright: ignore[reportArgumentType]
+                marks = role == "time_column" or (role == "split_column" and self.config.links is not None)
+                left = self.config.unlinked if marks else self.config
+                self.config = replace(left, **{role: None})  # pyright: ignore[reportArgumentType]
                 yield from wrong
 
     def _feature_columns(self, nodes: TableFiles) -> Iterator[InputError]:
@@ -130,20 +132,26 @@ class _Search:
 
     def _of_edges(self) -> list[InputError]:
         """Reads ids and edges, with and without their attributes."""
-        config = replace(self.config, label_column=None, split_column=None, name_column=None, features=None)
+        linked = [] if self.config.links is None else [replace(self.config, name_column=None, features=None)]
+        config = replace(self.config.unlinked, label_column=None, split_column=None, name_column=None, features=None)
         needed = [config.source_column, config.target_column, *([] if self.nodes is None else [config.id_column])]
         if None in needed:
             weight = config.weight_column
             return [] if weight is None else refused_by([lambda: read_column(self.edges, weight)])
-        tried = [config, replace(config, weight_column=None), replace(config, weight_column=None, type_column=None)]
+        tried = [
+            *linked,
+            config,
+            replace(config, weight_column=None),
+            replace(config, weight_column=None, type_column=None),
+        ]
         return refused_by([lambda each=each: self._try(each) for each in tried])
 
     def _of_nodes(self, nodes: TableFiles) -> list[InputError]:
         rows = Numbering(num_nodes=nodes.count())
         found = refused_by(
             [
-                lambda: read_nodes(nodes, replace(self.config, split_column=None, name_column=None), rows),
-                lambda: read_nodes(nodes, replace(self.config, label_column=None, name_column=None), rows),
+                lambda: read_nodes(nodes, replace(self.config.unlinked, split_column=None, name_column=None), rows),
+                lambda: read_nodes(nodes, replace(self.config.unlinked, label_column=None, name_column=None), rows),
             ]
         )
         names = columns_to_check(nodes, list(dict.fromkeys(self.features)))

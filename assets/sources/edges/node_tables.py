@@ -166,11 +166,7 @@ def _class_text(nodes: TableFiles, column: str, kind: str, unknown: str) -> str:
 
 def _split_codes(nodes: TableFiles, column: str, count: int) -> Array:
     """Returns i8[N]: 0 train, 1 valid, 2 test, -1 none, in the order of the rows."""
-    nodes.require("split_column", column)
-    text = f"lower(trim(CAST({quoted(column)} AS VARCHAR)))"
-    cases = " ".join(f"WHEN '{name}' THEN {code}" for name, code in SPLITS.items())
-    expression = f"CAST(coalesce(CASE {text} {cases} WHEN '' THEN -1 WHEN 'none' THEN -1 ELSE "
-    expression += f"CASE WHEN {quoted(column)} IS NULL THEN -1 ELSE {UNKNOWN_SPLIT} END END, -1) AS TINYINT)"
+    expression = split_code(nodes, column)
     codes = np.full(count, NO_SPLIT, np.int8)
     for rows in nodes.select([expression]):
         values = rows.columns[0].values
@@ -181,6 +177,15 @@ def _split_codes(nodes: TableFiles, column: str, count: int) -> Array:
             raise InputError(problem, "write train, valid or test, and nothing for nodes of no part")
         codes[rows.start : rows.start + rows.count] = values
     return codes
+
+
+def split_code(table: TableFiles, column: str) -> str:
+    """Returns the SQL expression of the part of each row: 0 train, 1 valid, 2 test, -1 none, `UNKNOWN_SPLIT` for another word."""
+    table.require("split_column", column)
+    text = f"lower(trim(CAST({quoted(column)} AS VARCHAR)))"
+    cases = " ".join(f"WHEN '{name}' THEN {code}" for name, code in SPLITS.items())
+    expression = f"CAST(coalesce(CASE {text} {cases} WHEN '' THEN -1 WHEN 'none' THEN -1 ELSE "
+    return f"{expression}CASE WHEN {quoted(column)} IS NULL THEN -1 ELSE {UNKNOWN_SPLIT} END END, -1) AS TINYINT)"
 
 
 def _names(nodes: TableFiles, column: str, numbering: Numbering) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.sources.edges.config import OF_EDGES
 from graphmill.assets.sources.edges.entries import KEY, entry_columns
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.packing import unchecked_words
@@ -17,9 +16,6 @@ from graphmill.kernels.errors import InputError
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgeTableKeys
 
-OF_NODES = ("id_column", "label_column", "split_column", "name_column")
-"""Keys that name a column of node tables."""
-
 
 def open_table(config: EdgeTableKeys, duck: Duck, key: str) -> TableFiles:
     """Opens the files of `edges`, `nodes` or `feature_entries`.
@@ -27,10 +23,10 @@ def open_table(config: EdgeTableKeys, duck: Duck, key: str) -> TableFiles:
     Raises:
         InputError: a pattern names no file, formats are mixed, or a file has no readable header.
     """
-    taken = named_by(config, OF_NODES)
+    taken = named_by(config, config.node_roles)
     if set(config.patterns("edges")) & set(config.patterns("nodes")):
         taken |= named_by(
-            config, OF_EDGES
+            config, config.edge_roles
         )  # one table of nodes that each name a node, such as comments and what they answer
     return TableFiles(duck, config.patterns(key), key, config.text_form(key), taken if key == "nodes" else {})
 
@@ -47,9 +43,9 @@ def named_by(keys: Any, roles: Sequence[str]) -> dict[str, str]:
 
 def unread_columns(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> list[str]:
     """Returns phrases about the columns that no key of the pipeline names."""
-    found = unread_of(edges, {*named_by(config, OF_EDGES)}, "the edge tables")
+    found = unread_of(edges, {*named_by(config, config.edge_roles)}, "the edge tables")
     if nodes is not None:
-        read = {*named_by(config, OF_NODES)}
+        read = {*named_by(config, config.node_roles)}
         for features in (config.features, *config.feature_columns):
             read |= features_read(nodes, features)
         found += unread_of(nodes, read, "the node tables")

@@ -37,12 +37,13 @@ from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import (
     Numbering,
     id_kind,
+    locate,
     number_by_edges,
     number_by_nodes,
     original_ids,
     refuse_lost_rows,
 )
-from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
+from graphmill.assets.sources.edges.open_table import named_columns, open_table, unread_columns
 from graphmill.assets.sources.edges.remarks import edge_remarks
 from graphmill.assets.sources.edges.survey import looks_like_other_ends, looks_like_triples, survey_tables
 from graphmill.assets.sources.encoders.columns import encoded_columns
@@ -75,7 +76,11 @@ class EdgesConfig(EdgeTableKeys):
         with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
             if table is not None:
                 return _raw_features(self.for_table(table), table, duck)
-            return _digests(self, duck, "edges", OF_EDGES) | _digests(self, duck, "nodes", OF_NODES, apart=True)
+            found = _digests(self, duck, "edges", self.edge_roles)
+            if self.split_files:
+                parts = str(sorted(self.part_of_files().values()))
+                found["edges/parts"] = hashlib.sha256(parts.encode()).hexdigest()
+            return found | _digests(self, duck, "nodes", self.node_roles, apart=True)
 
     @contextmanager
     def opened(
@@ -107,7 +112,10 @@ def _raw_features(config: EdgeTableKeys, table: TableConfig, duck: Duck) -> dict
     read = config.features if table.file is None else None
     if read is None:
         return found | _digests(config, duck, "nodes", ("id_column",))
-    names, roles = feature_columns(nodes, read), ("id_column", *(key for key in OF_NODES if key in config.fit_keys))
+    names, roles = (
+        feature_columns(nodes, read),
+        ("id_column", *(key for key in config.node_roles if key in config.fit_keys)),
+    )
     found |= rule_digests(rules_of(config.encode))
     return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", roles, names)
 
@@ -176,7 +184,7 @@ class TablesSource:
         return (table_block(self.nodes, names, 0, num_nodes, self.node_of_row, features),)
 
     def _training_nodes(self, config: EdgeTableKeys) -> TrainingNodes | None:
-        found = read_nodes(self.nodes, replace(config, name_column=None), self.numbering)
+        found = read_nodes(self.nodes, replace(config.unlinked, name_column=None), self.numbering)
         return training_nodes(found.labels, found.splits, config)
 
     def graph(self, progress: Progress) -> RawGraph:
@@ -187,13 +195,18 @@ class TablesSource:
             refuse_lost_rows(self.edges, (config.source_column, config.target_column), numbering.staged)
             if self.nodes is not None:
                 refuse_lost_rows(self.nodes, (config.id_column,), numbering.staged)
-        raw = read_nodes(self.nodes, config, numbering)
+        raw = read_nodes(self.nodes, config.unlinked, numbering)
         if raw.splits is not None and self.nodes is not None:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)
         watched = config.counts_reverses(len(self._relations))
         spool = EdgeSpool(
-            self.duck.scratch, numbering.num_nodes, columns, undirected=config.undirected, watched=watched
+            self.duck.scratch,
+            numbering.num_nodes,
+            columns,
+            undirected=config.undirected,
+            watched=watched,
+            marked=config.marks is not None,
         )
         dangling = spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
@@ -210,6 +223,7 @@ class TablesSource:
             memory_bytes=config.memory_bytes // 2,
             original_ids=original_ids(self.duck, numbering, self._kind),
             numbers=numbers | shared | dropped,
+            edge_marks=spool.marks(lambda row: self.edges.place(*locate(self.edges.counts(), row))),
             unread=unread_columns(config, self.edges, self.nodes),
             remarks=[*dangling.remarks("edges"), *self._remarks(), *repeated],
         )
@@ -242,7 +256,8 @@ class TablesSource:
         edges, config, kind = self.edges, self.config, self._kind
         strict = config.id_type == "auto"
         sections = (config.id_section, config.id_section)
-        return stage_edges(edges, config, self._relations, (kind, kind), (strict, strict), sections)
+        kinds, stricts = (kind, kind), (strict, strict)
+        return stage_edges(edges, config, self._relations, kinds, stricts, sections, config.marks)
 
 
 def agree_on_ids(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> str:

@@ -17,7 +17,7 @@ from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.numbering import id_kind
-from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
+from graphmill.assets.sources.edges.open_table import named_columns, open_table, unread_columns
 from graphmill.assets.sources.encoders.columns import encoded_columns
 from graphmill.assets.sources.encoders.rules import rules_of
 from graphmill.assets.sources.encoders.sentinels import sentinel_words
@@ -59,12 +59,12 @@ def survey_tables(config: EdgeTableKeys) -> Survey:
     """
     with scratch_duck(config.duck_bytes, "inspect") as duck:
         edges = open_table(config, duck, "edges")
-        for key, name in named_columns(config, OF_EDGES).items():
+        for key, name in named_columns(config, config.edge_roles).items():
             edges.require(key, name)
         for key in ("source_column", "target_column"):
             id_kind(edges, key, getattr(config, key), config.id_type)
         nodes = None if config.nodes is None else open_table(config, duck, "nodes")
-        for key, name in named_columns(config, OF_NODES).items():
+        for key, name in named_columns(config, config.node_roles).items():
             if nodes is not None:
                 nodes.require(key, name)
         if nodes is not None and config.label_column is not None and config.labels == "numbers":

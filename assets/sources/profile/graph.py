@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, features_read, named_by
+from graphmill.assets.sources.edges.config import OF_NODES
+from graphmill.assets.sources.edges.open_table import features_read, named_by
 from graphmill.assets.sources.encoders.rules import encoder_of
 from graphmill.assets.sources.folder.columns import profile_columns
 from graphmill.assets.sources.folder.guess import Guess
@@ -14,7 +15,7 @@ from graphmill.assets.sources.folder.roles import no_label_words, split_column
 from graphmill.assets.sources.folder.tables import FoundTable
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTableKeys
+from graphmill.assets.sources.tables.config import OF_RELATION, NodeTable, RelationTable, TypedTableKeys
 
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgeTableKeys
@@ -119,7 +120,7 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
         ends = ((keys.source_column, keys.source_type), (keys.target_column, keys.target_type))
         assert table is not None
         relations.append(Joined(name, table, ends))
-        roles[table.name] = {c: role.removesuffix("_column") for c, role in named_by(keys, OF_EDGES).items()}
+        roles[table.name] = {c: role.removesuffix("_column") for c, role in named_by(keys, OF_RELATION).items()}
         roles[table.name] |= {column: f"id of {node_type}" for column, node_type in ends}
     shown = [each for each in tables.values() if each is not None]
     labelled = [
@@ -142,8 +143,8 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
 def as_typed(config: EdgeTableKeys) -> TypedTableKeys:
     """Returns the keys of edge and node tables as those of one node type, "nodes", and one relation, "edges"."""
     form: dict[str, Any] = {key: getattr(config, key) for key in ("delimiter", "comment")}
-    of_nodes = {key: getattr(config, key) for key in (*OF_NODES, "features", "labels", "no_label")}
-    of_edges = {key: getattr(config, key) for key in OF_EDGES}
+    of_nodes = {key: getattr(config.unlinked, key) for key in (*OF_NODES, "features", "labels", "no_label")}
+    of_edges = {key: getattr(config, key) for key in config.edge_roles}
     if config.nodes is None:
         nodes = NodeTable(path=None, num_nodes=config.num_nodes or 1)
     else:
@@ -152,14 +153,15 @@ def as_typed(config: EdgeTableKeys) -> TypedTableKeys:
     edges = RelationTable(
         path=config.edges, source_type="nodes", target_type="nodes", header=header, **form, **of_edges
     )
-    return TypedTableKeys(nodes={"nodes": nodes}, edges={"edges": edges}, encode=config.encode)
+    task: dict[str, Any] = {"task": config.task, "links": config.links}
+    return TypedTableKeys(nodes={"nodes": nodes}, edges={"edges": edges}, encode=config.encode, **task)
 
 
 def _found(duck: Duck, key: str, name: str, keys: NodeTable | RelationTable) -> FoundTable | None:
     """Returns an open table with its profile, None for nodes without a table."""
     if not keys.files:
         return None
-    taken = named_by(keys, OF_NODES if isinstance(keys, NodeTable) else OF_EDGES)
+    taken = named_by(keys, OF_NODES if isinstance(keys, NodeTable) else OF_RELATION)
     files = TableFiles(duck, keys.files, key, keys.form(key), taken)
     for column, role in taken.items():
         files.require(role, column)

@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
-from graphmill.assets.sources.edges.config import DRAWN_KEYS, SPLIT_KEYS, UNSAMPLED, shared_columns
+from graphmill.assets.sources.edges.config import (
+    DRAWN_KEYS,
+    OF_EDGES,
+    SPLIT_KEYS,
+    UNSAMPLED,
+    given_splits,
+    link_problems,
+    shared_columns,
+)
 from graphmill.assets.sources.encoders.rules import Encode, Rules, encode_problems, rules_of, spelled
-from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
+from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, TableConfig
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
@@ -23,6 +31,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 OF_TABLE = ("features", "label_column", "label_columns", "split_column", "name_column")
 """Keys of a node type that name columns of its table."""
+
+OF_RELATION = (*OF_EDGES, "split_column")
+"""Keys of a relation that name columns of its table."""
 
 OF_SPLIT = ("split_column", "label_column", "label_columns", "labels", "no_label")
 """Keys of a node type that decide its training nodes."""
@@ -139,6 +150,10 @@ class RelationTable(TableKeys):
     dangling: Literal["refuse", "drop"] = field(default="refuse", metadata={"hashed": "unless default"})
     # Column of relations, for a table of several: each value is one, called NAME.VALUE.
     type_column: str | None = field(default=None, metadata={"hashed": "unless default"})
+    # Of links: times of the edges, numbers or dates, for split = "time" of [task].
+    time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
+    # Of links: train, valid, test, or nothing, for split = "given" of [task].
+    split_column: str | None = field(default=None, metadata={"hashed": "unless default"})
 
     names = ("src", "dst")
 
@@ -191,9 +206,23 @@ class TypedTableKeys(SpooledConfig):
             if _given(table, "label_columns") is not None:
                 text = f'graph.nodes.{name}.label_columns is for [task] kind = "multilabel" or "regression"'
                 yield KeyProblem(f"nodes.{name}.label_columns", f"{text}: name the column of classes as label_column")
+        for name, relation in self.edges.items():
+            if isinstance(relation, RelationTable):
+                yield from link_problems(relation, self.marks, linked=self.links is not None, of=f"edges.{name}.")
+        if self.links is not None:
+            for name, table in self.nodes.items():
+                for key in (*keys, "split_column"):
+                    if _given(table, key) is not None:
+                        text = f"graph.nodes.{name}.{key} has no effect with [task] kind = 'links': leave it out"
+                        yield KeyProblem(f"nodes.{name}.{key}", text)
         for name in labelled[1:]:
             text = f"graph.nodes.{name}.label_column: the node type {labelled[0]} has labels already, and classes would mix"
             yield KeyProblem(f"nodes.{name}.label_column", f"{text}: keep those of one type")
+
+    @property
+    def link_splits(self) -> tuple[LinkSplit, ...]:
+        """The splits of edges that the tables of relations give."""
+        return given_splits(*(each for each in self.edges.values() if isinstance(each, RelationTable)))
 
     @property
     def weighted(self) -> bool:

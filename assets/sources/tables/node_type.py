@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
+from graphmill.assets.sources.edges.config import OF_NODES
 from graphmill.assets.sources.edges.mistakes import read_block, read_column
 from graphmill.assets.sources.edges.node_tables import in_node_order, read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import (
@@ -17,7 +18,7 @@ from graphmill.assets.sources.edges.numbering import (
     original_ids,
     refuse_lost_rows,
 )
-from graphmill.assets.sources.edges.open_table import OF_NODES, features_read, named_by, named_columns, unread_of
+from graphmill.assets.sources.edges.open_table import features_read, named_by, named_columns, unread_of
 from graphmill.assets.sources.encoders.columns import EncodedColumns
 from graphmill.assets.sources.encoders.rules import Rules
 from graphmill.assets.sources.encoders.training_rows import TrainingNodes, training_rows

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
+from graphmill.assets.sources.edges.open_table import named_by
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.tables.config import NodeTable, TypedTableKeys
+from graphmill.assets.sources.tables.config import OF_RELATION, NodeTable, TypedTableKeys
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.tables.relation import RelationFiles
 from graphmill.kernels.errors import Attempts
@@ -18,7 +18,7 @@ def opened_tables(
         attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys), config.encodes, config.task)
         for number, (name, keys) in enumerate(config.nodes.items())
     ]
-    relations = [attempts(RelationFiles, duck, name, keys) for name, keys in config.edges.items()]
+    relations = [attempts(RelationFiles, duck, name, keys, config.marks) for name, keys in config.edges.items()]
     return {each.name: each for each in types if each is not None}, [each for each in relations if each is not None]
 
 
@@ -27,5 +27,5 @@ def _named_by_relations(config: TypedTableKeys, nodes: NodeTable) -> dict[str, s
     named: dict[str, str] = {}
     for relation in config.edges.values():
         if set(relation.files) & set(nodes.files):
-            named |= named_by(relation, OF_EDGES)
+            named |= named_by(relation, OF_RELATION)
     return named

@@ -11,12 +11,13 @@ import numpy as np
 
 from graphmill.assets.sources.edges.edge_tables import Dangling, End, checked_edges, stage_edges, type_names
 from graphmill.assets.sources.edges.numbering import id_kind, locate, no_id, refuse_lost_rows
-from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by, named_columns, unread_of
+from graphmill.assets.sources.edges.open_table import named_by, named_columns, unread_of
 from graphmill.assets.sources.edges.remarks import edge_remarks
+from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import table_digests
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.tables.config import RelationTable
+from graphmill.assets.sources.tables.config import OF_RELATION, RelationTable
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, value_name
 from graphmill.kernels.errors import InputError, refused_by
@@ -30,6 +31,7 @@ class RelationFiles:
 
     Args:
         name, keys: `[graph.edges.NAME]`.
+        marks: what marks edges for a split of links, "time" or "given"; None for nothing.
 
     Attributes:
         dangling: the edges without both ends, of the last time that the edges were read.
@@ -39,7 +41,8 @@ class RelationFiles:
         InputError: a pattern names no file, or a file has no readable header.
     """
 
-    def __init__(self, duck: Duck, name: str, keys: RelationTable):
+    def __init__(self, duck: Duck, name: str, keys: RelationTable, marks: LinkSplit | None = None):
+        self.marks: LinkSplit | None = marks
         self.duck, self.name, self.keys, self.key, self.wrong = duck, name, keys, f"edges.{name}", set[str]()
         self.table = TableFiles(duck, keys.files, self.key, keys.form(self.key))
         self.dangling = Dangling(drop=keys.dangling == "drop")
@@ -51,7 +54,7 @@ class RelationFiles:
 
     def column_checks(self) -> Sequence[tuple[str, Callable[[], object]]]:
         """Returns (key, check) for each column that a key names: it is there and of a type that serves."""
-        named = named_columns(self.keys, OF_EDGES)
+        named = named_columns(self.keys, OF_RELATION)
         weight = named.pop("weight_column", None)
         numbers = [] if weight is None else [partial(self.table.number, "weight_column", weight, "FLOAT")]
         return (
@@ -133,9 +136,9 @@ class RelationFiles:
         ends = (_end(source), _end(target))
         staged = self._stage(source, target) if any(end.numbering.staged for end in ends) else None
         self.dangling.count = self.dangling.num_rows = 0
-        for batch in checked_edges(self.table, self.keys, self.values, ends, staged, self.dangling):
+        for batch in checked_edges(self.table, self.keys, self.values, ends, staged, self.dangling, self.marks):
             weight = np.ones(len(batch.rows), np.float32) if weighted and batch.weight is None else batch.weight
-            yield EdgeBatch(batch.src, batch.dst, weight, batch.rows, batch.type)
+            yield EdgeBatch(batch.src, batch.dst, weight, batch.rows, batch.type, batch.mark)
         if staged is not None:
             self.duck.rows("DROP TABLE staged")
 
@@ -147,7 +150,8 @@ class RelationFiles:
         self.duck.rows("DROP TABLE IF EXISTS staged")
         strict = (source.keys.id_type == "auto", target.keys.id_type == "auto")
         sections = (source.id_section, target.id_section)
-        return stage_edges(self.table, self.keys, self.values, (source.kind, target.kind), strict, sections)
+        kinds = (source.kind, target.kind)
+        return stage_edges(self.table, self.keys, self.values, kinds, strict, sections, self.marks)
 
     def of_end(self, role: str) -> RelationFiles:
         """Returns the relation with one end in place of both; `role` is among `ENDS`."""
@@ -163,16 +167,16 @@ class RelationFiles:
         keys = copy(self.keys)
         for key, value in changed.items():  # not by `replace`, since a file may not name one column twice
             object.__setattr__(keys, key, value)
-        return RelationFiles(self.duck, self.name, keys)
+        return RelationFiles(self.duck, self.name, keys, self.marks)
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, of each file together."""
-        roles = named_columns(self.keys, OF_EDGES)
+        roles = named_columns(self.keys, OF_RELATION)
         return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles)
 
     def unread(self) -> list[str]:
         """Returns phrases about the columns that no key names."""
-        return unread_of(self.table, {*named_by(self.keys, OF_EDGES)}, self.key)
+        return unread_of(self.table, {*named_by(self.keys, OF_RELATION)}, self.key)
 
 
 def _end(node_type: NodeType) -> End:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from graphmill.assets.graph.links import HELD_OUT
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sources.interface import TaskTable
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from tests.assets.sources.own_data import Built, build
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
@@ -94,3 +96,159 @@ def test_no_held_out_edge_is_in_the_topology(tmp_path: Path, keys: Any, seed: in
     asked = links(message_edges=message_edges, train_ratio=0.6, valid_ratio=0.2)
     built = build(tmp_path / "home", "edges", edges=path, num_nodes=num_nodes, seed=seed, **keys, **asked)
     require_split(built, whole, message_edges)
+
+
+FORMS = ("edges", "texts", "tables", "texts of tables")
+
+
+class Shop:
+    """Drawn purchases of users and friendships among them, with a part for each link and a time for each row."""
+
+    def __init__(self, seed: int):
+        rng = np.random.default_rng(seed)
+        self.num_users, self.num_items = int(rng.integers(3, 9)), int(rng.integers(3, 9))
+        user, item = rng.integers(0, self.num_users, 40), rng.integers(0, self.num_items, 40)
+        one, two = rng.integers(0, self.num_users, (2, 12))
+        self.bought, self.knows = (user, item), (np.concatenate([one, two[:5]]), np.concatenate([two, one[:5]]))
+        self.words = np.array(["train", "valid", "test", ""])[rng.choice(4, 1000, p=[0.6, 0.15, 0.15, 0.1])]
+        self.time = rng.integers(0, 30, 40)
+
+    def part(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The part of each edge, which is that of its reverse."""
+        return self.words[np.minimum(source, target) * 31 + np.maximum(source, target)]
+
+    def homogeneous(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.bought[0], self.num_users + self.bought[1]
+
+
+def write(frame: pl.DataFrame, path: Path) -> Path:
+    """Writes a table, as text if the file is called so."""
+    (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(path)
+    return path
+
+
+def shop_graph(folder: Path, shop: Shop, form: str, key: str | None) -> dict[str, Any]:
+    """The keys of the shop in a form: of one node type if it is one of `edges`; `key` is a column that splits purchases."""
+    end = ".csv" if "texts" in form else ".parquet"
+    named = (lambda ids: np.char.add("n", ids.astype(str))) if "texts" in form else (lambda ids: ids)
+    days = pl.Series(shop.time).cast(pl.Int64) * 86_400_000
+    times = days.cast(pl.Datetime("ms")) if form == "edges" else shop.time
+    if "tables" not in form:
+        src, dst = shop.homogeneous()
+        frame = pl.DataFrame({"src": named(src), "dst": named(dst), "part": shop.part(src, dst), "when": times})
+        return {"source": "edges", "edges": write(frame, folder / f"edges{end}")} | (
+            {key: "part" if "split" in key else "when"} if key else {}
+        )
+    user, item = shop.bought
+    bought = pl.DataFrame({"src": named(user), "dst": named(item), "part": shop.words[user * 31 + item], "when": times})
+    knows = pl.DataFrame({"src": named(shop.knows[0]), "dst": named(shop.knows[1])})
+    nodes = {
+        name: NodeTable(path=write(pl.DataFrame({"id": named(np.arange(count))}), folder / f"{name}{end}"))
+        for name, count in (("user", shop.num_users), ("item", shop.num_items))
+    }
+    split = {key: "part" if "split" in key else "when"} if key else {}
+    edges = {
+        "buys": RelationTable(
+            path=write(bought, folder / f"buys{end}"), source_type="user", target_type="item", **split
+        ),
+        "knows": RelationTable(path=write(knows, folder / f"knows{end}"), source_type="user", target_type="user"),
+    }
+    return {"source": "tables", "nodes": nodes, "edges": edges}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("split", ["random", "time", "given"])
+@pytest.mark.parametrize("how", [{}, {"undirected": False}, {"reverse_types": "own"}], ids=["same", "directed", "own"])
+def test_splits_by_time_and_given_ones_of_every_form(tmp_path: Path, form: str, split: str, how: Any) -> None:
+    for seed in range(2):
+        shop, folder = Shop(seed), tmp_path / str(seed)
+        folder.mkdir()
+        key = {"random": None, "time": "time_column", "given": "split_column"}[split]
+        whole = build(folder / "home", **shop_graph(folder, shop, form, None), **how)
+        asked = links(split=split, relations=() if "tables" not in form else ("buys",))
+        built = build(folder / "home", **shop_graph(folder, shop, form, key), **how, **asked)
+        graph = require_split(built, whole)
+        assert graph.links is not None
+        assert not graph.relations or {graph.relations[number] for number in graph.links.predicted} == {
+            "user/buys/item"
+        }
+        if split == "given":
+            require_parts(built, shop, tables="tables" in form)
+        if split == "time":
+            require_times(built, shop, tables="tables" in form)
+
+
+def shop_links(built: Built, shop: Shop, *, tables: bool) -> list[tuple[int, int, int]]:
+    """User, item and part of each link, by the numbers of the shop."""
+    graph, found = built.opened, []
+    assert graph.links is not None
+    names = pl.read_parquet(built.graph.path / "nodes.parquet")["original_id"].cast(pl.String)
+    number = names.str.strip_prefix("n").cast(pl.Int64).to_list()
+    for (source, _, target), part in zip(link_edges(graph, 0, 1, 2), graph.links.split.tolist(), strict=True):
+        user, item = (number[source], number[target]) if tables else sorted((number[source], number[target]))
+        found.append((user, item if tables else item - shop.num_users, part))
+    return found
+
+
+def require_parts(built: Built, shop: Shop, *, tables: bool) -> None:
+    parts = {"train": 0, "valid": 1, "test": 2}
+    names = shop.words[shop.bought[0] * 31 + shop.bought[1]] if tables else shop.part(*shop.homogeneous())
+    given = zip(shop.bought[0].tolist(), shop.bought[1].tolist(), names.tolist(), strict=True)
+    assert {*shop_links(built, shop, tables=tables)} == {
+        (user, item, parts[name]) for user, item, name in given if name
+    }
+
+
+def require_times(built: Built, shop: Shop, *, tables: bool) -> None:
+    first: dict[tuple[int, int], int] = {}
+    for user, item, time in zip(*(each.tolist() for each in (*shop.bought, shop.time)), strict=True):
+        first[user, item] = min(time, first.get((user, item), time))
+    of_part = [
+        [first[user, item] for user, item, part in shop_links(built, shop, tables=tables) if part == each]
+        for each in range(3)
+    ]
+    assert sum(map(len, of_part)) == len(first)
+    earlier = [times for times in of_part if times]
+    assert all(max(one) <= min(two) for one, two in itertools.pairwise(earlier))
+
+
+@pytest.mark.parametrize("end", [".csv", ".parquet", ".txt"])
+def test_files_of_each_part_are_triples_of_a_knowledge_graph(tmp_path: Path, end: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = sorted({*zip(*rng.integers(0, 9, (2, 60)).tolist(), rng.integers(0, 2, 60).tolist(), strict=True)})
+    named = [
+        (f"e{source}", f"r{kind}", f"e{target}", min(source, target) % 3 + max(source, target) % 3)
+        for source, target, kind in rows
+        if source != target
+    ]
+    parts = [[row[:3] for row in named if row[3] in wanted] for wanted in ((0, 1), (2,), (3, 4))]
+    paths = []
+    for name, part in zip(("train", "valid", "test"), parts, strict=True):
+        frame = pl.DataFrame(part, schema=["src", "dst", "c2"], orient="row")
+        paths.append(tmp_path / f"{name}{end}")
+        if end == ".parquet":
+            frame.write_parquet(paths[-1])
+        else:
+            frame.write_csv(paths[-1], include_header=end == ".csv", separator="\t" if end == ".txt" else ",")
+    columns: dict[str, Any] = {"target_column": "c2", "type_column": "dst"} | (
+        {"header": False} if end == ".txt" else {}
+    )
+    whole = build(tmp_path / "home", "edges", edges=(*paths,), **columns)
+    files = {"edges": paths[0], "valid_edges": paths[1], "test_edges": paths[2]}
+    built = build(tmp_path / "home", "edges", **files, **columns, **links(split="given"))
+    graph = require_split(built, whole)
+    names = pl.read_parquet(built.graph.path / "nodes.parquet")["original_id"].to_list()
+    for part, triples in enumerate(parts):
+        found = [(names[one], graph.relations[kind], names[two]) for one, kind, two in link_edges(graph, part)]
+        ends = {(kind.split("/")[-1], *sorted((one, two))) for one, kind, two in found}
+        assert ends == {(kind, *sorted((one, two))) for one, kind, two in triples}
+    swapped = build(
+        tmp_path / "home",
+        "edges",
+        **files | {"edges": paths[2], "test_edges": paths[0]},
+        **columns,
+        **links(split="given"),
+    )
+    assert swapped.graph.version != built.graph.version and len(link_edges(swapped.opened, 2)) == len(
+        link_edges(graph, 0)
+    )
