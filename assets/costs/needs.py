@@ -38,7 +38,7 @@ class Sizes:
 
     Attributes:
         num_nodes, num_edges: N and E; without the graph's artifact, the most that its source can give.
-        num_train, num_valid, num_test: numbers of nodes of the splits; likewise.
+        num_train, num_valid, num_test: numbers of nodes, or links, of the splits; likewise.
         num_classes: number of classes; 0 if it is not known.
         num_rows, width, row_bytes: rows, columns and bytes per row of the feature table that the step reads; 0 if it reads none.
         type_widths: columns of the node types' own features, 0 for a type without; () if they are not known, or nodes have no types.
@@ -298,7 +298,10 @@ def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
     graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
     rows = artifacts["features"].table_facts("rows") if "features" in artifacts else None
-    counts: dict[str, Any] = {name: graph.summary["numbers"][name] if graph else 0 for name in names}
+    found = graph.summary["numbers"] if graph else dict.fromkeys(names, 0)
+    counts: dict[str, Any] = {
+        name: found.get(f"{name}_links", found[name]) for name in names
+    }  # links are seeds, if there are any
     return Sizes(
         **counts,
         num_rows=rows.num_rows if rows else 0,

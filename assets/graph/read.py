@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
 from graphmill.assets.tasks.labels import CLASSES, LINKS, STORED, Kind, kind_of
 from graphmill.assets.tasks.links import Links
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.splits import TRAIN
 from graphmill.kernels.types import Array, Topology
 
 SAMPLING = "sampling"
@@ -50,9 +53,32 @@ class Graph:
         return kind_of(self.labels) if self.links is None else LINKS
 
     @property
+    def seeds(self) -> tuple[Array, Array, Array]:
+        """The seeds of batches for training, validation and test: nodes; or the numbers 0 to n - 1 of the training links, and none."""
+        if self.links is None:
+            return self.splits
+        none = np.empty(0, np.int64)
+        return np.arange(np.count_nonzero(self.links.split == TRAIN)), none, none
+
+    @property
+    def trained_nodes(self) -> Array:
+        """ids[n], distinct: the training nodes, or the ends of the training links."""
+        if self.links is None:
+            return np.asarray(self.train_ids)
+        own = self.links.split == TRAIN
+        return np.unique(np.concatenate([self.links.source[own], self.links.target[own]]))
+
+    @property
     def splits(self) -> tuple[Array, Array, Array]:
         """The nodes for training, validation and test."""
         return self.train_ids, self.valid_ids, self.test_ids
+
+
+def seed_counts(artifact: Artifact) -> list[int]:
+    """Returns the lengths of `Graph.seeds` of a graph artifact, of which no array is opened."""
+    if artifact.config.get("task") == LINKS:
+        return [artifact.summary["numbers"]["num_train_links"], 0, 0]
+    return [artifact.files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
 
 
 def open_graph(artifact: Artifact) -> Graph:

@@ -13,10 +13,12 @@ from graphmill.assets.building.stage import Check, Progress
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.hotness.config import HotnessConfig
 from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.hotness.presample import Tally, count_batches
 from graphmill.kernels.hotness.ranking import similarity
 from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.links.link_sampler import LinkSampler
 from graphmill.kernels.ranges import Allocate
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.own_sampling import AnySampler
@@ -61,7 +63,7 @@ class Counted:
 
     def checks(self, graph: Graph) -> list[Check]:
         """Tests the counts against numbers that are known without them."""
-        train_ids, total = np.asarray(graph.train_ids), int(self.visits.sum(dtype=np.uint64))
+        train_ids, total = graph.trained_nodes, int(self.visits.sum(dtype=np.uint64))
         fewest, rounds, inputs = int(self.visits[train_ids].min()), self.num_epochs, self.tally.num_inputs
         found = [
             Check(
@@ -77,7 +79,7 @@ class Counted:
                 numbers={"fewest visits of a training node": fewest, "rounds": rounds},
             ),
         ]
-        if self.counter.layers != "none":
+        if self.counter.layers != "none" and graph.links is None:
             top = self.counter.layer_visits[-1]
             seeds, expected = int(top.sum(dtype=np.uint64)), len(train_ids) * rounds
             found.append(
@@ -96,7 +98,7 @@ class Epochs:
     """Samples epochs of a graph and counts their nodes.
 
     Args:
-        graph: the graph; its training nodes are the seeds.
+        graph: the graph; its training nodes or links are the seeds.
         drawing: the way neighbours are drawn, None if nothing is sampled.
 
     Raises:
@@ -116,9 +118,14 @@ class Epochs:
         self._samplers: list[AnySampler] = []
         if drawing is None:
             return
-        if len(graph.train_ids) == 0:
+        if len(graph.seeds[0]) == 0:
             raise InputError("the graph has no training nodes to sample from", "give its source a training split")
         self._samplers = [drawing.sampler(graph.topology, seed=config.seed) for _ in range(threads)]
+        if graph.links is not None:
+            assert config.sampling is not None
+            edges = training_edges(graph.links, graph.topology, config.sampling, config.seed)
+            # An edge that is left out of a block takes no node with it.
+            self._samplers = [LinkSampler(each, edges, exclude_targets=False) for each in self._samplers]
 
     def presample(self) -> Counted:
         """Counts the rounds, with layers if the configuration asks for them."""
@@ -133,8 +140,7 @@ class Epochs:
     def _count(self, stream: Stream, num_epochs: int, label: str, layers: Any) -> Counted:
         sampling = self.config.sampling
         assert sampling is not None, "epochs are sampled only where [sampling] stands"
-        train_ids = np.array(self.graph.train_ids)
-        plan = EpochPlan(train_ids, sampling.batch_size, seed=self.config.seed, stream=stream)
+        plan = EpochPlan(np.array(self.graph.seeds[0]), sampling.batch_size, seed=self.config.seed, stream=stream)
         counter = VisitCounter(self.graph.topology.num_nodes, len(sampling.fanouts), layers)
         tally, similarities, last = Tally(), [], None
         self.progress.start(label, num_epochs * plan.num_batches, "batches")

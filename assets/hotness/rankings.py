@@ -76,8 +76,7 @@ class Rankings:
         if policy == "degree":
             return self._scaled(self.graph.topology.out_degree, 1)
         if policy == "pagerank":
-            train_ids = np.asarray(self.graph.train_ids)
-            return reverse_pagerank(self.graph.topology, train_ids, **self.means)
+            return reverse_pagerank(self.graph.topology, self.graph.trained_nodes, **self.means)
         return self._blended() if policy == "bayes" else self.visits(policy)
 
     def _blended(self) -> Array:
@@ -109,9 +108,10 @@ class Rankings:
 
     @property
     def blends(self) -> bool:
-        """Whether a model of the sampler exists: none of a user's function, and none of fan-outs per relation."""
+        """Whether a model of the sampler exists: none of a user's function, of fan-outs per relation, and of links."""
         how = self.drawing.neighbours if self.drawing else None
-        return how is not None and not is_reference(how.method) and not how.by_relation
+        drawn = how is not None and not is_reference(how.method) and not how.by_relation
+        return drawn and self.graph.links is None
 
     def _model(self) -> Reach:
         assert self.drawing is not None

@@ -32,7 +32,7 @@ def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequ
     graph = open_graph(inputs["graph"])
     total = VisitSum(graph.topology.num_nodes, len(semantic.fanouts))
     order = StoredOrder.of_names(names, semantic.epochs, semantic.num_stored)
-    wrong = _add_up(dict(zip(names, parts, strict=True)), semantic, graph.splits, total, threads, building.progress)
+    wrong = _add_up(dict(zip(names, parts, strict=True)), semantic, graph.seeds, total, threads, building.progress)
     visits = total.visits
     writer.save("visits", visits)
     curve = access_curve(visits)
@@ -41,7 +41,10 @@ def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequ
     access_figure(writer.path("access.png"), *curve)
     return Summary(
         numbers=_numbers(index, semantic, order.starts, parts, visits, curve),
-        checks=[*_joined(parts, index), _seeds_check(wrong, semantic, len(graph.train_ids))],
+        checks=[
+            *_joined(parts, index),
+            _seeds_check(wrong, semantic, len(graph.seeds[0]), "nodes" if graph.links is None else "links"),
+        ],
         figures={"accesses": "access.png"},
     )
 
@@ -127,9 +130,9 @@ def _joined(parts: Sequence[Artifact], index: Mapping[str, Array]) -> list[Check
     return found
 
 
-def _seeds_check(wrong: int, semantic: SamplesConfig, num_seeds: int) -> Check:
+def _seeds_check(wrong: int, semantic: SamplesConfig, num_seeds: int, kind: str) -> Check:
     epochs = semantic.num_stored
-    whole = f"the seeds of an epoch are the {num_seeds:,} training nodes, each once, in {epochs - wrong:,} of {epochs:,} sampling epochs"
+    whole = f"the seeds of an epoch are the {num_seeds:,} training {kind}, each once, in {epochs - wrong:,} of {epochs:,} sampling epochs"
     if semantic.evaluate:
         whole += "; the last two are those of evaluations, of the validation and the test nodes"
     return Check(

@@ -20,7 +20,9 @@ from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesEx
 from graphmill.assets.samples.record import encode
 from graphmill.assets.samples.tally import PartTally
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender
+from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Block, Topology
@@ -43,8 +45,16 @@ class _Made(NamedTuple):
 class _Maker:
     """Samples, tests, counts and encodes batches of a stored epoch on one thread. Memory: the sampler's, and one batch."""
 
-    def __init__(self, topology: Topology, drawing: Drawing, seed: int, epoch: int, tally: PartTally):
-        self.num_nodes, self.epoch, self.tally = topology.num_nodes, epoch, tally
+    def __init__(
+        self,
+        topology: Topology,
+        drawing: Drawing,
+        seed: int,
+        epoch: int,
+        tally: PartTally,
+        edges: EdgeSeeds | None = None,
+    ):
+        self.num_nodes, self.epoch, self.tally, self.edges = topology.num_nodes, epoch, tally, edges
         self.sampler = drawing.sampler(topology, seed=seed)
         # Only the fused kernel knows the row of a drawn edge in the source table.
         fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
@@ -52,16 +62,19 @@ class _Maker:
 
     def make(self, item: PlannedBatch) -> _Made:
         """Returns the record of one batch and the results of its tests."""
-        blocks = self.sampler.sample(item.key, item.seeds, transpose="none", **self.options)
+        nodes = item.seeds if self.edges is None else self.edges.batch(item.key, item.seeds).nodes
+        blocks = self.sampler.sample(item.key, nodes, transpose="none", **self.options)
         self.tally.visit(self.sampler, blocks)
         ids = np.sort(blocks[0].src_ids)
         inside = bool(len(ids) == 0 or (ids[0] >= 0 and ids[-1] < self.num_nodes))
-        sound = inside and np.array_equal(blocks[-1].dst_ids, item.seeds) and all(map(_is_sound, blocks))
+        sound = inside and np.array_equal(blocks[-1].dst_ids, nodes) and all(map(_is_sound, blocks))
         unique = bool((ids[1:] != ids[:-1]).all())
         # The key of an evaluation's batch draws it and says nothing of where it is stored.
         record = encode(replace(item.key, epoch=self.epoch), blocks)
         edges = [len(block.indices) for block in blocks]
-        seeds, digest = blocks[-1].dst_ids.copy(), xxhash.xxh3_64_intdigest(record.data)
+        # A batch of links is stored as one of their ends, and counted as the links.
+        seeds = blocks[-1].dst_ids.copy() if self.edges is None else item.seeds.copy()
+        digest = xxhash.xxh3_64_intdigest(record.data)
         return _Made(record, seeds, digest, len(ids), edges, sound, unique)
 
 
@@ -82,14 +95,18 @@ def build_part(building: Building[SamplesConfig, SamplesExecution]) -> Summary:
     opened, drawing, batches = open_graph(inputs["graph"]), open_drawing(semantic, inputs), BatchRange.of(building.part)
     assert drawing is not None
     parts = open_partitions(inputs["partitions"]) if semantic.plan == "parts" else None
-    planned = stored_batches(semantic, opened.splits, batches, parts)
+    planned = stored_batches(semantic, opened.seeds, batches, parts)
+    edges = None
+    if opened.links is not None:
+        edges = training_edges(opened.links, opened.topology, semantic, semantic.seed)
     threads = min(building.execution.threads_each, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []
     trained = batches.epoch < semantic.epochs
     tally = PartTally(opened.topology.num_nodes, len(semantic.fanouts), trained)
     with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
-        makers = [_Maker(opened.topology, drawing, semantic.seed, batches.epoch, tally) for _ in range(threads)]
+        made_by = opened.topology, drawing, semantic.seed, batches.epoch, tally, edges
+        makers = [_Maker(*made_by) for _ in range(threads)]
         for each in _in_order(makers, planned):
             file.append(each.record)
             bounds.append(bounds[-1] + len(each.record))

@@ -7,7 +7,7 @@ from typing import Any
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.costs.needs import Sizes, Speed
-from graphmill.assets.graph.read import SAMPLING
+from graphmill.assets.graph.read import SAMPLING, seed_counts
 from graphmill.assets.samples.config import (
     BatchRange,
     SamplesConfig,
@@ -21,6 +21,7 @@ from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.tasks.labels import LINKS
 from graphmill.kernels.errors import InputError
 
 
@@ -85,6 +86,9 @@ class SamplesStage(FanOut):
         table, sampling = tables[self.table], tables.get("sampling")
         if table.plan == "parts" and "partitions" not in tables:
             yield "plan", 'plan = "parts" needs [partitions]'
+        if getattr(tables.get("task"), "kind", "") == LINKS:
+            for key in ("plan",) * (table.plan == "parts") + ("evaluate",) * table.evaluate:
+                yield key, f"{key} = {getattr(table, key)!r} is not for [task] kind = 'links': remove the key"
         if sampling is not None and (text := table.problem(sampling)):
             yield ("epochs" if table.epochs else ""), text
 
@@ -103,13 +107,12 @@ class SamplesStage(FanOut):
             InputError: the graph has no training nodes.
         """
         files = inputs["graph"].files
-        num_train = files["train_ids.npy"]["shape"][0]
-        if num_train == 0:
+        splits = seed_counts(inputs["graph"])
+        if splits[0] == 0:
             problem = f"{inputs['graph'].label} has no training nodes, so an epoch of samples would be empty"
             raise InputError(problem, "give its source a training split")
         shape = {"num_nodes": files["indptr.npy"]["shape"][0] - 1, "num_edges": files["indices.npy"]["shape"][0]}
         sizes = Sizes(**shape, artifacts={"graph": inputs["graph"]})
-        splits = [files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
         parts, largest = part_seeds(inputs["graph"], inputs["partitions"]) if semantic.plan == "parts" else (0, 0)
         names, places = [], [(epoch, part) for part in range(parts) for epoch in range(semantic.epochs)]
         without = range(semantic.epochs if parts else 0, semantic.num_stored)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.fanouts import Entry, most_drawn, relations_of
+from graphmill.assets.tasks.labels import LINKS
 
 
 class BatchBound(NamedTuple):
@@ -37,10 +38,11 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
     """Returns a likely bound: every draw is another edge, and another node while there are any.
 
     Args:
+        seeds: nodes, or links, each with the ends of its negatives.
         sizes: sizes of the graph, with its artifact, which names its relations, if it is built.
         fanouts: fan-outs in the place of those of `how`.
     """
-    rows, edges, num_bytes, walks = [seeds], list[int](), 0, how.method == "random_walk"
+    rows, edges, num_bytes, walks = [_seed_nodes(how, seeds, sizes)], list[int](), 0, how.method == "random_walk"
     most, graph = how.paths * how.length if walks else sizes.num_edges, sizes.artifacts.get("graph")
     edge_bytes = 8 if how.method in ("weighted", "random_walk") else 4  # with its share
     relations = None if graph is None else relations_of(graph)
@@ -51,6 +53,13 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
         edges.insert(0, drawn)
         rows.insert(0, min(sizes.num_nodes, rows[0] + drawn))
     return BatchBound(tuple(rows), tuple(edges), num_bytes + sizes.id_bytes * rows[0])
+
+
+def _seed_nodes(how: Neighbours, seeds: int, sizes: Sizes) -> int:
+    """Returns the most nodes of a batch's seeds: of a link its ends, and one end of each of its negatives."""
+    graph, config = sizes.artifacts.get("graph"), sizes.configs.get("graph")
+    links = getattr(config, "task", "") == LINKS if graph is None else "num_links" in graph.summary["numbers"]
+    return min(sizes.num_nodes, seeds * (2 + how.per_positive)) if links else seeds
 
 
 def even_seeds(num_seeds: int, batch_size: int) -> tuple[int, int]:

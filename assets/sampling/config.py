@@ -70,6 +70,14 @@ class Neighbours(Checked):
     length: int = field(default=3, metadata=LATER)
     # random_walk: probability that a path returns to its start before a step, above 0 and up to 1
     restart: float = field(default=0.5, metadata=LATER)
+    # [task] kind = "links": draw of the pairs that an edge is compared with, which keep one of its ends and draw the other one: uniform =
+    # each node equally likely; degree = in proportion to its number of edges to the power of 3/4; in_batch = the ends of the batch's
+    # other edges, so that no node is added to the batch
+    negatives: Literal["uniform", "degree", "in_batch"] = field(default="uniform", metadata=LATER)
+    # [task] kind = "links": number of these pairs per edge; those of even number draw the target, the others the source
+    per_positive: int = field(default=1, metadata=within(1, 1_000, hashed="unless default"))
+    # [task] kind = "links": whether these pairs may be edges of the training split
+    known_negatives: bool = field(default=False, metadata=LATER)
 
     remedy = "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0"
 

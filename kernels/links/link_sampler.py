@@ -25,17 +25,24 @@ class LinkSampler:
         sampler: draws the neighbours of nodes.
         edges: the edges that are seeds.
         reverse_of: relation of the reverse of each relation's edges, see `graphmill.kernels.links.exclusion.exclude`.
+        exclude_targets: whether the edges themselves are taken out.
 
     Raises:
         InputError: the sampler walks: a walk that passes an edge cannot be told from one that does not.
     """
 
-    def __init__(self, sampler: AnySampler, edges: EdgeSeeds, reverse_of: tuple[int, ...] = (0,)):
+    def __init__(
+        self,
+        sampler: AnySampler,
+        edges: EdgeSeeds,
+        reverse_of: tuple[int, ...] = (0,),
+        exclude_targets: bool = True,
+    ):
         if isinstance(sampler, WalkSampler):
             raise InputError(
                 "random walks may pass the edges that are predicted", "draw neighbours: method = 'uniform'"
             )
-        self.sampler, self.edges, self.reverse_of = sampler, edges, reverse_of
+        self.sampler, self.edges, self.reverse_of, self.exclude_targets = sampler, edges, reverse_of, exclude_targets
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
         """Samples the blocks of a batch of edges.
@@ -48,7 +55,8 @@ class LinkSampler:
             The blocks; the destinations of the last one are the nodes of `EdgeSeeds.batch`.
         """
         links = self.edges.batch(batch, np.asarray(seeds))
-        drawn = self.sampler.sample(batch, links.nodes, transpose="none")
-        blocks = exclude(drawn, links.pairs, links.relation, self.reverse_of)
+        blocks = self.sampler.sample(batch, links.nodes, transpose="none")
+        if self.exclude_targets:
+            blocks = exclude(blocks, links.pairs, links.relation, self.reverse_of)
         first = {"none": len(blocks), "hidden": 1, "all": 0}[transpose]
         return tuple(with_transpose(block) if layer >= first else block for layer, block in enumerate(blocks))

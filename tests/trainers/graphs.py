@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
 from graphmill.assets.tasks.labels import Kind
+from graphmill.kernels.links.splits import PARTS, TRAIN, split_edges
+from graphmill.kernels.links.triples import Triples
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
 from graphmill.kernels.types import Topology
 from tests.assets.storage.tiny_artifacts import numbers_of
@@ -172,3 +175,53 @@ def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict
 def random_graph(home: Path, **size: int) -> OpenedGraph:
     """Both, opened."""
     return random_graph_artifacts(home, **size).open()
+
+
+def link_graph_artifacts(home: Path, num_nodes: int = 300, num_edges: int = 1500, relations: int = 0) -> GraphArtifacts:
+    """A graph whose edges are predicted, with their reverses, and its features: most edges join nodes of one of six groups."""
+    rng = np.random.default_rng(7)
+    groups = rng.integers(0, 6, num_nodes)
+    pairs = rng.integers(0, num_nodes, (8 * num_edges, 2))
+    pairs = pairs[
+        (pairs[:, 0] != pairs[:, 1]) & ((groups[pairs[:, 0]] == groups[pairs[:, 1]]) | (rng.random(len(pairs)) < 0.02))
+    ]
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    pairs = pairs[rng.permutation(len(pairs))[:num_edges]]
+    kinds = rng.integers(0, max(1, relations), len(pairs)).astype(np.uint8)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0], kinds))
+    pairs, kinds, reverse_of = pairs[order].astype(np.int32), kinds[order], tuple(range(max(1, relations)))
+    triples, relation = Triples(num_nodes=num_nodes, reverse_of=reverse_of), kinds if relations else None
+    split = split_edges(triples, *pairs.T, relation, seed=1, train_ratio=0.8, valid_ratio=0.1)
+    own, types = pairs[split == TRAIN], np.tile(kinds[split == TRAIN], 2)
+    src, dst = np.concatenate([own, own[:, ::-1]]).T
+    order = np.lexsort((src, types, dst))
+    degree = np.bincount(dst, minlength=num_nodes)
+    arrays = {
+        "indptr": np.concatenate([[0], np.cumsum(degree)]).astype(np.int64),
+        "indices": src[order].astype(np.int32),
+        "in_degree": degree.astype(np.int32),
+        "out_degree": np.bincount(src, minlength=num_nodes).astype(np.int32),
+        "labels": np.full(num_nodes, -1, np.int32),
+        "link_ends": pairs,
+        "link_split": split,
+    }
+    arrays |= {f"{each}_ids": np.empty(0, np.int32) for each in ("train", "valid", "test")}
+    arrays |= {"edge_types": types[order], "link_relation": kinds} if relations else {}
+    numbers: dict[str, Any] = {
+        "num_nodes": num_nodes,
+        "num_edges": len(src),
+        "class_names": [],
+        "reverse_of": reverse_of,
+        "predicted": reverse_of,
+    }
+    numbers["num_links"] = len(pairs)
+    numbers |= {f"num_{part}_links": int((split == place).sum()) for place, part in enumerate(PARTS)}
+    numbers |= {"edge_types": [f"relation {number}" for number in range(relations)]} if relations else {}
+    config = {"nodes": num_nodes, "edges": num_edges, "relations": relations, "task": "links"}
+    graph = _published(home, "graph", config, arrays, numbers)
+    rows = (rng.normal(size=(num_nodes, 12)) + 1.5 * np.eye(6, 12)[groups]).astype(np.float32)
+    pages = np.zeros(-(-rows.nbytes // PAGE_BYTES) * PAGE_BYTES, np.uint8)
+    pages[: rows.nbytes] = rows.reshape(-1).view(np.uint8)
+    config = {"nodes": num_nodes, "width": 12, "links": True}
+    arrays = {"rows": rows, "page_digests": page_digests(pages)}
+    return GraphArtifacts(graph, _published(home, "features", config, arrays, {"num_rows": num_nodes}))

@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphmill.assets.samples.read import Samples
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.trainers.batches.batch import Batching, MiniBatch, block_bytes, count_batch, draw_batch, send_batch
 from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.source import PreparedSource
-from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES, Staged
@@ -39,11 +40,16 @@ GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
 
 
 class DiskSource(PreparedSource):
-    """Supplies the batches of an epoch from disk."""
+    """Supplies the batches of an epoch from disk.
 
-    def __init__(self, batching: Batching, rows: PackedRows, sampler: StoredSampler):
+    Args:
+        sampler: reads the stored batches.
+        samples: the batches that it reads.
+    """
+
+    def __init__(self, batching: Batching, rows: PackedRows, sampler: AnySampler, samples: Samples):
         super().__init__(batching, batching.queue_bytes // NUM_QUEUES)
-        self.rows, self.sampler, self.files = rows, sampler, closing(rows)
+        self.rows, self.sampler, self.samples, self.files = rows, sampler, samples, closing(rows)
         self.features = linked(rows, rows.device)
         self._x_row_bytes = rows.width * np.dtype(batching.dtype).itemsize
 
@@ -85,7 +91,7 @@ class DiskSource(PreparedSource):
             InputError: the batch is damaged, or another run's.
         """
         ledger, batch = Ledger(), draw_batch(self.batching, self.sampler, item, epoch)
-        ledger.crossed(TOPOLOGY, self.sampler.samples.record_bytes(item.key.epoch, item.key.step))
+        ledger.crossed(TOPOLOGY, self.samples.record_bytes(item.key.epoch, item.key.step))
         # Counted here: between two steps each of these small operations might wait for the interpreter's lock.
         count_batch(batch, ledger)
         return batch, ledger
@@ -97,7 +103,7 @@ class DiskSource(PreparedSource):
 
     def _staged(self, item: PlannedBatch) -> Staged:
         # Requested now, so that the batch's graph does not wait behind the rows of later batches.
-        self.sampler.samples.will_read(item.key.epoch, item.key.step)
+        self.samples.will_read(item.key.epoch, item.key.step)
         return self.features.stage(item.key)
 
     def assemble(self, staged: Staged) -> tuple[torch.Tensor, Ledger]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.graph.read import Graph
-from graphmill.assets.tasks.labels import labelled
+from graphmill.assets.tasks.labels import LINKS, labelled
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.inference.gathered import ExactRange
@@ -88,8 +88,11 @@ def open_answers(graph: Graph, columns: Columns) -> Answers:
     """Returns the answers of a graph's kind of task.
 
     Raises:
-        InputError: a column is asked for that the kind does not have, or a threshold is wrong.
+        InputError: a column is asked for that the kind does not have, or a threshold is wrong; or the kind is that of links.
     """
+    if graph.task == LINKS:
+        problem = 'a model of [task] kind = "links" scores pairs, and predictions are of nodes'
+        raise InputError(problem, "the scores of its validation and test edges are in `graphmill show`")
     if graph.task == "classes":
         return ClassAnswers(graph.class_names, columns)
     return LabelAnswers(graph.class_names, columns) if graph.task == "multilabel" else NumberAnswers(graph, columns)

@@ -79,7 +79,8 @@ def choose_evaluation(
         sizes: sizes of the features.
     """
     train, sampling = semantic.train, semantic.sampling
-    if train.eval != "auto" or drawing is None or sampling is None:
+    # Links are scored by the rows of all nodes, which an exact evaluation computes.
+    if train.eval != "auto" or drawing is None or sampling is None or graph.links is not None:
         return None
     topology, workspace = graph.topology, parse_size(train.eval_workspace)
     bounds = Bounds(workspace_bytes=workspace, threads=train.num_threads, drawing=drawing)

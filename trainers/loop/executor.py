@@ -27,6 +27,8 @@ from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.storage.system.machine import usable_cores
+from graphmill.kernels.links.edge_seeds import EdgeSeeds
+from graphmill.kernels.links.link_sampler import LinkSampler
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array
@@ -181,6 +183,7 @@ class Run:
         semantic, execution: the recipe.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
         ranks: this process among those that share the training.
+        edges: the edges that are the seeds of batches; None if nodes are.
 
         plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
         features: the source of rows, and the device.
@@ -199,12 +202,25 @@ class Run:
     execution: TrainExecution
     drawing: Drawing | None = None
     ranks: Ranks = ALONE
+    edges: EdgeSeeds | None = None
     plan: Plan = field(init=False)
     features: Features = field(init=False)
     infer: Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor] = field(init=False)
     model: Model = field(init=False)
     loss: Loss = field(init=False)
     batching: Batching = field(init=False)
+
+    @property
+    def seeds(self) -> Array:
+        """The seeds of an epoch: the training nodes, ids[n], or the numbers 0 to n - 1 of the training edges."""
+        return np.array(self.graph.seeds[0])
+
+    def seeded(self, sampler: AnySampler) -> AnySampler:
+        """Returns a sampler of the run's seeds around one of nodes, which draws or reads stored batches."""
+        links = self.graph.links
+        if self.edges is None or links is None:
+            return sampler
+        return LinkSampler(sampler, self.edges, links.reverse_of, self.semantic.train.exclude_targets)
 
     @property
     def ledger(self) -> Ledger:
@@ -281,7 +297,7 @@ class BatchGradient:
     """Adds the gradient of a mini-batch's summed loss to a model's parameters."""
 
     def __init__(self, model: Model, seed: int, loss: Loss = PLAIN, dtype: str = "float32"):
-        self.model, self.seed, self.loss, self.dtype = model, seed, loss, dtype
+        self.model, self.seed, self.loss, self.dtype = model, seed, loss.of(model), dtype
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> Done:
         """Computes forward and backward passes, and returns the finished batch.

@@ -28,6 +28,7 @@ from graphmill.trainers.models.layers.pinsage import PinSageLayer
 from graphmill.trainers.models.layers.rgat import RgatLayer
 from graphmill.trainers.models.layers.rgcn import RgcnLayer
 from graphmill.trainers.models.layers.sage import AGGREGATORS
+from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.models.precision import kept_dtype
@@ -49,6 +50,7 @@ def build_model(
 
     Args:
         config: the architecture, depth, width and the end of each layer.
+        num_classes: number of logits; a model of links gives rows of `hidden` columns instead, for its head.
         seed: with the parameter names, decides every initial value.
         types: the graph's node types and the columns of their features; None if nodes have no types.
 
@@ -87,7 +89,8 @@ def _build(
     if is_reference(config.model):
         return build_own_model(config, in_width, num_classes, seed)
     depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
-    first, last = (hidden if config.projects else in_width), (hidden if linear_head else num_classes)
+    outputs = hidden if config.predicts_links else num_classes
+    first, last = (hidden if config.projects else in_width), (hidden if linear_head else outputs)
     widths = [first] + [hidden] * (depth - 1) + [last]
     inner = LayerOptions(
         dropout=config.dropout,
@@ -113,7 +116,8 @@ def _build(
         layers,
         config.input_dropout,
         projection=_projection(config, in_width, types, activation),
-        readout=LinearHead(depth, hidden, num_classes, config.jk, normed) if linear_head else None,
+        readout=LinearHead(depth, hidden, outputs, config.jk, normed) if linear_head else None,
+        link_head=link_head(config.link_head, hidden, relations=relations) if config.predicts_links else None,
     )
     initialise(model, seed)
     return model

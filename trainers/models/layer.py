@@ -74,6 +74,7 @@ class LayeredModel(nn.Module):
         input_dropout: probability that an input feature is dropped while training.
         projection: the projection of the features before the first layer, or None.
         readout: the head that makes logits of the layers' outputs; None if the last layer gives them.
+        link_head: the head by which a loss scores pairs of the model's outputs (trainers/models/links/heads.py); None for other losses.
     """
 
     def __init__(
@@ -83,11 +84,12 @@ class LayeredModel(nn.Module):
         *,
         projection: Projection | TypedProjection | None = None,
         readout: LinearHead | None = None,
+        link_head: nn.Module | None = None,
     ):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.input_dropout = input_dropout
-        self.projection, self.readout = projection, readout
+        self.projection, self.readout, self.link_head = projection, readout, link_head
         wanted = {str(layer.edge_weight) for layer in layers if layer.edge_weight}
         if len(wanted) > 1:
             problem = f"the layers ask for different edge weights: {', '.join(sorted(wanted))}"

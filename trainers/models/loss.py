@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmill.assets.graph.read import Graph
@@ -39,6 +39,10 @@ class Loss(ABC):
     @abstractmethod
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns float[] from logits: float[n, C] and the labels of the n nodes, as `step_values` gives them."""
+
+    def of(self, model: nn.Module) -> Self:
+        """Returns the loss of the outputs of a model, whose head it takes if it scores pairs of rows."""
+        return self
 
     def sent(self, send: Callable[[Tensor], Tensor]) -> Self:
         """Returns the loss with each of its tensors as `send` returns it, to compute on another device."""

@@ -28,6 +28,11 @@ class Architecture(Checked):
     embedding: Literal["type", "node"] = field(default="type", metadata={"hashed": "unless default"})
     # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
+    # Score of a pair of rows, of [task] kind = "links": dot = their product; bilinear = with a square matrix between; distmult = with a
+    # learnable row for each relation; mlp = a network with one hidden layer over both.
+    link_head: Literal["dot", "bilinear", "distmult", "mlp"] = field(
+        default="dot", metadata={"hashed": "unless default"}
+    )
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
     # Aggregate of `sage`: mean, sum or max of the neighbours' rows beside the node's own; gcn = the mean of both, with one map.

@@ -89,8 +89,15 @@ class TrainConfig(Architecture):
     pos_weight: Literal["none", "balanced"] | tuple[float, ...] = field(
         default="none", metadata={"hashed": "unless default"}
     )
+    # Loss of [task] kind = "links": bpr = -log sigmoid of an edge's score less another pair's; margin = the part of `margin` that this
+    # difference lacks; binary = cross entropy of the scores as logits.
+    link_loss: Literal["bpr", "margin", "binary"] = field(default="bpr", metadata={"hashed": "unless default"})
+    # Difference of scores from which another pair costs nothing, of link_loss = "margin".
+    margin: float = field(default=1.0, metadata=within(0, 1e6, hashed="unless default"))
+    # Whether a batch's neighbours are drawn without the edges that it predicts and their reverses, of [task] kind = "links".
+    exclude_targets: bool = field(default=True, metadata={"hashed": "unless default"})
     # Metric that validation maximises and the leaderboard shows, by the name of scikit-learn's; roc_auc is the mean over classes if there
-    # are more than two. Without the key: accuracy, f1_micro of several labels, r2 of numbers.
+    # are more than two. Without the key: accuracy, f1_micro of several labels, r2 of numbers, mrr of links.
     metric: Metric = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
     accumulate: int = field(default=1, metadata=within(1, 10**9))
@@ -151,6 +158,11 @@ class TrainConfig(Architecture):
         if self.betas != (0.9, 0.999) and self.optimizer == "sgd":
             yield KeyProblem("betas optimizer", f"betas = {list(self.betas)} is for adam and adamw, not for sgd")
         yield from self._node_row_problems(self.optimizer, self.own_settings.staleness)
+
+    @property
+    def predicts_links(self) -> bool:
+        """Whether it is for [task] kind = "links", by its metric: other kinds have others."""
+        return self.metric in METRICS_OF["links"]
 
     @property
     def sampled_by(self) -> str:

@@ -21,7 +21,8 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.trainers.recipe.file_rules import RULES, wrong_set
+from graphmill.assets.tasks.labels import CLASSES, LINKS
+from graphmill.trainers.recipe.file_rules import RULES, link_problems, wrong_set
 from graphmill.trainers.recipe.option_table import (
     ALWAYS,
     CONDITIONS,
@@ -109,12 +110,23 @@ def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
         yield from (((*where, key), text) for key, text in _other_depth(entry, train, tables.get("sampling")))
         if train is not None:
             yield from (((*where, *path.split(".")), text) for path, text in _conflicts(case))
+    yield from _of_links(file.tables)
     if None not in file.train:
         yield from (
             (path, text)
             for path, text, _, all_of in useless_tables(file.train, file.tables)
             if all_of and path in file.lines
         )
+
+
+def _of_links(tables: Tables) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the keys of [sampling] that are for links alone, of a file with another task."""
+    sampling, kind = tables.get("sampling"), getattr(tables.get("task"), "kind", CLASSES)
+    if sampling is None or kind == LINKS or ("task" in tables and tables["task"] is None):
+        return
+    for key in changed(sampling, ("negatives", "per_positive", "known_negatives")):
+        text = f"{key} = {_spelled(getattr(sampling, key))} is for [task] kind = 'links', and the kind is {kind!r}"
+        yield ("sampling", key), f"{text}: remove the key"
 
 
 def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterator[tuple[str, str]]:
@@ -143,6 +155,8 @@ def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterato
 def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
     """Yields the keys of a train table that contradict other tables, as paths below `[[train]]` with dots."""
     train = case.train
+    if case.kind == LINKS:
+        yield from link_problems(train, case.drawn and case.drawn.method, case.on_gpu)
     for rule in (*RULES, *train.technique.rules()):
         if found := rule.broken(case):
             yield rule.key.replace("*", train.trainer), rule.text.format(case=case, found=found)

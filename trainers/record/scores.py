@@ -1,6 +1,6 @@
 """Scores of logits: the metrics that a training may maximise, by the names that scikit-learn gives them; NumPy alone.
 
-Those of classes are here, and those of several labels and of numbers in trainers/tasks/. All but the area under the ROC curve follow from
+Those of classes are here, and those of other kinds in files of their own beside this one. All but the area under the ROC curve follow from
 three counts per class: nodes of the class, nodes that were given it, and those for which both is true. A class that no node has and that
 none was given enters no mean, as in scikit-learn's report; `balanced_accuracy` is the mean over the classes that some node has.
 """
@@ -18,7 +18,7 @@ from graphmill.kernels.types import Array
 
 Metric = Literal[
     "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "roc_auc",
-    "average_precision", "r2", "neg_mean_absolute_error", "neg_root_mean_squared_error",
+    "average_precision", "r2", "neg_mean_absolute_error", "neg_root_mean_squared_error", "mrr", "hits@10", "auc", "ap",
 ]  # fmt: skip
 METRICS: dict[str, str] = {
     "accuracy": "accuracy",
@@ -33,6 +33,10 @@ METRICS: dict[str, str] = {
     "r2": "R2",
     "neg_mean_absolute_error": "negative mean absolute error",
     "neg_root_mean_squared_error": "negative root mean squared error",
+    "mrr": "mean reciprocal rank",
+    "hits@10": "hits at 10",
+    "auc": "AUC of pairs",
+    "ap": "average precision of pairs",
 }
 """Metric -> its name in a sentence."""
 METRICS_OF: dict[Kind, tuple[Metric, ...]] = {
@@ -41,6 +45,7 @@ METRICS_OF: dict[Kind, tuple[Metric, ...]] = {
     ),
     "multilabel": ("f1_micro", "f1_macro", "average_precision", "roc_auc"),
     "regression": ("r2", "neg_mean_absolute_error", "neg_root_mean_squared_error"),
+    "links": ("mrr", "hits@10", "auc", "ap"),
 }  # fmt: skip
 """Kind of task -> its metrics, the first of which a train table has that names none."""
 
@@ -56,8 +61,8 @@ def scale(metric: str) -> int:
 
 
 def loss_unit(metric: str) -> str:
-    """Returns the unit of the loss of a training with a metric, after the word; "" for errors of numbers."""
-    return "" if metric in METRICS_OF["regression"] else ", nats"
+    """Returns the unit of the loss of a training with a metric, after the word; "" for errors of numbers and for links."""
+    return "" if metric in (*METRICS_OF["regression"], *METRICS_OF["links"]) else ", nats"
 
 
 def named(metrics: Iterable[str]) -> str:

@@ -1,1 +1,1 @@
-"""What a training learns of a node: its loss, its metrics, and the answer that ignores the node, for each kind of task."""
+"""What a training learns of a node or an edge: its loss, its metrics, and the answer that ignores it, for each kind of task."""

@@ -11,10 +11,10 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import CrossEntropy, class_weights
 from graphmill.trainers.record.class_scores import ClassScores, count_classes
 from graphmill.trainers.record.scores import same_answer, score
-from graphmill.trainers.tasks.task import NodeTask, Scored, TaskKeys
+from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
 
 
-class Classes(NodeTask):
+class Classes(TrainingTask):
     """The class of a node, by the largest logit."""
 
     kind = "classes"

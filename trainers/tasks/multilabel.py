@@ -11,10 +11,10 @@ from graphmill.trainers.models.loss import BinaryCrossEntropy
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.record.column_scores import ColumnScores
 from graphmill.trainers.record.label_scores import label_score, scores_by_label
-from graphmill.trainers.tasks.task import NodeTask, Scored, TaskKeys
+from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
 
 
-class SeveralLabels(NodeTask):
+class SeveralLabels(TrainingTask):
     """The labels of a node, each by the sign of its logit."""
 
     kind = "multilabel"

@@ -14,10 +14,10 @@ from graphmill.trainers.models.loss import TargetError
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.record.column_scores import ColumnScores
 from graphmill.trainers.record.number_scores import error_score, in_units, scores_by_target, standard
-from graphmill.trainers.tasks.task import NodeTask, Scored, TaskKeys
+from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
 
 
-class TargetNumbers(NodeTask):
+class TargetNumbers(TrainingTask):
     """The numbers of a node."""
 
     kind = "regression"

@@ -1,26 +1,34 @@
-"""The one type of what a training learns of a node; a kind of task is a subclass, in a file of its own.
+"""The one type of what a training learns of a node or an edge; a kind of task is a subclass, in a file of its own.
 
-The stored labels of each kind are in assets/tasks/labels.py, the losses in trainers/models/loss.py. Everything else that differs by kind
+The stored labels of each kind are in assets/tasks/labels.py, the losses in trainers/models/loss.py and, of links, in
+trainers/models/links/losses.py. Everything else that differs by kind
 is here, so the loop, the techniques and the sources of batches know nothing of it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.tasks.labels import Kind
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
+from graphmill.trainers.models.links.losses import LinkLossName
 from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.own import Model
 from graphmill.trainers.record.scores import METRICS_OF
 
 Scored = Mapping[str, tuple[Array, Array]]
 """Split -> logits float[n, C] and labels of its nodes, at least one."""
+Outputs = dict[str, tuple[Tensor, Array]]
+"""The same, with logits as tensors on the host."""
+Infer = Callable[[Array], Tensor]
+"""Returns float[n, C], the outputs of a trained model for nodes ids[n], on the host."""
 
 
 class TaskKeys(Protocol):
@@ -38,10 +46,16 @@ class TaskKeys(Protocol):
     def error(self) -> Literal["auto", "squared", "absolute", "huber"]: ...  # noqa: D102
     @property
     def pos_weight(self) -> str | tuple[float, ...]: ...  # noqa: D102
+    @property
+    def link_loss(self) -> LinkLossName: ...  # noqa: D102
+    @property
+    def margin(self) -> float: ...  # noqa: D102
+    @property
+    def score_train(self) -> bool: ...  # noqa: D102
 
 
-class NodeTask(ABC):
-    """What a training learns of a node of a graph.
+class TrainingTask(ABC):
+    """What a training learns of the nodes or edges of a graph.
 
     Args:
         graph: the graph with its labels and split.
@@ -77,6 +91,33 @@ class NodeTask(ABC):
     @abstractmethod
     def chance(self, metric: str, labels: Array) -> tuple[float, str]:
         """Returns the score of an answer that ignores the node, and the words for that answer; arguments as in `score`."""
+
+    def size(self, split: str) -> int:
+        """Returns the number of nodes, or edges, of a split."""
+        return len(getattr(self.graph, f"{split}_ids"))
+
+    def scored(self, train: TaskKeys, splits: Sequence[str]) -> Sequence[str]:
+        """Returns the splits on which the trained model is scored, of those that are scored if their nodes are the seeds."""
+        return splits
+
+    def outputs(self, splits: Sequence[str], infer: Infer, model: Model, *, at_once: bool, metric: str = "") -> Outputs:
+        """Returns logits and labels, from which scores are computed, of each split that is not empty.
+
+        Args:
+            model: the trained model.
+            at_once: whether one pass of `infer` serves all splits.
+            metric: the one that is needed; "" for all of them.
+        """
+        ids = {split: np.array(getattr(self.graph, f"{split}_ids")) for split in splits if self.size(split)}
+        if not ids:
+            return {}
+        logits = infer(np.concatenate(list(ids.values()))) if at_once else None
+        found, first = {}, 0
+        for split, node_ids in ids.items():
+            part = infer(node_ids) if logits is None else logits[first : first + len(node_ids)]
+            found[split] = part, self.graph.labels[node_ids]
+            first += len(node_ids)
+        return found
 
     def require(self, train: TaskKeys) -> None:
         """Refuses a metric of another kind, and one that the validation nodes do not define.

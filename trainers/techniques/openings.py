@@ -41,7 +41,7 @@ def open_samplers(run: Run) -> list[AnySampler | Drawer]:
     if run.draws_on_device:
         return [*device_drawers(run, 1)]
     if run.execution.samples == "stored":
-        return [open_stored(run)] * run.num_samplers
+        return [run.seeded(open_stored(run))] * run.num_samplers
     return [open_sampler(run) for _ in range(run.num_samplers)]
 
 
@@ -50,7 +50,9 @@ def open_sampler(run: Run) -> AnySampler:
     assert run.semantic.sampling is not None and run.drawing is not None
     drawing, topology = run.drawing, run.graph.topology
     how = {"seed": run.semantic.sampling_seed, "threads": run.sampling_threads}
-    return scheduled(run.semantic.sampling, lambda fanouts: drawing.with_fanouts(fanouts).sampler(topology, **how))
+    return run.seeded(
+        scheduled(run.semantic.sampling, lambda fanouts: drawing.with_fanouts(fanouts).sampler(topology, **how))
+    )
 
 
 def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySampler]) -> AnySampler:
@@ -92,8 +94,9 @@ def open_disk_source(run: Run, parts: Collection[int] | None = None) -> DiskSour
     Raises:
         InputError: samples or packed chunks are missing, or are another run's.
     """
-    sampler = open_stored(run, parts)
-    source = DiskSource(run.batching, open_packed(run, run.batching.queue_bytes // NUM_QUEUES, parts), sampler)
+    stored = open_stored(run, parts)
+    packed = open_packed(run, run.batching.queue_bytes // NUM_QUEUES, parts)
+    source = DiskSource(run.batching, packed, run.seeded(stored), stored.samples)
     if parts is not None and isinstance(run.plan, PartPlan):
         source.num_parts, source.parts = run.plan.num_parts, parts
     return source

@@ -30,6 +30,7 @@ from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.types import Array, Stream
@@ -55,6 +56,7 @@ from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource, Features
 from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource, linked
+from graphmill.trainers.tasks.opened import open_task
 
 DEGREES_BYTES, MAP_BYTES = 8, 8
 """Bytes per node on a device that samples: its two degrees, and its entry in the sampler's map."""
@@ -67,7 +69,7 @@ def open_data(run: Run) -> None:
     """
     graph, train = run.graph, run.semantic.train
     stored = open_features(run.inputs["features"], verified=run.execution.features == "memory")
-    run.plan = epoch_plan(np.array(graph.train_ids), run.semantic)
+    run.plan = epoch_plan(run.seeds, run.semantic)
     run.features = open_rows(run, stored)
     domain = None
     if run.ranks.world > 1:
@@ -132,7 +134,8 @@ def _filler(
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
             types = node_types(run.graph.topology, stored)
-            peak_bytes = simulated_peak(run.graph, run.semantic, run.plan, table, device.work_bytes, run.drawing, types)
+            of_run = run.graph, run.semantic, run.plan, table, device.work_bytes, run.drawing, types, run.edges
+            peak_bytes = simulated_peak(*of_run)
             free_bytes = device.free_bytes()
             if free_bytes is None:
                 device_bytes = automatic_device_bytes(budgets, peak_bytes)
@@ -191,6 +194,7 @@ def simulated_peak(
     work_bytes: int | None,
     drawing: Drawing | None = None,
     types: NodeTypes | None = None,
+    edges: EdgeSeeds | None = None,
 ) -> int:
     """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
 
@@ -199,6 +203,7 @@ def simulated_peak(
         work_bytes: bound on the device's workspace in bytes, or None.
         drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
         types: the node types and the columns of their features; None if nodes have no types.
+        edges: the edges that are the seeds of the plan; None if nodes are.
 
     Raises:
         OverBudget: the step does not fit in the workspace.
@@ -213,7 +218,13 @@ def simulated_peak(
         )
         largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
         sampler = largest.sampler(graph.topology, seed=semantic.sampling_seed)
-        blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
+        key = replace(item.key, stream=Stream.PROBE)
+        if edges is None:
+            seeds, labels, loss = item.seeds, graph.labels[item.seeds], PLAIN[graph.task]
+        else:
+            links = edges.batch(key, item.seeds)
+            seeds, labels, loss = links.nodes, links.scored, open_task(graph).loss(semantic.train).of(model)
+        blocks = sampler.sample(key, seeds, transpose=model.transpose)
         attach_weights(blocks, graph.topology, model.edge_weight)
         device.adopt(model.parameters(), "parameters")
         if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
@@ -224,7 +235,7 @@ def simulated_peak(
         features.gather(RowIds(blocks[0].src_ids), x, Ledger())
         with device.active():
             logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
-            PLAIN[graph.task](logits, torch.from_numpy(graph.labels[item.seeds])).backward()
+            loss(logits, torch.from_numpy(labels)).backward()
             optimiser.step()
     return device.peak["total"]
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import Batching
+from graphmill.trainers.batches.links import LinkBatching
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.choice import EvaluationChoice, Way, choose_evaluation
 from graphmill.trainers.loop.executor import Run
@@ -23,6 +27,7 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.file_rules import link_problems
 from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
@@ -56,6 +61,11 @@ def open_run(
         drawing=open_drawing(semantic.sampling, inputs),
         ranks=ranks,
     )
+    open_task(run.graph).require(semantic.train)
+    if run.graph.links is not None:
+        _require_links(semantic)
+        sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
+        run.edges = training_edges(run.graph.links, run.graph.topology, sampling, semantic.sampling_seed)
     chosen = _choose_evaluation(run, began)
     if semantic.train.eval == "auto":  # without sampling evaluation is exact
         way = "exact" if chosen is None else chosen.way
@@ -63,9 +73,16 @@ def open_run(
     find_technique(semantic.train.trainer).open_data(run)
     run.model = _open_model(run)
     run.loss = open_loss(run.semantic.train, run.graph, run.features.device)
-    open_task(run.graph).require(run.semantic.train)
     run.batching = _open_batching(run)
     return run, chosen
+
+
+def _require_links(semantic: ModelConfig) -> None:
+    """Refuses a recipe that cannot train links."""
+    sampling, train = semantic.sampling, semantic.train
+    for _, text in link_problems(train, sampling and sampling.method, train.device == "cuda"):
+        problem, _, remedy = text.rpartition(": ")
+        raise InputError(problem, remedy)
 
 
 def _choose_evaluation(run: Run, began: str) -> EvaluationChoice | None:
@@ -83,9 +100,10 @@ def _choose_evaluation(run: Run, began: str) -> EvaluationChoice | None:
 def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig, world: int) -> Graph:
     """Returns the graph, which has what a training needs."""
     graph = open_graph(inputs["graph"])
-    if len(graph.train_ids) == 0:
+    seeds = open_task(graph).size("train")
+    if seeds == 0:
         raise InputError(f"graph {inputs['graph'].version[:12]} {NO_SEEDS[0]}", NO_SEEDS[1])
-    if found := ranks_mistake(train, world, len(graph.train_ids)):
+    if found := ranks_mistake(train, world, seeds):
         raise found
     require_range(train.dtype, inputs.get("features"))
     require_weights(train, graph.topology)
@@ -114,7 +132,8 @@ def _open_model(run: Run) -> Model:
 
 def _open_batching(run: Run) -> Batching:
     queue_bytes, most_queue_bytes = queue_bounds(run.execution.queue)
-    return Batching(
+    made: Any = Batching if run.edges is None else partial(LinkBatching, edges=run.edges)
+    return made(
         topology=run.graph.topology,
         labels=run.graph.labels,
         plan=run.plan,

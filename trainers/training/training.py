@@ -39,6 +39,7 @@ from graphmill.trainers.record.class_scores import FILE
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
 from graphmill.trainers.tasks.opened import open_task
+from graphmill.trainers.tasks.task import Outputs, Scored
 from graphmill.trainers.training.open_run import open_run
 
 
@@ -92,7 +93,7 @@ class Training:
             self.run,
             find_technique(semantic.train.trainer).load().open_executor(self.run),
             file,
-            self._valid_score if len(self.run.graph.valid_ids) else None,
+            self._valid_score if self.task.size("valid") else None,
             self._open_lines(version),
         )
         # The first rank has the checkpoint; the others may be on other machines.
@@ -107,10 +108,11 @@ class Training:
             self.features.device.adopt(self.run.model.parameters(), "parameters")
         self.loop.run()
 
-    def finish(self) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
+    def finish(self) -> Outputs:
         """Returns logits and labels of the scored splits by the final model, and makes the ledger that of all ranks; all ranks call it."""
         kept = scores_path(self.loop.checkpoints.path, self.run.ranks.rank, self.run.ranks.world)
-        logits = self._logits(scored_splits(self.run.semantic.train, self.run.graph), kept)
+        train = self.run.semantic.train
+        logits = self._outputs(self.task.scored(train, scored_splits(train, self.run.graph)), kept)
         if self.run.ranks.world > 1:
             whole = self.loop.whole_ledger()
             if self.run.ranks.first:
@@ -127,7 +129,7 @@ class Training:
         record |= {"shard_bytes": source.held_bytes, "cached_rows": source.cached_rows}
         return self.run.ranks.main.gather_values(record)
 
-    def write(self, writer: Writer, logits: Mapping[str, tuple[torch.Tensor, np.ndarray]]) -> Summary:
+    def write(self, writer: Writer, logits: Outputs) -> Summary:
         """Writes the artifact's files, and scores logits and labels of splits."""
         device = self.features.device
         weights = {
@@ -160,18 +162,16 @@ class Training:
         nodes = node_rows(self.run.model)
         learnt = [*self.run.model.parameters(), *([] if nodes is None else [nodes.table.values])]
         numbers |= {"parameters": sum(tensor.numel() for tensor in learnt)}
-        return Summary(numbers=numbers, checks=self._checks(numbers, weights))
+        return Summary(numbers=numbers, checks=self._checks(numbers, weights, scored))
 
-    def _checks(self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> list[Check]:
+    def _checks(self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor], scored: Scored) -> list[Check]:
         """Tests the trained model."""
-        metric, graph = self.run.semantic.train.metric, self.run.graph
+        metric = self.run.semantic.train.metric
         # Without validation nodes the training nodes are used.
-        split, words, ids = ("valid", "validation", graph.valid_ids)
-        if not len(ids):
-            split, words, ids = ("train", "training", graph.train_ids)
+        split, words = ("valid", "validation") if "valid" in scored else ("train", "training")
         checks = [
             weights_check(weights),
-            self._chance_check(words, numbers.get(f"{split}_{metric}"), graph.labels[np.array(ids)]),
+            self._chance_check(words, numbers.get(f"{split}_{metric}"), scored[split][1]),
             loss_check(self.loop.state.history, self.task.loss_unit),
         ]
         if find_technique(self.run.semantic.train.trainer).predicts:
@@ -205,26 +205,18 @@ class Training:
         )
 
     def _valid_score(self) -> float:
-        logits, labels = self._logits(("valid",))["valid"]
-        value = self.task.score(self.run.semantic.train.metric, logits.numpy(), labels)
+        metric = self.run.semantic.train.metric
+        logits, labels = self._outputs(("valid",), metric=metric)["valid"]
+        value = self.task.score(metric, logits.numpy(), labels)
         assert value is not None
         return value
 
-    def _logits(self, splits: tuple[str, ...], kept: Path | None = None) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
-        """Returns logits and labels of each split that has nodes, by the table's evaluation; one that was killed goes on from `kept`."""
-        ids = {split: np.array(getattr(self.run.graph, f"{split}_ids")) for split in splits}
-        ids = {split: node_ids for split, node_ids in ids.items() if len(node_ids)}
-        if not ids:
-            return {}
-        # One pass serves all splits.
+    def _outputs(self, splits: Sequence[str], kept: Path | None = None, metric: str = "") -> Outputs:
+        """Returns logits and labels of each split that is not empty, by the table's evaluation; one that was killed goes on from `kept`."""
         exact = self.run.semantic.train.eval == "exact"
-        logits = self._infer(np.concatenate(list(ids.values())), kept) if exact else None
-        found, first = {}, 0
-        for split, node_ids in ids.items():
-            part = self._infer(node_ids, kept) if logits is None else logits[first : first + len(node_ids)]
-            found[split] = part, self.run.graph.labels[node_ids]
-            first += len(node_ids)
-        return found
+        return self.task.outputs(
+            splits, lambda ids: self._infer(ids, kept), self.run.model, at_once=exact, metric=metric
+        )
 
     def _infer(self, node_ids: np.ndarray, kept: Path | None) -> torch.Tensor:
         if self.run.semantic.train.eval == "exact":

@@ -10,8 +10,8 @@ pairs that other libraries take. torch's softplus is linear from 20 on, which is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional
@@ -57,18 +57,23 @@ class PairLoss(Loss):
     """The loss of a batch of edges, from the rows that a model computes of the batch's nodes.
 
     Attributes:
-        head: scores pairs of rows; a module of the model, so that its parameters are trained with the others.
+        head: scores pairs of rows; a module of the model, so that its parameters are trained with the others. None until `of`.
         loss: compares the scores.
     """
 
-    head: LinkHead
+    head: LinkHead | None
     loss: LinkLoss = LinkLoss()
+
+    def of(self, model: Any) -> PairLoss:
+        """Returns the loss of the rows of a model, scored by its head."""
+        return replace(self, head=model.link_head)
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns float[] from rows float[b, H] of nodes, and i32[p, 1 + k, 3], places of two ends and relation.
 
         Each of the p edges is followed by its k negatives (`graphmill.kernels.links.edge_seeds.LinkBatch.scored`).
         """
+        assert self.head is not None
         places, relation = labels[..., :2].reshape(-1).long(), labels[..., 2].long()
         # The gradient of `index_select` adds in order, that of an index from several threads at once.
         ends = logits.index_select(0, places).view(*labels.shape[:2], 2, -1)

@@ -224,12 +224,12 @@ def drawn_bound(sampling: SamplingConfig, sizes: Sizes, bound: BatchSizes) -> Ba
 
 
 def _largest(artifacts: Mapping[str, Artifact], sampling: SamplingConfig) -> BatchSizes | None:
-    """Returns the largest of some batches of a training's first epoch; None if it has no seeds."""
+    """Returns the largest of some batches of a training's first epoch; None if no node is a seed."""
     opened = open_graph(artifacts["graph"])
-    plan = EpochPlan(np.array(opened.train_ids), sampling.batch_size, seed=0)
     drawing = open_drawing(sampling, artifacts)
-    if drawing is None or not plan.num_batches:
+    if drawing is None or not len(opened.train_ids):
         return None
+    plan = EpochPlan(np.array(opened.train_ids), sampling.batch_size, seed=0)
     sampler = drawing.with_fanouts(sampling.largest_fanouts).sampler(opened.topology, seed=0)
     drawn = draw_batches(plan, sampler, "none", DRAWN, most_seconds=SECONDS)
     return drawn.largest if drawn.blocks else None

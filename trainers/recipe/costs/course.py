@@ -205,8 +205,9 @@ class Case:
 
     @property
     def num_classes(self) -> int:
-        """Number of logits; 2 if the classes are not known."""
-        return max(2, self.sizes.num_classes)
+        """Number of logits, or columns of a row by which links are scored; 2 if the classes are not known."""
+        train = self.semantic.train
+        return train.hidden if train.predicts_links else max(2, self.sizes.num_classes)
 
     @property
     def feature_place(self) -> str:

@@ -134,8 +134,9 @@ def forecast(case: Case) -> Forecast | None:
 
 
 def has_formula(semantic: ModelConfig) -> bool:
-    """Returns whether there are formulas for a technique on its device: of a GPU there are none yet."""
-    return bool(find_technique(semantic.train.trainer).costs) and semantic.train.device == "cpu"
+    """Returns whether there are formulas for a technique on its device: of a GPU there are none yet, and none of links."""
+    train = semantic.train
+    return bool(find_technique(train.trainer).costs) and train.device == "cpu" and not train.predicts_links
 
 
 def expected_memory(case: Case) -> dict[str, int]:

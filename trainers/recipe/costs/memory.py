@@ -63,7 +63,7 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
         ranks: number of processes on this machine that share it; 0 for the table's.
     """
     technique = find_technique(semantic.train.trainer)
-    if not technique.costs or semantic.train.device != "cpu":
+    if not technique.costs or semantic.train.device != "cpu" or semantic.train.predicts_links:
         return None
     case = training_case(semantic, execution, sizes, ranks)
     there = sizes.exact and sizes.configs.keys() <= sizes.artifacts.keys()

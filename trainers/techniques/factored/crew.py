@@ -254,7 +254,7 @@ class Crew:
 
     def open_sampler(self) -> AnySampler:
         """Returns a sampler for one role, which draws batches or reads stored ones."""
-        return self._stored or open_sampler(self.run)
+        return open_sampler(self.run) if self._stored is None else self.run.seeded(self._stored)
 
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler at a place."""

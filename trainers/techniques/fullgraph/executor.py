@@ -27,7 +27,7 @@ The losses do not show whether rows were moved as few times as the mode promises
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -130,7 +130,7 @@ class OneStep(Executor):
         """Returns the numbers of the ledger: volumes x bytes of rows x layers, of all ranks."""
         run = self.run
         settings, train = run.semantic.train.settings, run.semantic.train
-        planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
+        planned = {count_name("seeds", 0): epochs * len(run.plan.train_ids)}
         # The widths of a user's own layers are not known beforehand.
         if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):
             return planned
@@ -179,7 +179,7 @@ class OneStep(Executor):
                 self.run.ranks.leave(error)
             raise
         self.run.ledger.count("seeds", 0, self.num_seeds)
-        yield Done(0, loss, len(self.run.graph.train_ids), True)
+        yield Done(0, loss, len(self.run.plan.train_ids), True)
 
 
 class FullGraph(OneStep):
@@ -288,7 +288,7 @@ class Uncut(OneStep):
 
     def __init__(self, run: Run):
         super().__init__(run)
-        self.num_seeds, self.crossing = len(run.graph.train_ids), Ways(0, 0)
+        self.num_seeds, self.crossing = len(run.plan.train_ids), Ways(0, 0)
         model, graph, device = run.model, run.graph, run.features.device
         self.summed: Tensor | None = None
         block = whole_block(run)
@@ -299,10 +299,9 @@ class Uncut(OneStep):
         shape = graph.topology.num_nodes, run.features.table.width
         self.x = device.alloc(shape, getattr(torch, kept_dtype(run.semantic.train.dtype)), "inputs")
         run.features.table.gather(RowIds(np.arange(len(self.x))), self.x, device.traffic)
-        ids = np.array(graph.train_ids)
-        labels = step_values(graph.labels[ids])
-        self.seeds, self.labels = (
-            torch.as_tensor(each) for each in device.send([ids.astype(np.int64), labels], LABELS, device.traffic)
+        self.loss, self._of_nodes = (
+            run.loss.of(model),
+            None if run.edges else self._sent(run.seeds, graph.labels[run.seeds]),
         )
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
@@ -311,9 +310,23 @@ class Uncut(OneStep):
         with run.timeline.span(STEP, "train", 0):
             with computing(dtype, self.x.device):
                 logits = self._logits(random)
-            loss = run.loss(logits[self.seeds], self.labels)
+            seeds, labels = self._of_nodes or self._of_links(random.train_epoch)
+            loss = self.loss(logits[seeds], labels)
             loss.backward()
         return loss_value(loss)
+
+    def _of_links(self, epoch: int) -> Sequence[Tensor]:
+        """Returns the ends of all training links and of their negatives, which each epoch draws, and their places among these."""
+        item, edges = next(self.run.plan.batches(epoch)), self.run.edges
+        assert edges is not None
+        links = edges.batch(item.key, item.seeds)
+        return self._sent(links.nodes, links.scored)
+
+    def _sent(self, ids: Array, labels: Array) -> Sequence[Tensor]:
+        """Returns i64[n], nodes, and the labels of their loss, on the device."""
+        device = self.run.features.device
+        sent = device.send([ids.astype(np.int64), step_values(labels)], LABELS, device.traffic)
+        return [torch.as_tensor(each) for each in sent]
 
     def exact_logits(self, node_ids: Array) -> Tensor:
         """Returns the logits of nodes by a pass over what is on the device already."""

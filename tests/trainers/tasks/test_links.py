@@ -1,0 +1,188 @@
+"""Trainings of links: equal bits however they are carried out, above chance, and refused with one sentence where something is not wired."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.training_edges import candidate_ranges, training_edges
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.triples import KnownEdges, Triples
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Stream
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
+from tests.assets.packed_chunks.packed import build_packed
+from tests.trainers.graphs import link_graph_artifacts
+from tests.trainers.rows.caches import cache_inputs
+from tests.trainers.runs import Predicted, Stops, content, losses, train_packed
+
+SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=128)
+TABLE: dict[str, Any] = {
+    "name": "links", "model": "gcn", "layers": 2, "hidden": 16, "epochs": 3, "lr": 0.02, "dropout": 0.2, "threads": 1,
+    "accumulate": 3, "metric": "auc",
+}  # fmt: skip
+FACTORED = {"trainer": "factored", "settings": FactoredSettings(samplers=1, trainers=2)}
+
+
+def train_links(
+    home: Path,
+    *,
+    sampling: SamplingConfig = SAMPLING,
+    relations: int = 0,
+    resume: bool = False,
+    progress: Any = None,
+    **options: Any,
+) -> Artifact:
+    """Trains a model of the small graph of links; `options` override `TABLE`."""
+    artifacts, table = link_graph_artifacts(home, relations=relations), TrainTable(**(TABLE | options))
+    run: dict[str, Any] = {"resume": resume, "progress": progress or Predicted(), "report": lambda line: None}
+    return train_table(Store(home), artifacts.inputs, table, sampling, 5, **run)[0]
+
+
+def weights(model: Artifact) -> str:
+    return model.files["weights.safetensors"]["digest"]
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "degree", "in_batch"])
+@pytest.mark.parametrize("head", ["dot", "mlp"])
+def test_a_training_has_equal_bits_however_it_is_carried_out(tmp_path: Path, head: str, negatives: Any) -> None:
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=128, negatives=negatives, per_positive=2)
+    options: dict[str, Any] = {"sampling": sampling, "link_head": head, "norm": "batch"}
+    whole = train_links(tmp_path / "whole", samplers=1, **options)
+    assert content(train_links(tmp_path / "ahead", samplers=3, queue="64kB", **options)) == content(whole)
+    shared = train_links(tmp_path / "factored", **options | FACTORED)
+    assert weights(shared) == weights(whole)
+    with pytest.raises(ConnectionAbortedError):
+        train_links(tmp_path / "stopped", progress=Stops(13), checkpoint_steps=1, **options)
+    assert content(train_links(tmp_path / "stopped", resume=True, **options)) == content(whole)
+
+
+@pytest.mark.parametrize("loss", ["bpr", "margin", "binary"])
+def test_a_model_learns_which_pairs_are_edges(tmp_path: Path, loss: str) -> None:
+    model = train_links(tmp_path, link_loss=loss, epochs=10, dropout=0.0, metric="mrr")
+    numbers = model.summary["numbers"]
+    assert {f"{split}_{each}" for split in ("valid", "test") for each in ("mrr", "hits@10", "auc", "ap")} <= set(
+        numbers
+    )
+    assert "train_mrr" not in numbers and numbers["test_auc"] > 0.8
+    checks = {check["name"]: check for check in model.summary["checks"]}
+    assert all(check["passed"] for check in checks.values()), checks
+    rows = [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+    assert max(row["valid"] for row in rows) == numbers["valid_mrr"]
+    assert rows[-1]["loss"] < rows[0]["loss"]
+
+
+def test_relations_have_rows_of_their_own(tmp_path: Path) -> None:
+    model = train_links(tmp_path, relations=2, link_head="distmult", model="rgcn", epochs=10, dropout=0.0)
+    assert model.summary["numbers"]["test_auc"] > 0.8
+
+
+def test_excluded_targets_change_the_blocks_and_so_the_weights(tmp_path: Path) -> None:
+    assert weights(train_links(tmp_path / "out")) != weights(train_links(tmp_path / "in", exclude_targets=False))
+
+
+def test_negatives_are_no_edges_of_training_unless_they_may_be(tmp_path: Path) -> None:
+    graph = link_graph_artifacts(tmp_path).open()
+    assert graph.links is not None
+    links, topology = graph.links, graph.topology
+    assert candidate_ranges(links, topology) == {"source": [(0, 300)], "target": [(0, 300)]}
+    for may in (False, True):
+        sampling = SamplingConfig(fanouts=(4, 3), known_negatives=may, per_positive=20)
+        edges = training_edges(links, topology, sampling, seed=1)
+        own = links.split == 0
+        assert len(edges.source) == own.sum() == len(topology.indices) // 2
+        known = KnownEdges(Triples(num_nodes=300), links.source[own], links.target[own])
+        batch = edges.batch(BatchKey(0, 0, 0), np.arange(200))
+        drawn = batch.nodes[batch.negatives]
+        assert known.contains(drawn[..., 0].reshape(-1), drawn[..., 1].reshape(-1)).any() == may
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"eval": "sampled"}, 'eval = "sampled", but'),
+    ({"metric": "accuracy"}, "is not a metric of"),
+    ({"margin": 2.0}, "is for link_loss"),
+    ({"sampling": SamplingConfig(fanouts=(4, 3), method="random_walk")}, "may pass the edges"),
+]
+
+
+@pytest.mark.parametrize(("options", "problem"), REFUSED, ids=str)
+def test_what_links_cannot_do_is_refused(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        train_links(tmp_path, **options)
+
+
+def test_stored_batches_and_packed_rows_end_with_equal_bits(tmp_path: Path) -> None:
+    """The samples of a run are those that it draws, and a disk has the same rows."""
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=128, reuse=2, per_positive=2, negatives="degree")
+    graph = link_graph_artifacts(tmp_path)
+    packed = build_packed(tmp_path, graph=graph, sampling=sampling, epochs=2)
+    checks = {check["name"]: check for check in packed.samples.summary["checks"]}
+    assert all(check["passed"] for check in checks.values())
+    assert "the 1,200 training links, each once" in checks["every seed once an epoch"]["detail"]
+    online = train_links(tmp_path, sampling=sampling, epochs=4)
+    for trainer, more in {
+        "minibatch": {"samples": "stored"},
+        "disk": {},
+        "factored": FACTORED | {"samples": "stored"},
+    }.items():
+        options = TABLE | {"trainer": trainer, "epochs": 4} | more
+        made = train_packed(packed, tmp_path / trainer, sampling=sampling, **options)
+        assert weights(made) == weights(online)
+    other = SamplingConfig(fanouts=(4, 3), batch_size=128, reuse=2, per_positive=3, negatives="degree")
+    with pytest.raises(InputError, match="per_positive"):
+        train_packed(packed, tmp_path / "other", sampling=other, **TABLE)
+
+
+@pytest.mark.parametrize("policy", ["bayes", "presample", "pagerank"])
+def test_cached_rows_are_those_that_batches_of_links_ask_for(tmp_path: Path, policy: Any) -> None:
+    artifacts = link_graph_artifacts(tmp_path)
+    graph = artifacts.open()
+    config = hotness_config(HotnessTable(policy=policy, layers="inputs", evaluate_epochs=1), SAMPLING, 3)
+    made = materialize(Store(tmp_path), HOTNESS, config, Threads(threads=2), {"graph": artifacts.graph})
+    assert all(check["passed"] for check in made.summary["checks"]), made.summary["checks"]
+    assert graph.links is not None
+    edges, sampler = training_edges(graph.links, graph.topology, SAMPLING, 3), Sampler(graph.topology, (4, 3), seed=3)
+    visits = np.zeros(300, int)
+    for item in EpochPlan(np.arange(1200), 128, seed=3, stream=Stream.PRESAMPLE).batches(0):
+        visits[sampler.sample(item.key, edges.batch(item.key, item.seeds).nodes)[0].src_ids] += 1
+    assert (made.array("visits") == visits).all()
+    reads = cache_inputs(tmp_path, artifacts, device="auto", host="10kB")
+    cached = train_table(
+        Store(tmp_path / "cached"),
+        artifacts.inputs,
+        TrainTable(**TABLE),
+        SAMPLING,
+        5,
+        reads=reads,
+        report=lambda line: None,
+    )[0]
+    assert weights(cached) == weights(train_links(tmp_path / "plain"))
+    record = cached.run_record()["cache"]
+    assert record["device_rows"] and record["simulated_peak_bytes"] > 0
+
+
+def test_a_pass_over_the_whole_graph_has_the_loss_of_one_batch_of_all_links(tmp_path: Path) -> None:
+    """The pass passes messages over the links that it predicts, as a batch of all neighbours does that leaves them in."""
+    options: dict[str, Any] = {"accumulate": 1, "dropout": 0.0, "exclude_targets": False, "dtype": "float64"}
+    batched = train_links(tmp_path / "batch", sampling=SamplingConfig(fanouts=(-1, -1), batch_size=5000), **options)
+    uncut = {"trainer": "fullgraph", "settings": FullGraphSettings(mode="device")}
+    whole = train_links(tmp_path / "whole", **options | uncut)
+    np.testing.assert_allclose(losses(whole), losses(batched), rtol=1e-10)
+    assert whole.summary["numbers"]["test_mrr"] == pytest.approx(batched.summary["numbers"]["test_mrr"], abs=1e-6)
+    dropped = options | uncut | {"dropout": 0.3}
+    assert content(train_links(tmp_path / "again", **dropped)) == content(train_links(tmp_path / "once", **dropped))
