@@ -68,7 +68,8 @@ class Answers(ABC):
         for low in range(each.low, each.high, ROW_GROUP):
             high = min(low + ROW_GROUP, each.high)
             columns, found = self.of_logits(each.logits[low - each.low : high - each.low])
-            more = {"embedding": each.embeddings(low, high)} | ({"probabilities": found} if self.probabilities else {})
+            more = {} if "embedding" in columns else {"embedding": each.embeddings(low, high)}
+            more |= {"probabilities": found} if self.probabilities else {}
             arrays = {
                 name: polars.Series(rows.numpy(), dtype=polars.Array(polars.Float32, rows.shape[1]))
                 for name, rows in more.items()
@@ -88,11 +89,10 @@ def open_answers(graph: Graph, columns: Columns) -> Answers:
     """Returns the answers of a graph's kind of task.
 
     Raises:
-        InputError: a column is asked for that the kind does not have, or a threshold is wrong; or the kind is that of links.
+        InputError: a column is asked for that the kind does not have, or a threshold is wrong.
     """
     if graph.task == LINKS:
-        problem = 'a model of [task] kind = "links" scores pairs, and predictions are of nodes'
-        raise InputError(problem, "the scores of its validation and test edges are in `graphmill show`")
+        return RowAnswers(columns)
     if graph.task == "classes":
         return ClassAnswers(graph.class_names, columns)
     return LabelAnswers(graph.class_names, columns) if graph.task == "multilabel" else NumberAnswers(graph, columns)
@@ -235,6 +235,30 @@ class NumberAnswers(Answers):
 
         columns = zip(self.labels, labels.T, strict=True)
         return {name: polars.Series(name, np.array(values)).fill_nan(None) for name, values in columns}
+
+
+class RowAnswers(Answers):
+    """Gives the row that a model of links computes of a node, as its embedding.
+
+    Raises:
+        InputError: probabilities or thresholds are asked for.
+    """
+
+    def __init__(self, columns: Columns):
+        if columns.probabilities or columns.thresholds:
+            problem = "--probabilities and --threshold are for classes and labels, and the model scores pairs"
+            raise InputError(problem, "ask for the best ends of nodes, --top K, or for scores, --pairs FILE")
+
+    def of_logits(self, logits: Tensor) -> tuple[dict[str, Any], Tensor]:
+        """Returns the rows alone."""
+        import polars
+
+        rows = polars.Series(logits.float().numpy(), dtype=polars.Array(polars.Float32, logits.shape[1]))
+        return {"embedding": rows}, logits
+
+    def known(self, labels: Array) -> dict[str, polars.Series]:
+        """Returns none: nodes have no labels."""
+        return {}
 
 
 def _probability(text: str, whole: str) -> float:
@@ -390,9 +414,9 @@ class NodeFacts:
             place = np.searchsorted(self._type_ptr, np.arange(low, high), side="right") - 1
             known = known.with_columns(self._types.gather(place).alias("node_type"))
         label = self.answers.known(self._labels[low:high]).values()
-        split = _named(self._splits, self._split_of[low:high]).alias("split")
+        split = [_named(self._splits, self._split_of[low:high]).alias("split")] if label else []
         first = self.answers.first
-        table = known.hstack(frame.select(first)).hstack([*label, split]).hstack(frame.drop(first))
+        table = known.hstack(frame.select(first)).hstack([*label, *split]).hstack(frame.drop(first))
         places = self.asked.places(low, high)
         return table if len(places) == len(table) else table[places]
 

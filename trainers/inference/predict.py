@@ -16,6 +16,8 @@ Of several labels, `labels` is the list of those whose probability reaches the t
 probability, and `label` the list of those that the node has. Of numbers, `prediction` and `label` are f32 in the unit of the data; of
 several targets each has columns of its own, prediction_NAME and label_NAME.
 
+Of links, trainers/inference/link_answers.py says what the columns are.
+
 Inference is exact and layer by layer (trainers/inference/exact.py); the table is written in row groups as the last layer's ranges come out,
 so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes. A
 prediction that is killed leaves the rows of its layers beside the table (trainers/inference/kept.py), and the same command goes on from
@@ -29,6 +31,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.stage import Progress, Silent
@@ -58,6 +62,7 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.evaluation import log_key
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.kept import RowLog
+from graphmill.trainers.inference.link_answers import LinkAnswers, LinkRequest
 from graphmill.trainers.models.build import build_model, require_weights, send_model
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
@@ -103,6 +108,8 @@ def predict_table(
     columns: Columns = PLAIN,
     types: Sequence[str] = (),
     nodes: Path | None = None,
+    pairs: Path | None = None,
+    relations: Sequence[str] = (),
     by_ranks: ByRanks | None = None,
     progress: Progress | None = None,
 ) -> tuple[Artifact, int]:
@@ -117,6 +124,7 @@ def predict_table(
         columns: the columns that are asked for besides the usual ones.
         types: names of node types, "all" for all of them; none for those that have labels.
         nodes: a file that names nodes of these types, which alone are predicted; None for all of them.
+        pairs, relations: of links, as in `graphmill.trainers.inference.link_answers.LinkRequest`; `columns.top` is its `top`.
         by_ranks: function that predicts all nodes with several processes; None reads the table in this one.
         progress: shows the finished nodes.
 
@@ -139,6 +147,12 @@ def predict_table(
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
+        request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
+        if open_graph(inputs["graph"]).links is not None and not request.of_nodes:
+            return model, predict_pairs(store, inputs, model, semantic, bounds, out, request)
+        if pairs is not None or relations:
+            problem = "--pairs and --relation are for models of [task] kind = 'links'"
+            raise InputError(problem, "leave them out" if pairs or columns.top else "give --top K, too")
         return model, predict_model(store, inputs, model, semantic, bounds, out, columns, types, nodes)
 
 
@@ -168,7 +182,8 @@ def predict_model(
     num_nodes, table = graph.topology.num_nodes, read["graph"].file("nodes.parquet")
     require_nodes(features, num_nodes, "the graph")
     asked, answers = asked_nodes(graph, table, types, nodes), open_answers(graph, columns)
-    if others := [] if types else [name for name in graph.node_types if name not in labelled_types(graph)]:
+    with_labels = labelled_types(graph)
+    if others := [name for name in graph.node_types if name not in with_labels] if with_labels and not types else []:
         progress.tell(f"nodes without labels are left out; --type {others[0]} asks for theirs")
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
@@ -186,6 +201,36 @@ def predict_model(
     finally:
         progress.done()
     return asked.count
+
+
+def predict_pairs(
+    store: Store,
+    inputs: Mapping[str, Artifact],
+    model: Artifact,
+    semantic: ModelConfig,
+    bounds: Bounds,
+    out: Path,
+    request: LinkRequest,
+) -> int:
+    """Writes the Parquet file of the pairs that are asked for, and returns its number of rows; arguments as of `predict_model`."""
+    read = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
+    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
+    bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
+    graph, features, progress = open_graph(read["graph"]), open_features(read["features"]), bounds.progress
+    require_nodes(features, graph.topology.num_nodes, "the graph")
+    answers = LinkAnswers(graph=graph, nodes=read["graph"].file("nodes.parquet"), request=request, progress=progress)
+    try:
+        with whole_file(out) as part, torch_threads(bounds.threads):
+            loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
+            inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
+            progress.start("predict", inference.num_passes * graph.topology.num_nodes, "rows")
+            rows = torch.cat([each.logits.cpu() for each in inference.ranges(None)])
+            progress.done()
+            frames = answers.frames(loaded.link_head.cpu(), rows)  # pyright: ignore[reportAttributeAccessIssue]
+            write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP)
+    finally:
+        progress.done()
+    return answers.count
 
 
 def kept_path(out: Path) -> Path:

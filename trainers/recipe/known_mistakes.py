@@ -27,7 +27,7 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
         sizes: numbers of the graph; 0 for classes and columns that are not known.
     """
     train = semantic.train
-    if not sizes.num_train:
+    if not sizes.num_train and not train.predicts_links:  # links of a source are counted when they are split
         yield InputError(f"the graph {NO_SEEDS[0]}", NO_SEEDS[1])
     if not is_reference(train.model) and (found := widths_mistake(train, sizes.type_widths)):
         yield found

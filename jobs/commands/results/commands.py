@@ -91,7 +91,18 @@ def leaderboard(
 @click.option("--threads", type=int, help="Default: the table's.")
 @click.option("--probabilities", is_flag=True, help="Write the probabilities of all classes.")
 @click.option(
-    "--top", type=click.IntRange(1), metavar="K", help="Write the K most probable classes, each with its probability."
+    "--top",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Write the K most probable classes, each with its probability; of links, the K best ends of each node without known edges.",
+)
+@click.option(
+    "--pairs",
+    type=click.Path(path_type=Path),
+    help="Of links: a .parquet or .csv file with columns source and target (and relation): scores these pairs.",
+)
+@click.option(
+    "--relation", "relations", multiple=True, metavar="NAME", help="Of links, with --top: a relation. May be repeated."
 )
 @click.option(
     "--threshold",
@@ -156,7 +167,8 @@ def predict(
         options["by_ranks"] = partial(predict_by_ranks, ranks=ranks)
     options["columns"] = Columns(probabilities=probabilities, top=top or 0, thresholds=thresholds)
     model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)
-    click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")
+    rows = "rows" if top or options["pairs"] is not None else "nodes"
+    click.echo(f"{out}: {num_rows:,} {rows}, by {model.label}")
 
 
 @click.command(short_help="Shows one artifact.")
