@@ -64,9 +64,12 @@ def _node_lines(guess: Guess, table: FoundTable) -> Iterator[str]:
     yield from (f"{role}_column = {toml_value(named[role])}" for role in ("split", "name") if role in named)
     encoders = guess.encoders(table)
     if encoders:
-        yield f"features = [{', '.join(map(toml_value, encoders))}]"
+        mark = (
+            "# " if guess.label is None else ""
+        )  # nodes with features learn no rows of their own, and edges are predicted
+        yield f"{mark}features = [{', '.join(map(toml_value, encoders))}]"
         rules = [f"{toml_value(name)} = {_rule(table.column(name), encoder)}" for name, encoder in encoders.items()]
-        yield f"encode = {{ {', '.join(rules)} }}"
+        yield f"{mark}encode = {{ {', '.join(rules)} }}"
     told = {*named.values(), *encoders, *(each.column for each in guess.links[table.name])}
     if left := [f"{column} ({role})" for column, role in roles.items() if column not in told]:
         yield f"# no features: {one_line(', '.join(left))}"

@@ -25,6 +25,19 @@ model = "sage"               # or gcn, gat, gin; rgcn for graphs with relations"
 TYPED_MODEL = """\
 name = "rgcn"
 model = "rgcn"               # or rgat; sage, gat and others read all relations alike"""
+LINK_MODEL = """\
+name = "sage"
+model = "sage"               # or gcn, gat, gin
+metric = "mrr"               # mean reciprocal rank of an edge's ends among all nodes of their types; or hits@10, auc, ap
+link_head = "dot"            # how the rows of two nodes make a score; or bilinear, mlp, distmult"""
+NODE_ROWS = '\ninput = "typed"\nembedding = "node"           # each node learns a row of its own'
+LINKS = """
+[task]
+kind = "links"               # no column looks like classes: the model learns which nodes have an edge. docs/pipelines.md has the keys
+train_ratio = 0.85           # shares of the edges that train and validate; the others test
+valid_ratio = 0.05
+"""
+"""The task of a folder without classes."""
 TYPED_INPUT = '\ninput = "typed"              # a map for each node type, from its own columns'
 
 FEW, SMALLEST_BATCH = 16, 32
@@ -58,7 +71,7 @@ name = "{name}"
 seed = 0                     # every random decision is drawn from it
 
 [graph]
-{graph}
+{graph}{task}
 [sampling]
 fanouts = {fanouts:18} # neighbours per node, from the seeds outwards: as many as the models have layers
 batch_size = {batch_size}
@@ -73,7 +86,7 @@ batch_size = {batch_size}
 {model}
 layers = {layers}
 hidden = {hidden}
-dropout = 0.5
+dropout = {dropout}
 epochs = {epochs}
 lr = 0.003
 """
@@ -89,6 +102,8 @@ class Template:
     hidden: int = 256
     epochs: int = 20
     layers: int = 2
+    task: str = ""
+    dropout: float = 0.5
 
     @property
     def fanouts(self) -> str:
@@ -163,14 +178,18 @@ def _fitted_to(guess: Guess, folder: Path) -> Template:
     """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs.
 
     There is one layer more than leads to the farthest node type, from 2 to 4, so that nodes see others with the same neighbours; up
-    to 3 for many labelled rows, whose batches would be large.
+    to 3 for many labelled rows, whose batches would be large. Without a column of classes edges are predicted, by rows that nodes learn.
     """
-    graph, model = f"{graph_table(guess, folder)}\n", TYPED_MODEL if guess.typed else MODEL
+    graph = f"{graph_table(guess, folder)}\n"
+    if guess.label is None and guess.relations:
+        model = LINK_MODEL + (NODE_ROWS if guess.typed else "")
+        return Template(graph, model, batch_size=512, hidden=64, epochs=20, task=LINKS, dropout=0.1)
+    model = TYPED_MODEL if guess.typed else MODEL
     model += TYPED_INPUT * (len(guess.node_types) > 1)
     training, layers = int(TRAIN_RATIO * guess.num_labelled), min(4, max(Template.layers, guess.reach + 1))
     if training >= FEW * Template.batch_size:
         return Template(graph, model, layers=min(3, layers))
-    batch_size = max(SMALLEST_BATCH, 1 << max(0, training // FEW).bit_length() - 1)
+    batch_size = max(SMALLEST_BATCH, 1 << (training // FEW).bit_length() >> 1)
     return Template(graph, model, min(Template.batch_size, batch_size), hidden=64, epochs=60, layers=layers)
 
 
