@@ -100,7 +100,7 @@ def read_columns(model: Artifact) -> ColumnScores | None:
         return None
     try:
         _schema(kind)(found, "")
-        splits = {split: _counts(each, len(found["names"])) for split, each in found["splits"].items()}
+        splits = {split: _counts(each, SCORES[kind], len(found["names"])) for split, each in found["splits"].items()}
     except ValueError as error:
         raise InputError(
             f"{FILE} of {model.label} says nothing sound: {error}", "train it again with --retrain"
@@ -144,8 +144,8 @@ def _schema(kind: str) -> Fields:
     )
 
 
-def _counts(values: Mapping[str, Any], width: int) -> ColumnCounts:
-    scores = {name: np.array([each], np.float64) for name, each in values["scores"].items()}
+def _counts(values: Mapping[str, Any], names: Sequence[str], width: int) -> ColumnCounts:
+    scores = {name: np.array([values["scores"][name]], np.float64) for name in names}
     if {len(values["nodes"]), len(values["known"]), *(each.shape[1] for each in scores.values())} != {width}:
         raise ValueError(f"it has {width} names and scores of others")
     return ColumnCounts(

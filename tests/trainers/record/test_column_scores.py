@@ -99,6 +99,7 @@ def test_scores_are_read_as_they_were_stored(kind: str) -> None:
         ["test", "train"],
     )
     assert found.text() == scores.text() and found.shown_split == "test" and read_scores(model) is None
+    assert [*found.splits["test"].scores] == [*SCORES[kind]]
     for name, values in scores.splits["test"].scores.items():
         np.testing.assert_array_equal(found.splits["test"].scores[name], values)
     undefined = "roc_auc" if kind == "multilabel" else "r2"

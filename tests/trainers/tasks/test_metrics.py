@@ -1,9 +1,10 @@
-"""Metrics of several labels and of numbers equal scikit-learn's, on drawn answers with ties, gaps and constant columns."""
+"""Metrics of labels and of numbers equal scikit-learn's and torchmetrics', on drawn answers with ties, gaps and constant columns."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from graphmill.trainers.record.label_scores import average_precision, label_score
 from graphmill.trainers.record.number_scores import error_score
@@ -71,3 +72,37 @@ def test_what_no_node_defines_has_no_value() -> None:
 
 def test_every_metric_has_a_name_and_a_kind() -> None:
     assert set(METRICS) == {metric for metrics in METRICS_OF.values() for metric in metrics}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_metrics_are_those_of_torchmetrics(seed: int) -> None:
+    """Micro and macro F1, areas and average precision with gaps, and errors of numbers."""
+    theirs = pytest.importorskip("torchmetrics.functional")
+    rng = np.random.default_rng(seed)
+    labels, logits = rng.integers(-1, 2, (60, 3)).astype(np.int8), np.round(rng.normal(size=(60, 3)), 1)
+    given = torch.from_numpy(logits).sigmoid(), torch.from_numpy(labels.astype(np.int64))
+    keys = {"num_labels": 3, "ignore_index": -1}
+    classification = theirs.classification
+    found = {
+        "f1_micro": classification.multilabel_f1_score(*given, average="micro", **keys),
+        "f1_macro": classification.multilabel_f1_score(*given, average="macro", **keys),
+        "roc_auc": classification.multilabel_auroc(*given, average="macro", **keys),
+        "average_precision": classification.multilabel_average_precision(*given, average="macro", **keys),
+    }
+    assert found.keys() == set(METRICS_OF["multilabel"])
+    for metric, value in found.items():
+        score = label_score(metric, logits, labels)
+        assert score == pytest.approx(value.item(), abs=1e-6), metric
+    numbers = (100 * rng.normal(size=(60, 3))).astype(np.float32)
+    answers = torch.from_numpy(numbers + rng.normal(size=numbers.shape))
+    exact = torch.from_numpy(numbers.astype(np.float64))
+    errors = {
+        "r2": theirs.r2_score(answers, exact, multioutput="uniform_average").item(),
+        "neg_mean_absolute_error": -theirs.mean_absolute_error(answers, exact).item(),
+        "neg_root_mean_squared_error": -theirs.mean_squared_error(answers, exact, squared=False, num_outputs=3)
+        .mean()
+        .item(),
+    }
+    assert errors.keys() == set(METRICS_OF["regression"])
+    for metric, value in errors.items():
+        assert error_score(metric, answers.numpy(), numbers) == pytest.approx(value, rel=1e-6), metric
