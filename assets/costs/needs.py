@@ -246,12 +246,9 @@ def require_fit(need: Need, there: int | None) -> None:
     enough = f"at least {-(-_sum(phase) >> 20):,} MiB" if need.decided else ""
     remedy = f"lower {' or '.join(keys)}, in the file or by --set{enough and f', or give it {enough}'}"
     if not keys or fixed > there * (1 + MARGIN * (not need.decided)):
-        limit = limit_bytes()
-        given = (
-            ""
-            if limit is None or limit < there
-            else f" of this container (control group), which is {format_bytes(limit)},"
-        )
+        limit, given = limit_bytes(), ""
+        if limit is not None and limit >= there:
+            given = f" of this container (control group), which is {format_bytes(limit)},"
         more = f"raise the memory limit{given} to" if given else "use a machine, or a memory limit, with"
         remedy = f"{more} {enough or f'at least {format_bytes(fixed)}: no key of the file lowers that'}"
     raise InputError(

@@ -178,11 +178,9 @@ def _settings_error(error: Exception, path: Path) -> InputError:
         return InputError(problem, f"set it: export {unset[1]}={URL}")
     if missing := MISSING.search(said):
         # SQLAlchemy from 2.1 on takes an address without a driver for one of psycopg.
-        remedy = (
-            f"write the address with its driver: {URL}"
-            if missing[1] == "psycopg"
-            else f"where graphmill is installed from: {install_extra('postgres')}"
-        )
+        remedy = f"where graphmill is installed from: {install_extra('postgres')}"
+        if missing[1] == "psycopg":
+            remedy = f"write the address with its driver: {URL}"
         problem = f"{path} asks for a history in Postgres, but the package {missing[1]} is not installed"
         return InputError(problem, remedy)
     problem = f"the settings {path} cannot be used: {said[:MOST_SAID]}"

@@ -72,9 +72,8 @@ def needs_of(pipeline: Pipeline, machines: Machines, home: Path) -> list[StepNee
     store, tables = Store(home), {table.name: table for table in pipeline.train}
 
     def execution(step: Step) -> Any:
-        return (
-            tables[step.name].execution if step.name in tables else execution_of(step.recipe, stage_threads(machines))
-        )
+        table = tables.get(step.name)
+        return table.execution if table else execution_of(step.recipe, stage_threads(machines))
 
     return step_needs(all_steps(pipeline, store.home), store, execution)
 

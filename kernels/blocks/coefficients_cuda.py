@@ -6,7 +6,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.launch import ID_TYPES, address, block_lists, launch
 from graphmill.kernels.types import Block
 
 
@@ -33,10 +33,7 @@ def _launch(
         return
     ids = dtype_name(block.src_ids.dtype)
     arguments = (
-        address(block.start, "start", device, block.num_dst),
-        address(block.end, "end", device, block.num_dst),
-        address(block.indices, "indices", device),
-        address(block.dst_pos, "dst_pos", device, block.num_dst),
+        *block_lists(block, device),
         address(block.src_ids, "src_ids", device, block.num_src, ids),
         address(in_degree, "in_degree", device),
         address(out_degree, "out_degree", device),
@@ -46,5 +43,4 @@ def _launch(
         address(weight, "weight", device, dtype="float32"),
         address(own, "self_weight", device, dtype="float32"),
     )
-    kernel = device.kernel("blocks/coefficients", "coefficients", {"ID": ID_TYPES[ids]})
-    kernel(grid(32 * block.num_dst, device), (BLOCK,), arguments)
+    launch(device, "blocks/coefficients", "coefficients", 32 * block.num_dst, arguments, {"ID": ID_TYPES[ids]})

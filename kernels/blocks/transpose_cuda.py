@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, address, grid
+from graphmill.kernels.cuda.launch import address, launch
 from graphmill.kernels.types import Block
 
 
@@ -21,7 +21,7 @@ def transpose_cuda(block: Block, device: CudaDevice, rows: Any = None) -> Block:
         if num_edges:
             ranges = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
             arguments = (*ranges, np.int32(block.num_dst), np.uint64(device.pointer(rows, "rows")))
-            device.kernel("blocks/transpose", "spell_rows", {})(grid(32 * block.num_dst, device), (BLOCK,), arguments)
+            launch(device, "blocks/transpose", "spell_rows", 32 * block.num_dst, arguments, {})
     order = device.stable_order(block.indices)
     t_start, t_dst = device.empty((num_src + 1,), np.int32), device.empty((num_edges,), np.int32)
     arguments = (
@@ -31,5 +31,5 @@ def transpose_cuda(block: Block, device: CudaDevice, rows: Any = None) -> Block:
         np.uint64(device.pointer(t_start, "t_start")),
         np.uint64(device.pointer(t_dst, "t_dst")) if num_edges else np.uint64(0),
     )
-    device.kernel("blocks/transpose", "transpose", {})(grid(num_edges + 1, device), (BLOCK,), arguments)
+    launch(device, "blocks/transpose", "transpose", num_edges + 1, arguments, {})
     return replace(block, t_start=t_start, t_edge=order, t_dst=t_dst)

@@ -1,5 +1,6 @@
 """Code that launches of several kernels share: the shape of a launch, and arguments for arrays on the device."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from graphmill.kernels.arrays import BFLOAT16, dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Block
 
 BLOCK = 256
 BLOCKS_PER_MULTIPROCESSOR = 32
@@ -20,6 +22,25 @@ NUMPY = {"float16": np.float16, "bfloat16": BFLOAT16, "float32": np.float32, "fl
 def grid(num_threads: int, device: CudaDevice) -> tuple[int]:
     """Returns the blocks of a launch whose threads go on until all of `num_threads` pieces of work are done."""
     return (max(1, min(-(-num_threads // BLOCK), BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors)),)
+
+
+def launch(
+    device: CudaDevice, source: str, name: str, num_threads: int, arguments: Sequence[Any], defines: Mapping[str, Any]
+) -> None:
+    """Launches a kernel of kernels/cuda/SOURCE.cu for `num_threads` pieces of work; `defines` are its preprocessor names."""
+    kernel = device.kernel(source, name, {key: str(value) for key, value in defines.items()})
+    kernel(grid(num_threads, device), (BLOCK,), tuple(arguments))
+
+
+def block_lists(block: Block, device: CudaDevice) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Returns a kernel's arguments start, end, indices and dst_pos of a block."""
+    begins, ends = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
+    return (
+        begins,
+        ends,
+        address(block.indices, "indices", device),
+        address(block.dst_pos, "dst_pos", device, block.num_dst),
+    )
 
 
 def address(array: Any, what: str, device: CudaDevice, length: int | None = None, dtype: str = "int32") -> np.uint64:

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.launch import ID_TYPES, address, launch
 from graphmill.kernels.history.admit import Admitted, Index, LayerRows, Rule, num_stable
 
 DONE_BYTES = 4
@@ -69,7 +69,7 @@ class _Launches:
         self.device, self.defines = device, {"ID": ID_TYPES[id_name]}
 
     def __call__(self, name: str, num_threads: int, *arguments: Any) -> None:
-        self.device.kernel("history/admit", name, self.defines)(grid(num_threads, self.device), (BLOCK,), arguments)
+        launch(self.device, "history/admit", name, num_threads, arguments, self.defines)
 
 
 class _Admission:

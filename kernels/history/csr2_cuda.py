@@ -13,7 +13,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.launch import ID_TYPES, address, launch
 from graphmill.kernels.types import Block, Splice
 
 SIZE_BYTES = 16
@@ -39,8 +39,7 @@ class _Pruning:
         self.device, self.id_name = device, id_name
 
     def launch(self, name: str, num_threads: int, *arguments: Any) -> None:
-        kernel = self.device.kernel("history/csr2", name, {"ID": ID_TYPES[self.id_name]})
-        kernel(grid(num_threads, self.device), (BLOCK,), arguments)
+        launch(self.device, "history/csr2", name, num_threads, arguments, {"ID": ID_TYPES[self.id_name]})
 
     def at(self, array: Any, length: int | None = None, dtype: str = "int32") -> np.uint64:
         return address(array, "an array of a block", self.device, length, dtype)

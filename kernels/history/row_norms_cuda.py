@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
+from graphmill.kernels.cuda.launch import C_TYPES, address, launch, matrix
 from graphmill.kernels.errors import InputError
 
 
@@ -18,6 +18,6 @@ def row_norms_cuda(rows: Any, out: Any, device: CudaDevice) -> Any:
     out = device.empty((num_rows,), np.float32) if out is None else out
     target = address(out, "out", device, num_rows, "float32")
     if num_rows:
-        kernel = device.kernel("history/row_norms", "row_norms", {"ELEMENT": C_TYPES[dtype][0]})
-        kernel(grid(32 * num_rows, device), (BLOCK,), (source, np.int64(num_rows), np.int32(width), target))
+        arguments = source, np.int64(num_rows), np.int32(width), target
+        launch(device, "history/row_norms", "row_norms", 32 * num_rows, arguments, {"ELEMENT": C_TYPES[dtype][0]})
     return out

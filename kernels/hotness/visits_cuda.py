@@ -6,7 +6,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.launch import ID_TYPES, address, launch
 from graphmill.kernels.errors import InputError
 
 
@@ -18,5 +18,6 @@ def count_visits_cuda(node_ids: Any, visits: Any, device: CudaDevice) -> None:
     count, ids = len(node_ids), address(node_ids, "node_ids", device, dtype=id_type)
     target = address(visits, "visits", device)
     if count:
-        kernel = device.kernel("hotness/visits", "count_visits", {"ID": ID_TYPES[id_type]})
-        kernel(grid(count, device), (BLOCK,), (ids, np.int64(count), target))
+        launch(
+            device, "hotness/visits", "count_visits", count, (ids, np.int64(count), target), {"ID": ID_TYPES[id_type]}
+        )

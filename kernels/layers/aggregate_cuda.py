@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix, pack_and_team
+from graphmill.kernels.cuda.launch import C_TYPES, address, block_lists, launch, matrix, pack_and_team
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 
@@ -20,9 +20,7 @@ NOTHING = np.uint64(0)
 def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: CudaDevice) -> Any:
     """Sums the sources' rows of every destination; see `graphmill.kernels.layers.aggregate.aggregate`."""
     weighted = is_weighted(block, reduce)
-    begins, ends = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
-    own = address(block.dst_pos, "dst_pos", device, block.num_dst)
-    sources = address(block.indices, "indices", device)
+    begins, ends, sources, own = block_lists(block, device)
     lists = (begins, ends, sources, NOTHING, NOTHING, NOTHING, *weighted_args(block, device, weighted, own))
     _launch(lists, block.num_dst, block.num_dst, (h, block.num_src), out, reduce, False, device)
     return out
@@ -57,11 +55,9 @@ def own_destinations(block: Block, device: CudaDevice) -> Any:
     dst_pos = address(block.dst_pos, "dst_pos", device, block.num_dst)
     pointer = np.uint64(device.pointer(places, "places")) if block.num_src else np.uint64(0)
     if block.num_src:
-        clear = device.kernel("layers/aggregate", "clear", {})
-        clear(grid(block.num_src, device), (BLOCK,), (np.int32(block.num_src), pointer))
+        launch(device, "layers/aggregate", "clear", block.num_src, (np.int32(block.num_src), pointer), {})
     if block.num_dst:
-        arguments = (dst_pos, np.int32(block.num_dst), pointer)
-        device.kernel("layers/aggregate", "invert", {})(grid(block.num_dst, device), (BLOCK,), arguments)
+        launch(device, "layers/aggregate", "invert", block.num_dst, (dst_pos, np.int32(block.num_dst), pointer), {})
     return places
 
 
@@ -103,13 +99,7 @@ def _launch(
     if num_rows * width == 0:
         return
     pack, team = pack_and_team(width, dtype, [rows, target])
-    defines = {
-        "ELEMENT": C_TYPES[dtype][0],
-        "PACK": pack,
-        "TEAM": team,
-        "REDUCE": REDUCTIONS[reduce],
-        "BACKWARD": int(backward),
-    }
-    kernel = device.kernel("layers/aggregate", "aggregate", {name: str(value) for name, value in defines.items()})
+    defines = {"ELEMENT": C_TYPES[dtype][0], "PACK": pack, "TEAM": team}
+    defines |= {"REDUCE": REDUCTIONS[reduce], "BACKWARD": int(backward)}
     arguments = (*lists, np.int32(num_own), rows, target, np.int64(num_rows), np.int32(width // pack))
-    kernel(grid(num_rows * team, device), (BLOCK,), arguments)
+    launch(device, "layers/aggregate", "aggregate", num_rows * team, arguments, defines)

@@ -47,7 +47,7 @@ from graphmill.kernels.arrays import (
 )
 from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
+from graphmill.kernels.layers.attention_cuda import Attention
 from graphmill.kernels.layers.dropout import LANES, drop_threshold
 from graphmill.kernels.layers.edge_mask_cuda import edge_mask_cuda
 from graphmill.kernels.rng import MASK, absorb, draws
@@ -165,10 +165,8 @@ def attend(
         (out, alpha): alpha before dropout, which the backward pass needs.
     """
     if on_device(z):
-        kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
         assert out is not None and alpha is not None
-        factors = {"kept": kept, "scale": scale, "weight": weight}
-        attend_cuda(block, z, left, right, slope=slope, **factors, out=out, alpha=alpha, device=device_of(z))
+        _there(block, z, left, right, slope, mask, weight).attend(out, alpha)
         return out, alpha
     z, left, right = _inputs(block, z, left, right)
     out = as_out(out, (block.num_dst, z.shape[1]), z.dtype)
@@ -205,10 +203,8 @@ def attend_backward(
         InputError: the transpose is missing or stale, or a shape or dtype does not fit.
     """
     if on_device(z):
-        kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
         assert out is not None
-        given = {"slope": slope, "kept": kept, "scale": scale, "weight": weight, "out": out, "device": device_of(z)}
-        attend_backward_cuda(block, z, left, right, alpha, grad_out, **given)
+        _there(block, z, left, right, slope, mask, weight).backward(alpha, grad_out, out)
         return out
     z, left, right = _inputs(block, z, left, right)
     transposed = _transposed(block)
@@ -223,6 +219,14 @@ def attend_backward(
         alpha, grad_out, grad_score, grad_z, grad_left, grad_right, threads,
     )  # fmt: skip
     return grad_z, grad_left, grad_right
+
+
+def _there(
+    block: Block, z: Array, left: Array, right: Array, slope: float, mask: EdgeMask | None, weight: Array | None
+) -> Attention:
+    """Returns what both passes take on the device that holds z."""
+    kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
+    return Attention(block, z, left, right, slope, kept, scale, weight, device_of(z))
 
 
 def _transposed(block: Block) -> tuple[Array, Array, Array]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix
+from graphmill.kernels.cuda.launch import C_TYPES, ID_TYPES, address, launch, matrix
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import MASK
 
@@ -24,17 +24,10 @@ def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, devi
     if num_rows * width == 0:
         return out
     scale = np.dtype(dtype).type(LANES) / np.dtype(dtype).type(LANES - threshold)
-    kernel = device.kernel("layers/dropout", "dropout", {"ELEMENT": C_TYPES[dtype][0], "ID": ID_TYPES[ids]})
-    names = address(node_ids, "node_ids", device, num_rows, ids)
-    arguments = (
-        rows,
-        names,
-        np.uint64(key & MASK),
-        np.uint32(threshold),
-        scale,
-        target,
-        np.int64(num_rows),
-        np.int32(width),
+    defines, names = (
+        {"ELEMENT": C_TYPES[dtype][0], "ID": ID_TYPES[ids]},
+        address(node_ids, "node_ids", device, num_rows, ids),
     )
-    kernel(grid(num_rows * -(-width // 4), device), (BLOCK,), arguments)
+    how, sizes = (np.uint64(key & MASK), np.uint32(threshold), scale), (np.int64(num_rows), np.int32(width))
+    launch(device, "layers/dropout", "dropout", num_rows * -(-width // 4), (rows, names, *how, target, *sizes), defines)
     return out

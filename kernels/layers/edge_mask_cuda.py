@@ -6,7 +6,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.launch import ID_TYPES, address, block_lists, launch
 from graphmill.kernels.rng import MASK
 from graphmill.kernels.types import Block
 
@@ -17,19 +17,11 @@ def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, devic
     kept = device.empty((num_edges + block.num_dst, num_heads), np.uint8)
     if num_edges + block.num_dst == 0:
         return kept
-    arguments = (
-        address(block.start, "start", device, block.num_dst),
-        address(block.end, "end", device, block.num_dst),
-        address(block.indices, "indices", device),
-        address(block.dst_pos, "dst_pos", device, block.num_dst),
+    names, how = (
         address(block.src_ids, "src_ids", device, block.num_src, ids),
-        np.uint64(key & MASK),
-        np.uint32(threshold),
-        np.int32(num_heads),
-        np.int32(block.num_dst),
-        np.int32(num_edges),
-        np.uint64(device.pointer(kept, "kept")),
+        (np.uint64(key & MASK), np.uint32(threshold)),
     )
-    kernel = device.kernel("layers/edge_mask", "edge_mask", {"ID": ID_TYPES[ids]})
-    kernel(grid(num_edges + block.num_dst, device), (BLOCK,), arguments)
+    sizes = np.int32(num_heads), np.int32(block.num_dst), np.int32(num_edges)
+    arguments = *block_lists(block, device), names, *how, *sizes, np.uint64(device.pointer(kept, "kept"))
+    launch(device, "layers/edge_mask", "edge_mask", num_edges + block.num_dst, arguments, {"ID": ID_TYPES[ids]})
     return kept

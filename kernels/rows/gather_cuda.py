@@ -12,7 +12,7 @@ import numpy as np
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_int32, dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, grid
+from graphmill.kernels.cuda.launch import C_TYPES, launch
 from graphmill.kernels.cuda.protocol import RowsView
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.slots import Tiers
@@ -88,8 +88,7 @@ def _launch(
         np.uint64(target.pointer),
         np.uint64(device.pointer(fault, "fault")),
     )
-    kernel = device.kernel("rows/gather", "gather_tiered", {name: str(value) for name, value in variant.items()})
-    kernel(grid(-(-target.count // IN_FLIGHT) * variant["TEAM"], device), (BLOCK,), arguments)
+    launch(device, "rows/gather", "gather_tiered", -(-target.count // IN_FLIGHT) * variant["TEAM"], arguments, variant)
 
 
 def pick_variant(target: RowsView, tiers: list[RowsView]) -> dict[str, Any]:

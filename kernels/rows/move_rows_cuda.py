@@ -10,7 +10,7 @@ import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix, pack_and_team
+from graphmill.kernels.cuda.launch import C_TYPES, ID_TYPES, address, launch, matrix, pack_and_team
 from graphmill.kernels.errors import InputError
 
 
@@ -44,23 +44,10 @@ def _move(name: str, source: Any, source_rows: Any, out: Any, out_rows: Any, dev
     names = ["int32" if ids is None else dtype_name(ids.dtype) for ids in (source_rows, out_rows)]
     if not set(names) <= set(ID_TYPES):
         raise InputError(f"lists of rows are {' and '.join(names)}", "give int32 or int64")
-    defines = {
-        "ELEMENT": C_TYPES[dtype][0],
-        "PACK": str(pack),
-        "TEAM": str(team),
-        "FROM_ROW": ID_TYPES[names[0]],
-        "TO_ROW": ID_TYPES[names[1]],
-    }
-    lists = [
-        address(ids, "rows", device, counts[0], kind) for ids, kind in zip((source_rows, out_rows), names, strict=True)
-    ]
-    arguments = [
-        rows,
-        lists[0],
-        target,
-        *(() if name == "take_rows" else (lists[1],)),
-        np.int64(counts[0]),
-        np.int32(width // pack),
-    ]
-    device.kernel("rows/move_rows", name, defines)(grid(counts[0] * team, device), (BLOCK,), tuple(arguments))
+    defines = {"ELEMENT": C_TYPES[dtype][0], "PACK": pack, "TEAM": team}
+    defines |= {"FROM_ROW": ID_TYPES[names[0]], "TO_ROW": ID_TYPES[names[1]]}
+    taken = address(source_rows, "rows", device, counts[0], names[0])
+    places = () if name == "take_rows" else (address(out_rows, "rows", device, counts[0], names[1]),)
+    arguments = rows, taken, target, *places, np.int64(counts[0]), np.int32(width // pack)
+    launch(device, "rows/move_rows", name, counts[0] * team, arguments, defines)
     return out

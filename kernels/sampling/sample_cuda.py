@@ -21,7 +21,7 @@ import numpy as np
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.blocks.transpose_cuda import transpose_cuda
 from graphmill.kernels.cuda.device import CudaDevice
-from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, grid
+from graphmill.kernels.cuda.launch import ID_TYPES, launch
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb, key
 from graphmill.kernels.sampling.sample import Transposes, as_fanouts, seeds_of
@@ -301,5 +301,4 @@ class CudaSampler:
 
     def _launch(self, name: str, threads: int, *arguments: Any, source: str = "sampling/sample") -> None:
         if threads:
-            kernel = self.device.kernel(source, name, self._defines)
-            kernel(grid(threads, self.device), (BLOCK,), arguments)
+            launch(self.device, source, name, threads, arguments, self._defines)

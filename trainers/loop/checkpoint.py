@@ -110,11 +110,8 @@ def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {}
     for name, tensor in tensors.items():
         memory = tensor.untyped_storage().data_ptr()
-        found[name] = (
-            tensor.detach().clone(memory_format=torch.contiguous_format)
-            if memory in seen
-            else tensor.detach().contiguous()
-        )
+        plain = tensor.detach()
+        found[name] = plain.clone(memory_format=torch.contiguous_format) if memory in seen else plain.contiguous()
         if tensor.numel():
             seen.add(memory)
     return found

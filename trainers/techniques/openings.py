@@ -75,11 +75,7 @@ def open_stored(run: Run, parts: Collection[int] | None = None) -> StoredSampler
     """
     artifact, sampling, train = run.reads.get("samples"), run.semantic.sampling, run.semantic.train
     if artifact is None or sampling is None:
-        asked = (
-            f'samples = "{run.execution.samples}"'
-            if run.execution.samples == "stored"
-            else f'trainer = "{train.trainer}"'
-        )
+        asked = 'samples = "stored"' if run.execution.samples == "stored" else f'trainer = "{train.trainer}"'
         raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
     divided = ("partitions",) if isinstance(run.plan, PartPlan) else ()
     require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs, *divided)}})

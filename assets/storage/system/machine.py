@@ -89,11 +89,6 @@ def require_memory(wanted: int, what: str, remedy: str) -> None:
 def require_plain_file(path: Path, remedy: str) -> None:
     """Refuses a path that may never end, such as a pipe or a device; a missing file is left to its reader."""
     if path.exists() and not path.is_file():
-        what = (
-            "a folder"
-            if path.is_dir()
-            else "a device"
-            if path.is_char_device() or path.is_block_device()
-            else "a pipe or a socket"
-        )
+        special = "a device" if path.is_char_device() or path.is_block_device() else "a pipe or a socket"
+        what = "a folder" if path.is_dir() else special
         raise InputError(f"{path} is {what}, not a file", remedy)

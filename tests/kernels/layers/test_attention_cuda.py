@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from graphmill.kernels.arrays import BFLOAT16, sum_dtype
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.layers.attention import attend, attend_backward, edge_mask
-from graphmill.kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
+from graphmill.kernels.layers.attention_cuda import Attention
 from tests.kernels.graphs import blocks
 from tests.kernels.layers.on_device import DTYPES, assert_same_bits, float_rows, received, sent, sent_block
 from tests.kernels.layers.test_aggregate_cuda import drawn_block, with_weights
@@ -28,14 +28,10 @@ def assert_attends(machine, block, heads, depth, dtype, p=0.0, seed=0, weighted=
     expected = attend_backward(block, z, left, right, alpha, grad, mask=mask, weight=weight)
 
     there, given_rows = sent_block(device, block), [sent(device, each) for each in (z, left, right)]
-    options = {
-        "slope": 0.2,
-        "kept": None if mask is None else sent(device, mask.kept),
-        "scale": 1.0 if mask is None else mask.scale,
-        "weight": there.weight if weighted else None,
-    }
+    kept, scale = (None, 1.0) if mask is None else (sent(device, mask.kept), mask.scale)
+    attention = Attention(there, *given_rows, 0.2, kept, scale, there.weight if weighted else None, device)
     found, weights = like(device, out), sent(device, np.zeros_like(alpha))
-    attend_cuda(there, *given_rows, **options, out=found, alpha=weights, device=device)
+    attention.attend(found, weights)
     assert_same_bits(received(device, found), out)
     used = np.zeros(len(alpha), bool)  # rows of removed edges are not written
     used[len(block.indices) :] = True
@@ -43,9 +39,7 @@ def assert_attends(machine, block, heads, depth, dtype, p=0.0, seed=0, weighted=
         used[first:last] = True
     assert_same_bits(received(device, weights)[used], alpha[used])
     gradients = tuple(like(device, each) for each in expected)
-    attend_backward_cuda(
-        there, *given_rows, sent(device, alpha), sent(device, grad), **options, out=gradients, device=device
-    )
+    attention.backward(sent(device, alpha), sent(device, grad), gradients)
     for one, other in zip(gradients, expected, strict=True):
         assert_same_bits(received(device, one), other)
 
@@ -84,9 +78,7 @@ def test_huge_scores_and_a_nan(machine):
     out, alpha = attend(block, z, left, right)
     found, weights = like(device, out), like(device, alpha)
     rows = [sent(device, each) for each in (z, left, right)]
-    attend_cuda(
-        sent_block(device, block), *rows, slope=0.2, kept=None, scale=1.0, out=found, alpha=weights, device=device
-    )
+    Attention(sent_block(device, block), *rows, 0.2, None, 1.0, None, device).attend(found, weights)
     assert_same_bits(received(device, found), out)
     assert sum_dtype(BFLOAT16) == np.float32
 
@@ -102,4 +94,4 @@ def test_what_does_not_fit_is_refused(machine):
         (z, left, sent(device, np.ones((3, 2), np.float32))),
     ):
         with pytest.raises(InputError, match="remedy"):
-            attend_cuda(there, *wrong, slope=0.2, kept=None, scale=1.0, out=out, alpha=alpha, device=device)
+            Attention(there, *wrong, 0.2, None, 1.0, None, device).attend(out, alpha)
