@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphmill.assets.graph.read import Graph
@@ -26,7 +26,7 @@ from graphmill.trainers.inference.domain import row_ranges
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.inference.spilled import ColumnRows, SpilledRows, column_blocks
-from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, empty_rows
+from graphmill.trainers.inference.windows import APART_BYTES, CACHE_LINE, MappedRows, StreamedRows, empty_rows
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
@@ -178,6 +178,29 @@ def test_features_in_a_file_are_read_once_in_order(
     size = (tmp_path / "rows.npy").stat().st_size
     assert [start for start, _ in read] == list(range(0, size, 1 << 20)) and len(read) > 3
     assert sum(length for _, length in read) == size
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1), drawn=st.integers(0, 3000), seed=st.integers(0, 9))
+def test_rows_in_any_order_are_read_in_order_where_they_lie_close(
+    streamed: tuple[Topology, MappedSource], share: float, drawn: int, seed: int
+) -> None:
+    """Ids with repeats, of a part of the table: each window of the file comes once, and rows that lie apart by themselves."""
+    _, source = streamed
+    random = np.random.default_rng(seed)
+    ids = random.integers(0, max(1, int(share * 1500)), drawn).astype(np.int32)
+    rows, read, sparse = StreamedRows(source, torch.float32, MappedRows(source.rows)), [], []
+    with pytest.MonkeyPatch.context() as patch:
+        chunk, gathered = PageReader.read_chunk, MappedRows.gather
+        patch.setattr(
+            PageReader, "read_chunk", lambda self, file, *place: read.append(place[0]) or chunk(self, file, *place)
+        )
+        patch.setattr(MappedRows, "gather", lambda self, ids, *more: sparse.append(ids) or gathered(self, ids, *more))
+        found = rows.gather(ids, 1)
+    assert found.numpy().tobytes() == np.asarray(source.rows)[ids].astype(np.float32).tobytes()
+    assert read == sorted(set(read)) and (read or sparse or not drawn)
+    close = drawn and np.ptp(ids) * rows.table.row_bytes <= drawn * APART_BYTES
+    assert not (close and np.ptp(ids) < (1 << 20) // rows.table.row_bytes and sparse), "close rows by page"
 
 
 def test_a_damaged_block_of_features_is_an_error(streamed: tuple[Topology, MappedSource], tmp_path: Path) -> None:
