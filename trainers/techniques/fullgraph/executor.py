@@ -276,7 +276,7 @@ class FullGraph(OneStep):
         """
         run, world = self.run, self.run.ranks.world
         sizes = sizes_of({**run.inputs, **run.reads})
-        assert sizes is not None  # the graph is among the inputs
+        assert sizes is not None, "the graph is among the inputs"
         case = training_case(run.semantic, run.execution, sizes, world)
         if case.free is not None and world > 1:  # as many bytes for each rank as those of this machine have
             case = replace(case, free=case.free * world // len(run.ranks.beside(None)))
