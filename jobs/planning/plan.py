@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.costs.needs import Sizes, fits
+from graphmill.assets.costs.needs import COMMAND, Sizes, fits
 from graphmill.assets.features.read import node_types, open_features
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
@@ -28,10 +28,10 @@ from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
+from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Case, Scored, Speeds
 from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
 from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on, keep_speeds, kept_speeds, speeds_path
-from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, largest_batch
+from graphmill.trainers.recipe.costs.memory import largest_batch
 from graphmill.trainers.recipe.techniques import find_technique
 
 HOST_SHARE, HOST_FEATURES = 4, 2
@@ -137,12 +137,16 @@ class _Planner:
         step = next(each for each in training_steps(variant.pipeline, data) if each.name == variant.name)
         needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
         semantic: ModelConfig = step.configs[0]
-        found, evaluation = self._forecast(step, semantic, table.execution)
+        waiting = _waiting_bytes(variant.pipeline)
+        found, evaluation = self._forecast(step, semantic, table.execution, waiting)
         if found is not None and is_big(variant.pipeline):  # a process of its own carries the step out
             found = replace(found, start_seconds=found.start_seconds + 1 / self._rates[STEPS])
         need = waited_for(variant.pipeline, step.recipe.need(semantic, table.execution, self.known.sizes(step)))
-        there = memory_bytes() - WAITING_BYTES
-        fit = found is not None and (found.memory_bytes or 0) <= there and (need is None or fits(need, memory_bytes()))
+        fit = (
+            found is not None
+            and (found.memory_bytes or 0) <= memory_bytes() - waiting
+            and (need is None or fits(need, memory_bytes()))
+        )
         return Planned(
             variant=variant,
             forecast=found,
@@ -154,8 +158,12 @@ class _Planner:
             evaluation=evaluation,
         )
 
-    def _forecast(self, step: Step, semantic: ModelConfig, execution: Any) -> tuple[Forecast | None, str]:
-        """Returns the forecast of a training, None without a formula, and the way of its evaluations in words."""
+    def _forecast(self, step: Step, semantic: ModelConfig, execution: Any, waiting: int) -> tuple[Forecast | None, str]:
+        """Returns the forecast of a training, None without a formula, and the way of its evaluations in words.
+
+        Args:
+            waiting: bytes of the processes that wait for it.
+        """
         if not has_formula(semantic):
             return None, ""
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
@@ -171,6 +179,7 @@ class _Planner:
             # Pages of the whole table stay in memory or do not, whatever graph stands in.
             fits=fits_memory(sizes.feature_bytes),
             stand_in=scaled is not sizes,
+            waiting=waiting,
         )
         case = replace(case, speeds=self._measured(case, at_hand, sizes, direct.get("features")))
         if scaled is sizes:
@@ -281,6 +290,11 @@ class _Planner:
             self._exchange = (0.0, 0.0) if found is None else found
         call, rate = self._exchange
         return replace(speeds, call=call, rank_rate=rate)
+
+
+def _waiting_bytes(pipeline: Pipeline) -> int:
+    """Returns the bytes of the processes that wait for a training: its step, and the command if steps have processes of their own."""
+    return WAITING_BYTES + COMMAND.most * is_big(pipeline)
 
 
 def _whole_case(case: Case, sizes: Sizes) -> Case:

@@ -210,15 +210,37 @@ class StreamedRows(Rows):
         self._next: tuple[int, Future[Array]] | None = None
 
     def gather(self, node_ids: Array, threads: int) -> Tensor:
-        """Returns float[n, width], row i of node_ids[i]; ascending ones that lie close together are read with those between them."""
-        if len(node_ids) and (np.diff(node_ids) > 0).all():
-            low, high = int(node_ids[0]), int(node_ids[-1]) + 1
-            if (high - low) * self.table.row_bytes <= len(node_ids) * (self.table.row_bytes + APART_BYTES):
-                return self.read(low, high)[torch.from_numpy(node_ids - low)]
-        return self._sparse.gather(node_ids, threads)
+        """Returns float[n, width], row i of node_ids[i]; those that lie close together are read in order, with those between them."""
+        order, row_bytes = np.argsort(node_ids, kind="stable"), self.table.row_bytes
+        ascending, out = node_ids[order].astype(np.int64), torch.empty((len(node_ids), self.width), dtype=self.dtype)
+        first, apart = 0, [order[:0]]
+        while first < len(ascending):
+            low = int(ascending[first])
+            last = int(np.searchsorted(ascending, low + max(1, STREAM_BYTES // row_bytes)))
+            places, high = order[first:last], int(ascending[last - 1]) + 1
+            if (high - low) * row_bytes <= len(places) * (row_bytes + APART_BYTES):
+                part = torch.empty((len(places), self.width), dtype=self.dtype)
+                rows, row_of = self._stored(low, high)
+                gather(rows, ascending[first:last] - low, part.numpy(), threads=threads, row_of=row_of)
+                out[torch.from_numpy(places)] = part
+            else:
+                apart.append(places)
+            first = last
+        if len(alone := np.concatenate(apart)):
+            out[torch.from_numpy(alone)] = self._sparse.gather(node_ids[alone], threads)
+        return out
 
     def read(self, low: int, high: int) -> Tensor:
         """Returns float[high - low, width], the rows of nodes low to high; zeros for nodes without features."""
+        rows, row_of = self._stored(low, high)
+        if row_of is None and rows.dtype == numpy_dtype(self.dtype):
+            return torch.from_numpy(rows)
+        out = torch.empty((high - low, self.width), dtype=self.dtype)
+        gather(rows, np.arange(high - low), out.numpy(), row_of=row_of)
+        return out
+
+    def _stored(self, low: int, high: int) -> tuple[Array, Array | None]:
+        """Returns the rows of nodes low to high as they are in the file, [R, width], and the row of each node, as `MappedRows` has it."""
         table, row_of = self.table, None
         first, last = low, high
         if table.row_of is not None:
@@ -228,12 +250,7 @@ class StreamedRows(Rows):
             row_of = np.where(row_of >= 0, row_of - first, -1)
         stored = torch.empty((last - first) * table.row_bytes, dtype=torch.uint8)
         self._fill(table.offset + first * table.row_bytes, stored.numpy())
-        rows = stored.numpy().view(table.dtype).reshape(last - first, self.width)
-        if row_of is None and rows.dtype == numpy_dtype(self.dtype):
-            return stored.view(self.dtype).view(last - first, self.width)
-        out = torch.empty((high - low, self.width), dtype=self.dtype)
-        gather(rows, np.arange(high - low), out.numpy(), row_of=row_of)
-        return out
+        return stored.numpy().view(table.dtype).reshape(last - first, self.width), row_of
 
     def _fill(self, start: int, out: Array) -> None:
         """Fills u8[n] with the bytes of the file from `start` on."""

@@ -28,9 +28,8 @@ from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.costs.course import Speeds
+from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Speeds
 from graphmill.trainers.recipe.costs.forecast import Forecast
-from graphmill.trainers.recipe.costs.memory import WAITING_BYTES
 from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
 from tests.jobs.test_sweep import write
 from tests.recipes import recipe, sbm

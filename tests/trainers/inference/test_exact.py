@@ -2,13 +2,15 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphmill.assets.graph.read import Graph
@@ -24,17 +26,23 @@ from graphmill.kernels.types import Block, Stream, Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import row_ranges
 from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.inference.spilled import ColumnRows, SpilledRows, column_blocks
-from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, empty_rows
+from graphmill.trainers.inference.windows import APART_BYTES, CACHE_LINE, MappedRows, StreamedRows, empty_rows
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
+from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.products import products_of
 from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.memory import PeakMemory
 from graphmill.trainers.rows.direct import DirectSource
-from graphmill.trainers.rows.source import MappedSource, MemorySource
+from graphmill.trainers.rows.source import MappedSource, MemorySource, RowIds
+from graphmill.trainers.techniques.fullgraph.executor import whole_block
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import attributed, random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
@@ -156,6 +164,27 @@ def test_memory_threads_and_the_place_of_rows_change_no_bit(
             assert torch.equal(found, expected if ids is None else expected[torch.from_numpy(ids)])
 
 
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gin"])
+@pytest.mark.parametrize("hidden", [8, 200])
+def test_a_whole_pass_differs_from_ranges_by_small_products_and_the_order_of_the_first_layer(
+    graph: Graph, name: str, hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training leaves products with few entries to BLAS, and its first layer sums features before it maps them, narrow or not. Where both
+    take products of oneDNN, in the same order, no bit differs."""
+    train = TrainConfig(trainer="fullgraph", model=name, layers=2, hidden=hidden, heads=4 if name == "gat" else 1)
+    model = build_model(replace(train, settings=FullGraphSettings(keep_first=False)), 12, graph.num_classes, seed=0)
+    assert isinstance(model, LayeredModel) and isinstance(model.layers[1], MapsFirst if name != "gat" else GatLayer)
+    assert not isinstance(model.layers[0], MapsFirst)
+    model.layers[0] = mapped_first(model.layers[0])
+    source, x = MemorySource(graph.features), torch.empty((graph.topology.num_nodes, 12))
+    source.gather(RowIds(np.arange(len(x))), x, Ledger())
+    block: Any = whole_block(SimpleNamespace(graph=graph, model=model))  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("graphmill.trainers.models.products.LEAST_ENTRIES", 0)
+    with torch.no_grad(), products_of("onednn"):
+        whole = model((block, block), x, EVALUATION)
+        assert torch.equal(whole, infer_exact(model, graph.topology, source))
+
+
 @pytest.fixture
 def streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Topology, MappedSource]:
     """A graph with features of 4 MB in a file that does not fit in memory, which is read in windows of 1 MiB."""
@@ -178,6 +207,29 @@ def test_features_in_a_file_are_read_once_in_order(
     size = (tmp_path / "rows.npy").stat().st_size
     assert [start for start, _ in read] == list(range(0, size, 1 << 20)) and len(read) > 3
     assert sum(length for _, length in read) == size
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1), drawn=st.integers(0, 3000), seed=st.integers(0, 9))
+def test_rows_in_any_order_are_read_in_order_where_they_lie_close(
+    streamed: tuple[Topology, MappedSource], share: float, drawn: int, seed: int
+) -> None:
+    """Ids with repeats, of a part of the table: each window of the file comes once, and rows that lie apart by themselves."""
+    _, source = streamed
+    random = np.random.default_rng(seed)
+    ids = random.integers(0, max(1, int(share * 1500)), drawn).astype(np.int32)
+    rows, read, sparse = StreamedRows(source, torch.float32, MappedRows(source.rows)), [], []
+    with pytest.MonkeyPatch.context() as patch:
+        chunk, gathered = PageReader.read_chunk, MappedRows.gather
+        patch.setattr(
+            PageReader, "read_chunk", lambda self, file, *place: read.append(place[0]) or chunk(self, file, *place)
+        )
+        patch.setattr(MappedRows, "gather", lambda self, ids, *more: sparse.append(ids) or gathered(self, ids, *more))
+        found = rows.gather(ids, 1)
+    assert found.numpy().tobytes() == np.asarray(source.rows)[ids].astype(np.float32).tobytes()
+    assert read == sorted(set(read)) and (read or sparse or not drawn)
+    close = drawn and np.ptp(ids) * rows.table.row_bytes <= drawn * APART_BYTES
+    assert not (close and np.ptp(ids) < (1 << 20) // rows.table.row_bytes and sparse), "close rows by page"
 
 
 def test_a_damaged_block_of_features_is_an_error(streamed: tuple[Topology, MappedSource], tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.recipe.queue_bytes import most_batches, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 
+WAITING_BYTES = 122 << 20
+"""The step that waits for the training, and what Dagster and the guard start beside both."""
 KERNEL_BYTES = 4 << 20
 """What the kernel keeps for a process beside its pages, tables of pages above all; a control group counts it as used."""
 
@@ -166,6 +168,7 @@ class Case:
         stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
         valid, final: counts of an evaluation between epochs, and of that at the end; None if they were not counted.
         cores: cores that the training may use.
+        waiting: bytes of the processes that wait for it.
         free: bytes that are free without this process, None if the system does not say.
         speeds: measured seconds; while pieces are measured the rates of the machine alone; None if nothing was measured.
         shared: key -> result that several formulas need; of this case alone, `replace` starts with none.
@@ -189,6 +192,7 @@ class Case:
     valid: Scored | None = None
     final: Scored | None = None
     cores: int = 1
+    waiting: int = WAITING_BYTES
     free: int | None = field(default_factory=_free_bytes)
     speeds: Speeds | None = None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -8,8 +8,8 @@ than a c-th of the work of all pieces; the larger of the two is said. Disks are 
 
 A layer of an exact evaluation reads each row once, in order (trainers/inference/exact.py). So the bytes that are read are counted, and the
 rest is the measured seconds of an input column of a row and of a summed column of an edge. Rows are read ahead while others are computed
-with. Rows of a layer's nodes that exceed their share of the workspace go to a file and come back; the page cache spares the disk what it
-holds of them.
+with. Rows of a layer's nodes that exceed their share of the workspace go to a file and come back, and what is summed in blocks of columns
+passes over the edges once for each; the page cache spares the disk what it holds of both.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 from graphmill.assets.costs.needs import Term
@@ -26,7 +27,7 @@ from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.course import Case, Scored
 from graphmill.trainers.recipe.costs.exact import PAGES_BYTES, exact_bytes, fitting_workspace
-from graphmill.trainers.recipe.costs.memory import EXACT, STEP, WAITING_BYTES, memory_terms
+from graphmill.trainers.recipe.costs.memory import EXACT, STEP, memory_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
 
@@ -191,7 +192,7 @@ def features_seconds(case: Case, scored: Scored) -> float:
 
 def page_bytes(case: Case) -> int:
     """Returns the memory of the machine, or of its limit, that a training leaves for pages of files."""
-    return max(0, memory_bytes() - WAITING_BYTES - sum(_held(case).values()))
+    return max(0, memory_bytes() - case.waiting - sum(_held(case).values()))
 
 
 def _held(case: Case) -> Mapping[str, int]:
@@ -220,22 +221,28 @@ def cold_seconds(case: Case) -> float:
 
 
 def _spilled_seconds(case: Case, scored: Scored) -> float:
-    """Returns the seconds in which rows of layers are written to files and read again, as far as the page cache does not hold them."""
+    """Returns the seconds of rows that go to files and come back, and of the topology in each pass, as far as the page cache lacks them."""
     speeds, held, most = case.speeds, _held(case), parse_size(case.semantic.train.eval_workspace)
-    free = page_bytes(case) + held.get(EXACT, 0) + held.get(STEP, 0) - PAGES_BYTES
-    workspace = fitting_workspace(partial(exact_bytes, case), most, free)
-    num_bytes = spilled_bytes(case, scored, workspace)
     assert speeds is not None
-    if not num_bytes or not (speeds.disk_rate and speeds.copy_rate):
+    if not (speeds.disk_rate and speeds.copy_rate):
         return 0.0
-    lost = min(1.0, max(0.0, 1 - (free - exact_bytes(case, workspace)) / num_bytes))
-    written = 1 / speeds.write_rate if speeds.write_rate else 0.0
-    return num_bytes * (lost * (written + 1 / speeds.disk_rate) + SPILLED_COPIES / speeds.copy_rate)
+    free = page_bytes(case) + held.get(EXACT, 0) + held.get(STEP, 0) - PAGES_BYTES
+    needs = partial(exact_bytes, case, rows=[round(each) for each in scored.rows])
+    workspace = fitting_workspace(needs, most, free)
+    (spilled, passes), topology = spilled_bytes(case, scored, workspace), case.sizes.topology_bytes
+    lost = min(1.0, max(0.0, 1 - (free - needs(workspace)) / max(1.0, spilled + topology)))
+    written = spilled / speeds.write_rate if speeds.write_rate else 0.0
+    again = written + (spilled + passes * topology) / speeds.disk_rate
+    return lost * again + SPILLED_COPIES * spilled / speeds.copy_rate
 
 
-def spilled_bytes(case: Case, scored: Scored, workspace: int) -> float:
-    """Returns the bytes of layers' rows that an exact evaluation writes to files, and reads again, within a workspace."""
-    train, found = case.semantic.train, 0.0
+def spilled_bytes(case: Case, scored: Scored, workspace: int) -> tuple[float, int]:
+    """Returns the bytes of rows that an exact evaluation writes to files and reads again, and its passes over the edges of all layers.
+
+    Args:
+        workspace: its workspace in bytes.
+    """
+    train, found, passes = case.semantic.train, 0.0, 0
     widths = layer_widths(train, case.sizes.width, case.num_classes)
     for number, (wide, out) in enumerate(widths):
         sources, results = scored.rows[number : number + 2]
@@ -248,7 +255,8 @@ def spilled_bytes(case: Case, scored: Scored, workspace: int) -> float:
         sets = (item_bytes(train) * each * results for each in others)
         found += summed * (summed > workspace // SUMMED_SHARE)
         found += sum(each for each in sets if each > workspace // ROWS_SHARE)
-    return found
+        passes += min(columns, max(1, ceil(summed / max(1, workspace // SUMMED_SHARE))))
+    return found, passes
 
 
 def summed_columns(train: TrainConfig, wide: int, out: int) -> int:

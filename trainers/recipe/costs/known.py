@@ -49,7 +49,7 @@ from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import MOST_BATCHES, MOST_SECONDS, draw_batches
 from graphmill.trainers.recipe.costs.course import Case, CountedVisits, Speeds
-from graphmill.trainers.recipe.costs.memory import largest_batch
+from graphmill.trainers.recipe.costs.memory import training_case
 from graphmill.trainers.recipe.costs.step import transposed_layers
 from graphmill.trainers.recipe.techniques import find_technique
 
@@ -132,18 +132,13 @@ def case_on(
         most_batches, most_seconds: bounds of the batches that are drawn, and of the time that it takes.
     """
     technique, sampling = find_technique(semantic.train.trainer), semantic.sampling
-    batch = largest_batch(semantic, sizes)
-    case = Case(
-        semantic=semantic,
-        execution=execution,
-        sizes=sizes,
-        batch=batch,
-        ranks=ranks or semantic.train.own_settings.ranks,
+    case = replace(
+        training_case(semantic, execution, sizes, ranks),
         exact_evaluation=semantic.train.eval != "sampled",
         fits=fits_memory(sizes.feature_bytes),
-        cores=usable_cores(),
         row_of=at_hand.row_of,
     )
+    batch = case.batch
     if technique.whole_graph or sampling is None or at_hand.drawing is None or is_reference(sampling.method):
         return case
     part_of = _parts(artifacts, sizes, at_hand.graph) if technique.by_parts else None

@@ -28,7 +28,7 @@ from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, drawn_bound, whole_batch
-from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Case
 from graphmill.trainers.recipe.costs.exact import LEAST_WORKSPACE, PAGES_BYTES, exact_bytes, sums_where_they_are
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.queue_bytes import SHARING
@@ -36,8 +36,6 @@ from graphmill.trainers.recipe.techniques import find_technique
 
 TRAINER_BYTES = 158 << 20
 """Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
-WAITING_BYTES = 122 << 20
-"""The step that waits for the training, and what Dagster and the guard start beside both."""
 LAUNCHER_BYTES = 40 << 20
 """The process that starts the ranks of a training and waits for them."""
 HEAP = 1.12
@@ -116,7 +114,7 @@ def _within_memory(case: Case, found: Sequence[Term], exact: Term) -> Term:
     others = sum(term.most for term in found if term.name not in (EXACT, SAMPLED, STEP))
     least = max(0, exact_bytes(case, min(LEAST_WORKSPACE, parse_size(case.semantic.train.eval_workspace))) - step)
     enough = min(exact.most, least)
-    most = max(enough, min(exact.most, memory_bytes() - WAITING_BYTES - others - step))
+    most = max(enough, min(exact.most, memory_bytes() - case.waiting - others - step))
     return replace(exact, most=most, likely=min(exact.expected, most), enough=enough)
 
 

@@ -18,7 +18,9 @@ parameters and rows are added in the order of one process, so the bits are those
 features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too.
 
 An exact evaluation is a forward pass over the same chunks; its logits are those of exact inference, in less time, since rows are loaded as
-few times as in training. Ranks share it, and the batches of a sampled one.
+few times as in training. Their last bits differ, as those of an uncut pass do: a training's products with a matrix of few entries are those
+of BLAS (trainers/models/products.py), and its first layer sums features before it maps them, since these sums may be kept. Ranks share an
+evaluation, and the batches of a sampled one.
 
 `mode = "device"` is uncut: the whole pass runs on the device of one process. It is the baseline for chunks.
 
@@ -274,7 +276,7 @@ class FullGraph(OneStep):
         """
         run, world = self.run, self.run.ranks.world
         sizes = sizes_of({**run.inputs, **run.reads})
-        assert sizes is not None  # the graph is among the inputs
+        assert sizes is not None, "the graph is among the inputs"
         case = training_case(run.semantic, run.execution, sizes, world)
         if case.free is not None and world > 1:  # as many bytes for each rank as those of this machine have
             case = replace(case, free=case.free * world // len(run.ranks.beside(None)))

@@ -135,10 +135,12 @@ def test_rows_that_exceed_their_share_of_the_workspace_are_written_and_read() ->
     """GraphSAGE from 256 to 64 to 8 columns: mapped rows, sums if those are in blocks, own terms, outputs."""
     case = case_of()
     narrow, last = 1000 * 64 * 4, 1000 * 8 * 4
-    assert spilled_bytes(case, EVERY, 8 * narrow) == 0
-    assert spilled_bytes(case, EVERY, 8 * narrow - 8) == 2 * narrow, "own terms and outputs"
-    assert spilled_bytes(case, EVERY, 2 * narrow - 2) == 4 * narrow, "mapped rows and their sums, too"
-    assert spilled_bytes(case, EVERY, 0) == 4 * narrow + 3 * last
+    assert spilled_bytes(case, EVERY, 8 * narrow) == (0, 2)
+    assert spilled_bytes(case, EVERY, 8 * narrow - 8) == (2 * narrow, 2), "own terms and outputs"
+    assert spilled_bytes(case, EVERY, 2 * narrow - 2) == (4 * narrow, 3), (
+        "mapped rows and their sums, too, in two blocks of columns"
+    )
+    assert spilled_bytes(case, EVERY, 0) == (4 * narrow + 3 * last, 64 + 8), "column by column"
     few = Scored((10,), (1000.0, 100.0, 10.0), (900.0, 90.0), 1000.0)
     assert spilled_bytes(case, few, 0) < spilled_bytes(case, EVERY, 0), "rows of needed nodes alone"
 

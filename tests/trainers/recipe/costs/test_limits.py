@@ -14,8 +14,8 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.recipe.costs import exact
-from graphmill.trainers.recipe.costs.course import KERNEL_BYTES
-from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, training_need, waiting_term
+from graphmill.trainers.recipe.costs.course import KERNEL_BYTES, WAITING_BYTES
+from graphmill.trainers.recipe.costs.memory import training_need, waiting_term
 
 GRAPH: Any = SimpleNamespace(summary={"numbers": {}})
 SIZES = Sizes(

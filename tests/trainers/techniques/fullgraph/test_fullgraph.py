@@ -145,7 +145,7 @@ def test_a_tenth_of_the_memory_of_an_uncut_pass_trains(tmp_path):
 def test_an_uncut_pass_evaluates_with_what_it_holds_as_ranges_do(tmp_path, monkeypatch, model):
     """Neither graph nor rows are read again; the scores, the best epoch and the weights are those of an evaluation that reads them.
 
-    Products of whole matrices and of ranges differ in the last bits of logits, so sums of probabilities do, too; counts do not.
+    Logits differ in their last bits (trainers/techniques/fullgraph/executor.py), so sums of probabilities do, too; counts do not.
     """
     options = MODELS.get(model, {"norm": "batch", "model": "gcn", "layers": 3, "epochs": EPOCHS})
     ways = []
