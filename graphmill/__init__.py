@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from graphmill.trainers.models.ops import aggregate as aggregate
     from graphmill.trainers.models.ops import dropout as dropout
     from graphmill.trainers.notebook import Trained as Trained
+    from graphmill.trainers.training.dataset import Batches as Batches
 
 # An installed package holds its layers. In a clone they are the folders beside this one.
 if not os.path.isdir(os.path.join(__path__[0], "kernels")):
@@ -71,6 +72,7 @@ _PLACES = {
     "graphmill.trainers.models.layer": ("LayeredModel",),
     "graphmill.trainers.models.ops": ("aggregate", "dropout"),
     "graphmill.trainers.notebook": ("Trained",),
+    "graphmill.trainers.training.dataset": ("Batches",),
 }
 """Module -> its public names, the same as above, where a type checker reads them."""
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

@@ -7,7 +7,7 @@ A pipeline is given by its name, by the path of its TOML file, or as `pipeline` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from graphmill.trainers.recipe.config import TrainTable
 
 if TYPE_CHECKING:
     from graphmill.jobs.launch import Outcome, Selection
-    from graphmill.trainers.batches.batch import MiniBatch
     from graphmill.trainers.notebook import Trained
     from graphmill.trainers.record.epoch_lines import Lines
+    from graphmill.trainers.training.dataset import Batches, Split
 
 Asked = str | os.PathLike[str] | Pipeline
 """A pipeline, or its name, or the path of its file."""
@@ -158,25 +158,35 @@ def _trained(asked: Pipeline, step: str, home: Home) -> Trained:
 
 
 def batches(
-    source: Asked, name: str, epoch: int = 0, *, start: int = 0, seed: int | None = None, home: Home = None
-) -> Generator[MiniBatch, None, None]:
-    """Yields the mini-batches of an epoch as in the training of a table: the same seeds, blocks and input rows to the byte.
+    source: Asked,
+    name: str,
+    epoch: int = 0,
+    *,
+    start: int = 0,
+    seed: int | None = None,
+    split: Split = "train",
+    home: Home = None,
+) -> Batches:
+    """Returns the mini-batches of a table's training: the same seeds, blocks and input rows to the byte.
 
-    The bytes of a batch are released when the next one is asked for; copy data to keep it.
+    They are a `torch.utils.data.IterableDataset` with `len`: each iteration is an epoch, and the next one begins the next epoch. `epoch`
+    and `set_epoch` have the number of the next one, `state_dict` and `load_state_dict` the place of the next batch. A loader of torch
+    takes them with `batch_size=None`, and its workers share the batches of an epoch.
 
     Args:
         source, name: the pipeline and the name of its `[[train]]` table.
-        epoch: training epoch, from 0.
-        start: position of the first batch in the epoch.
+        epoch: training epoch of the first iteration, from 0.
+        start: position of its first batch.
         seed: seed of the training; None for the table's first.
+        split: "train" for the epochs of the training; "valid" or "test" for a sampled evaluation of these nodes.
         home: the home.
 
     Raises:
-        InputError: an artifact is missing, or the table's technique does not train on mini-batches in one process.
+        InputError: an artifact is missing, the table's technique does not train on mini-batches in one process, or the split has no nodes.
     """
-    from graphmill.trainers.notebook import mini_batches
+    from graphmill.trainers.training.dataset import Batches
 
-    return mini_batches(Store(home), pipeline_of(source, home), name, epoch, start=start, seed=seed)
+    return Batches(Store(home), pipeline_of(source, home), name, epoch, start=start, seed=seed, split=split)
 
 
 def predict(

@@ -1,6 +1,6 @@
 """Our blocks as the bipartite edges that PyG's convolutions take. The arrays are plain tensors: PyG itself is not imported."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ class PygBlock:
     edge_type: Any = None
     x: Any = None
     y: Any = None
+
+    def to(self, device: Any) -> "PygBlock":
+        """Returns the block with its tensors on a torch device."""
+        tensors = {name: value.to(device) for name, value in vars(self).items() if hasattr(value, "to")}
+        return replace(self, **tensors)
 
 
 def to_pyg(block: Block) -> PygBlock:
