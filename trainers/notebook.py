@@ -44,6 +44,11 @@ class Trained:
     features: FeatureTable
     drawing: Drawing | None
 
+    def __repr__(self) -> str:
+        """Returns a line without the module."""
+        train, parameters = self.semantic.train, sum(each.numel() for each in self.model.parameters())
+        return f"Trained({self.artifact.label}: {train.model}, {parameters:,} parameters, seed {self.semantic.seed})"
+
     def logits(self, node_ids: Array | None = None, *, workspace: str = "1GiB") -> torch.Tensor:
         """Returns f32[n, num_classes] (of numbers standardised ones), computed from all neighbours, layer by layer.
 

@@ -41,6 +41,11 @@ class Graph:
     relations: tuple[str, ...] = ()
     node_types: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Returns a line without the arrays."""
+        sizes = f"{self.topology.num_nodes:,} nodes, {self.topology.num_edges:,} edges, {self.num_classes} classes"
+        return f"Graph({sizes}; {', '.join(f'{len(ids):,}' for ids in self.splits)} train, valid, test)"
+
     @property
     def task(self) -> Kind:
         """What a model learns of a node."""

@@ -1,4 +1,4 @@
-"""Artifacts as Polars frames."""
+"""Artifacts as Polars frames, and these as frames of pandas."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
+    import pandas
     import polars
 
 
@@ -33,3 +35,20 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
         polars.Series("in_degree", np.array(opened.topology.in_degree)),
         polars.Series("out_degree", np.array(opened.topology.out_degree)),
     )
+
+
+def to_pandas(frame: polars.DataFrame) -> pandas.DataFrame:
+    """Returns a frame as one of pandas, which needs no Arrow, as Polars' own `to_pandas` does: lists and texts are Python objects.
+
+    Raises:
+        InputError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise InputError("pandas is not installed", "pip install pandas, or use the frame of Polars") from error
+    columns = {
+        column.name: column.to_numpy() if column.dtype.is_numeric() and not column.null_count() else column.to_list()
+        for column in frame
+    }
+    return pandas.DataFrame(columns)
