@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars
 
     from graphmill.jobs.launch import Outcome, Selection
+    from graphmill.trainers.inference.choice import Way
     from graphmill.trainers.notebook import Trained
     from graphmill.trainers.record.epoch_lines import Lines
     from graphmill.trainers.training.dataset import Batches, Split
@@ -281,6 +282,8 @@ def predict(
     probabilities: bool = False,
     top: int = 0,
     thresholds: Sequence[str] = (),
+    graph: Asked | None = None,
+    evaluation: Way = "exact",
     workspace: str = "1GiB",
     threads: int | None = None,
     home: Home = None,
@@ -297,6 +300,8 @@ def predict(
         top: number of the most probable classes that are written in columns class_1, probability_1, class_2, ...
         thresholds: "0.8" = no class is given below this probability; "fraud=0.2" = a node is given this class from this probability on,
             and another one below it.
+        graph: a pipeline whose graph is predicted, with the schema of the one that the model was trained on; None for that one.
+        evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws.
         workspace: a size that bounds the memory of one range of a layer.
         threads: number of threads; None for the table's.
         home: the home.
@@ -305,7 +310,7 @@ def predict(
         The number of rows.
 
     Raises:
-        InputError: the model is not trained, a named node does not exist, or the file cannot be written.
+        InputError: the model is not trained, the other graph does not fit it, a named node does not exist, or the file cannot be written.
     """
     from graphmill.trainers.inference.answers import Columns
     from graphmill.trainers.inference.predict import predict_table
@@ -317,6 +322,8 @@ def predict(
         "threads": threads,
         "columns": columns,
         "types": types,
+        "other": None if graph is None else pipeline_of(graph, home),
+        "evaluation": evaluation,
     }
     wanted = None if nodes is None else Path(nodes)
     return predict_table(Store(home), pipeline_of(source, home), name, Path(out), nodes=wanted, **more)[1]
