@@ -9,7 +9,7 @@ Memory: the queue's bound, one sampled but not yet admitted batch of blocks per 
 rows lie in buffers from a pool, which may be an eighth larger than the rows; returned buffers take no memory beyond what was lent at once.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
@@ -55,7 +55,7 @@ class PreparedSource:
         self.files: AbstractContextManager[Any] = nullcontext()
         self.in_turn, self.shared = False, 0
 
-    def batches(self, epoch: int, start_position: int = 0, every: int = 1) -> Iterator[MiniBatch]:
+    def batches(self, epoch: int, start_position: int = 0, every: int = 1) -> Generator[MiniBatch, None, None]:
         """Yields the batches of a training epoch in step order, from a position on; of several, one.
 
         The bytes of a batch are released when the next one is asked for.

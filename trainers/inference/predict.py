@@ -202,21 +202,17 @@ class _Data(NamedTuple):
         """
         if self.learnt is None:
             return self.read.graph
-        schemas = [
-            read_schema(*(each.artifacts[role] for role in ("graph", "features"))) for each in (self.learnt, self.read)
-        ]
-        require_schema(*schemas, self.read.artifacts["graph"], model)
+        artifacts = self.read.artifacts
+        require_schema(read_schema(self.learnt.artifacts), read_schema(artifacts), artifacts["graph"], model)
         trained, graph = self.learnt.graph, self.read.graph
         if node_rows(make_model(semantic, trained, self.learnt.features)) is not None:
             problem = (
                 f"{model.label} has learnt a row for each node without features of the graph that it was trained on"
             )
             raise InputError(problem, "train it on the other graph, or give these nodes features")
-        labels = (
-            graph.labels
-            if graph.task == trained.task
-            else no_labels(trained.task, len(graph.labels), trained.num_classes)
-        )
+        labels = graph.labels
+        if graph.task != trained.task:  # it has none
+            labels = no_labels(trained.task, len(labels), trained.num_classes)
         return replace(graph, labels=labels, num_classes=trained.num_classes, class_names=trained.class_names)
 
     def record(self, model: Artifact, evaluation: Way) -> dict[str, str]:

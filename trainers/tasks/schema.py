@@ -48,9 +48,10 @@ class Schema:
     encoders: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-def read_schema(graph: Artifact, features: Artifact) -> Schema:
-    """Returns the schema of two artifacts of a pipeline."""
-    opened, rows = open_graph(graph), open_features(features)
+def read_schema(artifacts: Mapping[str, Artifact]) -> Schema:
+    """Returns the schema of the artifacts `graph` and `features` of a pipeline."""
+    features = artifacts["features"]
+    opened, rows = open_graph(artifacts["graph"]), open_features(features)
     types = node_types(opened.topology, rows)
     columns = {ALL_NODES: rows.width} if types is None else dict(zip(opened.node_types, types.columns, strict=True))
     fitted = features.file(ENCODERS_FILE).read_text(encoding="utf-8") if ENCODERS_FILE in features.files else "{}"

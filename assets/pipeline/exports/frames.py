@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    import pandas
     import polars
 
 
@@ -37,14 +36,14 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
     )
 
 
-def to_pandas(frame: polars.DataFrame) -> pandas.DataFrame:
-    """Returns a frame as one of pandas, which needs no Arrow, as Polars' own `to_pandas` does: lists and texts are Python objects.
+def to_pandas(frame: polars.DataFrame) -> Any:
+    """Returns a frame as a `pandas.DataFrame`, without the Arrow that Polars' own `to_pandas` needs: lists and texts are Python objects.
 
     Raises:
         InputError: pandas is not installed.
     """
     try:
-        import pandas
+        import pandas  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise InputError("pandas is not installed", "pip install pandas, or use the frame of Polars") from error
     columns = {

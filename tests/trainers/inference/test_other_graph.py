@@ -308,7 +308,6 @@ def test_the_schema_of_another_size_is_the_same(made: Any) -> None:
     store, mine, grown, _ = made
     schemas = []
     for pipeline in (mine, grown):
-        found = build_config(store.home, pipeline.graph, threads=1).inputs
-        schemas.append(read_schema(found["graph"], found["features"]))
+        schemas.append(read_schema(build_config(store.home, pipeline.graph, threads=1).inputs))
     assert schemas[0] == schemas[1] and not [*differences(*schemas)]
     assert not [*differences(TRAINED, replace(TRAINED, classes=(), task="classes"))]  # without labels
