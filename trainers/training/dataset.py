@@ -32,50 +32,65 @@ from graphmill.trainers.training.open_run import open_run
 
 Split = Literal["train", "valid", "test"]
 MOST_WORKERS = 256
-"""Workers of a loader that are counted; each takes 16 bytes."""
-LOADER, EPOCH = 0, 1
+"""Workers of a loader that are counted; each takes 8 bytes."""
+LOADERS = 1 << 31
+"""Numbers of loaders, and of epochs."""
 
 
 class SharedEpochs:
     """The epochs that a process and the workers of its loaders began, in memory that all of them share; without a lock.
 
     A loader starts its workers anew for each iteration, or has them begin again, and does not tell the process that has the data set. So
-    each worker writes what it began into a row of its own: the loader's number, which is equal for the workers that it started together,
-    and the epoch. A worker that has served the loader goes on to the next epoch. Another one takes the epoch of the loader's other workers,
-    none of which can be further, or, as the first, the one after the last epoch of all.
+    each worker writes what it began into a word of its own (`begun`), and reads those of the others before (`epoch_after`).
     """
 
     def __init__(self, epoch: int):
-        self._rows = torch.zeros((1 + MOST_WORKERS, 2), dtype=torch.int64).share_memory_()
+        self._words = torch.zeros(1 + MOST_WORKERS, dtype=torch.int64).share_memory_()
         self.set(epoch)
 
     @property
     def next(self) -> int:
         """The epoch that begins next, from 0."""
-        return int(self._rows[:, EPOCH].max()) + 1
+        return epoch_after(self._words, 0, 0)
 
     def set(self, epoch: int) -> None:
         """Sets the epoch that begins next."""
-        self._rows[:, LOADER], self._rows[:, EPOCH] = 0, epoch - 1
+        self._words[:] = begun(0, epoch - 1)
 
     def begin(self) -> int:
         """Returns the epoch that this process, or this worker of a loader, begins now."""
         worker = get_worker_info()
-        if worker is None:
-            epoch = self.next
-            self._rows[0, EPOCH] = epoch
-            return epoch
-        if worker.num_workers > MOST_WORKERS:
-            raise InputError(f"{worker.num_workers} workers", f"give num_workers = {MOST_WORKERS} or less")
-        # Seeds of workers are numbered from a random one of the loader. A loader with more workers is another one.
-        loader = (worker.seed - worker.id + worker.num_workers) % 2**62 + 1
-        own = self._rows[1 + worker.id]
-        together = self._rows[self._rows[:, LOADER] == loader, EPOCH]
-        others = int(together.max()) if len(together) else self.next
-        epoch = int(own[EPOCH]) + 1 if own[LOADER] == loader else others
-        own[EPOCH] = epoch
-        own[LOADER] = loader  # last, since others read the epoch of a row that has their loader
+        place, loader = 0, 0
+        if worker is not None:
+            if worker.num_workers > MOST_WORKERS:
+                raise InputError(f"{worker.num_workers} workers", f"give num_workers = {MOST_WORKERS} or less")
+            # Seeds of workers are numbered from a random one of the loader. One with more workers is another loader.
+            place, loader = 1 + worker.id, 1 + (worker.seed - worker.id + worker.num_workers) % (LOADERS - 1)
+        epoch = epoch_after(self._words.clone(), place, loader)
+        self._words[place] = begun(loader, epoch)
         return epoch
+
+
+def begun(loader: int, epoch: int) -> int:
+    """Returns the word of a process that began an epoch, -1 for none, for a loader, 0 for none; both at once, so that none reads half."""
+    return loader * LOADERS + epoch + 1
+
+
+def epoch_after(words: torch.Tensor, place: int, loader: int) -> int:
+    """Returns the epoch that a process begins.
+
+    A worker that has served its loader goes on to the next epoch. Another one takes the epoch of the loader's other workers, none of which
+    can be further; the first takes the one after the last epoch of all, as a process does that is not a worker.
+
+    Args:
+        words: i64[n], read before the loader's workers began, while some begin, or after it.
+        place, loader: the process's own word, and the number of its loader; 0 and 0 outside of loaders.
+    """
+    loaders, epochs = words // LOADERS, words % LOADERS - 1
+    if loader and loaders[place] == loader:
+        return int(epochs[place]) + 1
+    together = epochs[loaders == loader] if loader else epochs[:0]
+    return int(together.max()) if len(together) else int(epochs.max()) + 1
 
 
 class Batches(IterableDataset):

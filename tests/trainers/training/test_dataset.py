@@ -17,6 +17,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.loop.executor import BatchExecutor, BatchGradient
 from graphmill.trainers.recipe.techniques import TECHNIQUES
+from graphmill.trainers.training.dataset import begun, epoch_after
 from tests.jobs.conftest import quick_launches as quick_launches
 from tests.recipes import PACKED, recipe, sbm
 
@@ -117,6 +118,26 @@ def test_workers_that_are_seeded_alike_go_on_to_the_next_epoch(made: tuple[Path,
         found.append({batch.train_epoch for batch in loader})
         assert batches.epoch == len(found)
     assert found == [{epoch} for epoch in range(6)]
+
+
+def test_workers_agree_on_the_epoch_in_whatever_order_they_begin() -> None:
+    """Each reads the words of all and then writes its own; what others do between the two is drawn."""
+    generator = np.random.default_rng(0)
+    for _ in range(300):
+        words, wanted = torch.full((5,), begun(0, 3)), 4
+        for number in range(1, 5):  # loaders, the last of which has its workers begin several times
+            for _ in range(1 if number < 4 else 3):
+                workers = generator.permutation(np.repeat(range(1, 1 + generator.integers(1, 5)), 2))
+                workers = [1, 2, 3, 1, 2, 3] if number == 4 else workers
+                read: dict[int, int] = {}
+                for place in map(int, generator.permutation(workers)):
+                    if place not in read:
+                        read[place] = epoch_after(words.clone(), place, number)
+                    else:
+                        words[place] = begun(number, read[place])
+                assert set(read.values()) == {wanted}
+                wanted += 1
+        assert epoch_after(words, 0, 0) == wanted
 
 
 def test_a_state_resumes_at_the_next_batch(made: tuple[Path, dict[str, list]]) -> None:
