@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graphmill.assets.features.read import open_features as open_features
     from graphmill.assets.graph.read import open_graph as open_graph
     from graphmill.assets.pipeline.exports.frames import node_frame as node_frame
+    from graphmill.assets.pipeline.exports.frames import to_pandas as to_pandas
     from graphmill.assets.pipeline.exports.graphs import to_dgl as to_dgl
     from graphmill.assets.pipeline.exports.graphs import to_pyg as to_pyg
     from graphmill.assets.pipeline.file import Pipeline as Pipeline
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from graphmill.assets.storage.store import Store as Store
     from graphmill.calls import artifact as artifact
     from graphmill.calls import batches as batches
+    from graphmill.calls import leaderboard as leaderboard
     from graphmill.calls import open as open
     from graphmill.calls import pipeline as pipeline
+    from graphmill.calls import plan as plan
     from graphmill.calls import predict as predict
+    from graphmill.calls import report as report
     from graphmill.calls import run as run
     from graphmill.component import PipelineComponent as PipelineComponent
     from graphmill.component import PipelineFolderComponent as PipelineFolderComponent
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from graphmill.trainers.models.ops import aggregate as aggregate
     from graphmill.trainers.models.ops import dropout as dropout
     from graphmill.trainers.notebook import Trained as Trained
+    from graphmill.trainers.training.dataset import Batches as Batches
 
 # An installed package holds its layers. In a clone they are the folders beside this one.
 if not os.path.isdir(os.path.join(__path__[0], "kernels")):
@@ -53,12 +58,22 @@ _PLACES = {
     "graphmill.assets.features.encode": ("encode",),
     "graphmill.assets.features.read": ("open_features",),
     "graphmill.assets.graph.read": ("open_graph",),
-    "graphmill.assets.pipeline.exports.frames": ("node_frame",),
+    "graphmill.assets.pipeline.exports.frames": ("node_frame", "to_pandas"),
     "graphmill.assets.pipeline.exports.graphs": ("to_dgl", "to_pyg"),
     "graphmill.assets.pipeline.file": ("Pipeline",),
     "graphmill.assets.storage.local.artifact": ("Artifact",),
     "graphmill.assets.storage.store": ("Store",),
-    "graphmill.calls": ("artifact", "batches", "open", "pipeline", "predict", "run"),
+    "graphmill.calls": (
+        "artifact",
+        "batches",
+        "leaderboard",
+        "open",
+        "pipeline",
+        "plan",
+        "predict",
+        "report",
+        "run",
+    ),
     "graphmill.component": ("PipelineComponent", "PipelineFolderComponent"),
     "graphmill.jobs.launch": ("Outcome", "StepError"),
     "graphmill.kernels.errors": ("InputError",),
@@ -71,6 +86,7 @@ _PLACES = {
     "graphmill.trainers.models.layer": ("LayeredModel",),
     "graphmill.trainers.models.ops": ("aggregate", "dropout"),
     "graphmill.trainers.notebook": ("Trained",),
+    "graphmill.trainers.training.dataset": ("Batches",),
 }
 """Module -> its public names, the same as above, where a type checker reads them."""
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

@@ -7,11 +7,11 @@ A pipeline is given by its name, by the path of its TOML file, or as `pipeline` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.file import FileMistakes, Pipeline, load_pipeline, parse_pipeline
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import one_home
 from graphmill.assets.storage.store import Store
@@ -19,32 +19,51 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 
 if TYPE_CHECKING:
+    import polars
+
     from graphmill.jobs.launch import Outcome, Selection
-    from graphmill.trainers.batches.batch import MiniBatch
+    from graphmill.trainers.inference.choice import Way
     from graphmill.trainers.notebook import Trained
     from graphmill.trainers.record.epoch_lines import Lines
+    from graphmill.trainers.training.dataset import Batches, Split
 
 Asked = str | os.PathLike[str] | Pipeline
 """A pipeline, or its name, or the path of its file."""
 Home = str | os.PathLike[str] | None
 
 
-def pipeline(source: Asked, *settings: str) -> Pipeline:
+def pipeline(source: Asked | Mapping[str, Any], *settings: str) -> Pipeline:
     """Returns a checked pipeline.
 
     Args:
-        source: its name, the path of its file, or the pipeline itself.
+        source: its name, the path of its file, or the pipeline itself; or what its file would say, as a mapping: tables are mappings, and
+            "train" is a list of them. Relative paths in a mapping start in the current folder.
         settings: KEY=VALUE each, keys of the file that are set, as `--set` does: "train.lr=0.01".
 
     Raises:
         InputError: the file does not exist, or all mistakes in it, each with its line; or a pipeline is to be set once more.
     """
+    if isinstance(source, Mapping):
+        return _of_mapping(source, settings)
     if not isinstance(source, Pipeline):
         return load_pipeline(source, TrainTable, settings=settings)
     if settings:
         problem = f"{source.path} is read already, and {', '.join(settings)} sets keys in its text"
         raise InputError(problem, f'give its name or path: graphmill.pipeline("{source.path}", ...)')
     return source
+
+
+def _of_mapping(content: Mapping[str, Any], settings: Sequence[str]) -> Pipeline:
+    """Returns the pipeline of a mapping, as if a file in the current folder had its text."""
+    from graphmill.assets.pipeline.settings import toml_of, with_settings
+
+    named = {"name": "notebook", **content}
+    text = with_settings(toml_of(named), settings)
+    try:
+        return parse_pipeline(Path(f"{named['name']}.toml").absolute(), text.encode(), TrainTable)
+    except FileMistakes as error:  # a mapping has no lines
+        said = "".join(f"\n  {problem.message}" for problem in error.problems)
+        raise InputError(f"the pipeline has mistakes:{said}", "correct the mapping") from error
 
 
 def pipeline_of(source: Asked, home: Home) -> Pipeline:
@@ -60,7 +79,7 @@ def run(
     resume: bool = False,
     retrain: bool = False,
     threads: int | None = None,
-    epoch_lines: Lines = "none",
+    epoch_lines: Lines = "some",
     report: Callable[[str], None] | None = None,
     home: Home = None,
 ) -> Outcome:
@@ -82,7 +101,7 @@ def run(
         graphmill.StepError: a step failed by a defect.
         KeyboardInterrupt: the run was interrupted, or cancelled in the UI.
     """
-    from graphmill.jobs.launch import Launch, launch
+    from graphmill.jobs.launch import Launch, launch, outside_of_cells
 
     order = Launch(
         pipeline=pipeline_of(source, home),
@@ -95,7 +114,70 @@ def run(
         epoch_lines=epoch_lines,
         report=report or (lambda line: None),
     )
-    return launch(order)
+    with outside_of_cells():
+        return launch(order)
+
+
+def leaderboard(source: Asked, *, home: Home = None) -> polars.DataFrame:
+    """Returns the scores and costs of a pipeline's trained models: a row for each `[[train]]` table, best mean validation score first.
+
+    Scores are fractions, one per model, beside the models' seeds; seconds and bytes are per training epoch.
+
+    Args:
+        source: the pipeline.
+        home: the home.
+
+    Raises:
+        InputError: no model is trained.
+    """
+    import polars
+
+    from graphmill.jobs.commands.results.leaderboard import leaderboard_rows, stored_entries
+
+    return polars.DataFrame(leaderboard_rows(stored_entries(pipeline_of(source, home), Store(home).home)))
+
+
+def plan(source: Asked, *, again: bool = False, home: Home = None) -> polars.DataFrame:
+    """Returns the time and memory that techniques would take for a graph on this machine, a row for each training. Builds nothing.
+
+    `chosen` marks the training that `graphmill plan` would take, `refused` says why one is not compared. Columns of seconds are of all
+    seeds, except for those of an epoch.
+
+    Args:
+        source: the pipeline.
+        again: whether the speed of the machine is measured again.
+        home: the home.
+
+    Raises:
+        InputError: the pipeline cannot run.
+    """
+    import polars
+
+    from graphmill.jobs.commands.pipelines.checked import require_runnable
+    from graphmill.jobs.commands.pipelines.plan import plan_values
+    from graphmill.jobs.planning.plan import make_plan
+
+    asked, folder = pipeline_of(source, home), Store(home).home
+    require_runnable(asked, folder, here=False)
+    found = plan_values(make_plan(asked, folder, again=again))
+    chosen = [{"chosen": row["name"] == found["chosen"], **row} for row in found["rows"]]
+    return polars.DataFrame(chosen, infer_schema_length=None)
+
+
+def report(source: Asked, out: str | os.PathLike[str] | None = None, *, home: Home = None) -> Path:
+    """Writes one page with the results of a pipeline's models, as `graphmill report` does, and returns its path.
+
+    Args:
+        source: the pipeline.
+        out: the HTML file; None for reports/PIPELINE.html in the home.
+        home: the home.
+
+    Raises:
+        InputError: no model is trained, or the file cannot be written.
+    """
+    from graphmill.jobs.report.commands import write_report
+
+    return write_report(pipeline_of(source, home), Store(home).home, None if out is None else Path(out))[0]
 
 
 def artifact(source: Asked, step: str = "", *, home: Home = None) -> Artifact:
@@ -158,25 +240,35 @@ def _trained(asked: Pipeline, step: str, home: Home) -> Trained:
 
 
 def batches(
-    source: Asked, name: str, epoch: int = 0, *, start: int = 0, seed: int | None = None, home: Home = None
-) -> Generator[MiniBatch, None, None]:
-    """Yields the mini-batches of an epoch as in the training of a table: the same seeds, blocks and input rows to the byte.
+    source: Asked,
+    name: str,
+    epoch: int = 0,
+    *,
+    start: int = 0,
+    seed: int | None = None,
+    split: Split = "train",
+    home: Home = None,
+) -> Batches:
+    """Returns the mini-batches of a table's training: the same seeds, blocks and input rows to the byte.
 
-    The bytes of a batch are released when the next one is asked for; copy data to keep it.
+    They are a `torch.utils.data.IterableDataset` with `len`: each iteration is an epoch, and the next one begins the next epoch. `epoch`
+    and `set_epoch` have the number of the next one, `state_dict` and `load_state_dict` the place of the next batch. A loader of torch
+    takes them with `batch_size=None`, and its workers share the batches of an epoch.
 
     Args:
         source, name: the pipeline and the name of its `[[train]]` table.
-        epoch: training epoch, from 0.
-        start: position of the first batch in the epoch.
+        epoch: training epoch of the first iteration, from 0.
+        start: position of its first batch.
         seed: seed of the training; None for the table's first.
+        split: "train" for the epochs of the training; "valid" or "test" for a sampled evaluation of these nodes.
         home: the home.
 
     Raises:
-        InputError: an artifact is missing, or the table's technique does not train on mini-batches in one process.
+        InputError: an artifact is missing, the table's technique does not train on mini-batches in one process, or the split has no nodes.
     """
-    from graphmill.trainers.notebook import mini_batches
+    from graphmill.trainers.training.dataset import Batches
 
-    return mini_batches(Store(home), pipeline_of(source, home), name, epoch, start=start, seed=seed)
+    return Batches(Store(home), pipeline_of(source, home), name, epoch, start=start, seed=seed, split=split)
 
 
 def predict(
@@ -190,6 +282,8 @@ def predict(
     probabilities: bool = False,
     top: int = 0,
     thresholds: Sequence[str] = (),
+    graph: Asked | None = None,
+    evaluation: Way = "exact",
     workspace: str = "1GiB",
     threads: int | None = None,
     home: Home = None,
@@ -206,6 +300,8 @@ def predict(
         top: number of the most probable classes that are written in columns class_1, probability_1, class_2, ...
         thresholds: "0.8" = no class is given below this probability; "fraud=0.2" = a node is given this class from this probability on,
             and another one below it.
+        graph: a pipeline whose graph is predicted, with the schema of the one that the model was trained on; None for that one.
+        evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws.
         workspace: a size that bounds the memory of one range of a layer.
         threads: number of threads; None for the table's.
         home: the home.
@@ -214,7 +310,7 @@ def predict(
         The number of rows.
 
     Raises:
-        InputError: the model is not trained, a named node does not exist, or the file cannot be written.
+        InputError: the model is not trained, the other graph does not fit it, a named node does not exist, or the file cannot be written.
     """
     from graphmill.trainers.inference.answers import Columns
     from graphmill.trainers.inference.predict import predict_table
@@ -226,6 +322,8 @@ def predict(
         "threads": threads,
         "columns": columns,
         "types": types,
+        "other": None if graph is None else pipeline_of(graph, home),
+        "evaluation": evaluation,
     }
     wanted = None if nodes is None else Path(nodes)
     return predict_table(Store(home), pipeline_of(source, home), name, Path(out), nodes=wanted, **more)[1]

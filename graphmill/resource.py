@@ -19,7 +19,6 @@ from graphmill.assets.definitions import failing_by_message
 from graphmill.assets.pipeline.shown import HOME, PIPELINE_FILE
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.upstream import steps_of
-from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,23 +75,19 @@ class GraphmillHome(dg.ConfigurableIOManager):
             calls.predict(source, name, path, home=self.home, **options)
             return polars.read_parquet(path, glob=False)
 
-    def loader(self, source: "Asked", name: str, *, epoch: int = 0, seed: int | None = None) -> "DataLoader":
+    def loader(self, source: "Asked", name: str, **options: Any) -> "DataLoader":
         """Returns a loader of torch whose items are the batches of `graphmill.batches`; each iteration is the next epoch.
 
         Args:
             source, name: the pipeline and the name of its `[[train]]` table.
-            epoch: training epoch of the first iteration, from 0.
-            seed: seed of the training; None for the table's first.
+            options: `epoch`, `start`, `seed` or `split` of `graphmill.batches`.
 
         Raises:
-            InputError: when it is iterated, an artifact is missing, or the table's technique does not train on batches in one process.
+            InputError: an artifact is missing, or the table's technique does not train on batches in one process.
         """
         from torch.utils.data import DataLoader
 
-        from graphmill.trainers.notebook import EpochBatches
-
-        epochs = EpochBatches(Store(self.home), calls.pipeline_of(source, self.home), name, epoch, seed)
-        return DataLoader(epochs, batch_size=None)
+        return DataLoader(calls.batches(source, name, home=self.home, **options), batch_size=None)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Returns the value of an input whose asset is a step of a pipeline; called by Dagster.

@@ -5,6 +5,7 @@ steps. A big one runs each step in a process of its own, so that a stage's memor
 Trainings are child processes in both. An interrupt ends the children, leaves the store sound and is raised as `KeyboardInterrupt`.
 """
 
+import asyncio
 import multiprocessing
 import os
 import sys
@@ -107,6 +108,26 @@ class Outcome:
     run_id: str
     # Step name -> its artifact in the store now, for the steps that ran.
     artifacts: Mapping[str, Sequence[Artifact]]
+
+    def __repr__(self) -> str:
+        """Returns a line for the run and one for each of its steps, at most ten."""
+        steps = [f"  {name}: {', '.join(each.label for each in made)}" for name, made in self.artifacts.items()]
+        more = [f"  ... {len(steps) - 7} more steps"] if len(steps) > 8 else []
+        shown = steps[: 7 if more else 8]
+        return "\n".join(
+            [f"run {self.run_id[:8]}", *(f"{line[:116]}..." if len(line) > 119 else line for line in shown), *more]
+        )
+
+
+@contextmanager
+def outside_of_cells() -> Iterator[None]:
+    """Hides the event loop in which a notebook runs its cells: Dagster begins one of its own, which another one would refuse."""
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
 
 
 def launch(order: Launch) -> Outcome:
@@ -339,7 +360,9 @@ def _copy_of(stream: TextIO) -> Iterator[TextIO]:
 
 
 def _descriptor(stream: TextIO) -> int | None:
-    """Returns the file descriptor of a stream; None for one in memory, as some notebooks have."""
+    """Returns the file descriptor of a stream; None for one of a notebook, in memory or with that of the terminal that began it."""
+    if type(stream).__module__.startswith("ipykernel"):  # what is written to descriptor 2 comes into the cell
+        return None
     try:
         return stream.fileno()
     except (OSError, ValueError):

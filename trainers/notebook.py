@@ -1,16 +1,10 @@
-"""Functions for notebooks: the mini-batches of a train table one by one, and a trained model that predicts.
-
-Nothing here trains. A missing artifact is an `InputError` with the command that builds it, except for budgets: they take seconds of
-arithmetic, and `mini_batches` builds those that its table reads. `docs/python.md` has examples that a test runs.
-"""
+"""A trained model for notebooks, which predicts. `docs/python.md` has examples that a test runs."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch.utils.data import IterableDataset
 
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.graph.read import Graph, open_graph
@@ -22,17 +16,14 @@ from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.inference.answers import class_column
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.predict import find_model, find_recipe, load_model
-from graphmill.trainers.loop.executor import BatchExecutor
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.inputs import find_model_inputs, find_table_inputs
+from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.rows.open import open_source
-from graphmill.trainers.training.open_run import open_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +43,11 @@ class Trained:
     graph: Graph
     features: FeatureTable
     drawing: Drawing | None
+
+    def __repr__(self) -> str:
+        """Returns a line without the module."""
+        train, parameters = self.semantic.train, sum(each.numel() for each in self.model.parameters())
+        return f"Trained({self.artifact.label}: {train.model}, {parameters:,} parameters, seed {self.semantic.seed})"
 
     def logits(self, node_ids: Array | None = None, *, workspace: str = "1GiB") -> torch.Tensor:
         """Returns f32[n, num_classes] (of numbers standardised ones), computed from all neighbours, layer by layer.
@@ -105,48 +101,3 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
         features=features,
         drawing=open_drawing(semantic.sampling, inputs),
     )
-
-
-def mini_batches(
-    store: Store, pipeline: Pipeline, name: str, epoch: int = 0, *, start: int = 0, seed: int | None = None
-) -> Generator[MiniBatch, None, None]:
-    """Yields the mini-batches of an epoch as in the training of a table: the same seeds, blocks and input rows to the byte.
-
-    The artifacts are leased while the generator lives. The bytes of a batch are released when the next one is asked for; copy data to keep
-    it.
-
-    Args:
-        epoch: training epoch, from 0.
-        seed: seed of the training; None for the table's first.
-
-    Raises:
-        InputError: an artifact is missing, or the table's technique does not train on mini-batches in one process.
-    """
-    pipeline.require_one_split()
-    table, semantic = find_recipe(pipeline, name, seed)
-    found = find_table_inputs(pipeline, table, store, {})
-    read = [(each.stage, each.version) for each in (*found.inputs.values(), *found.reads.values())]
-    with store.lease(*read):
-        run, _ = open_run(found.inputs, found.reads, semantic, table.execution)
-        executor = table.technique.load().open_executor(run)
-        if not isinstance(executor, BatchExecutor):
-            problem = f"{name} trains with trainer = {table.trainer!r}, which has no mini-batches of one process"
-            raise InputError(problem, 'ask a table with trainer = "minibatch" or "disk"')
-        yield from executor.source.batches(epoch, start)
-
-
-class EpochBatches(IterableDataset):
-    """The mini-batches of a train table for a loader of torch in one process: each iteration is the next epoch of the training.
-
-    Attributes:
-        epoch: epoch of the next iteration, from 0.
-    """
-
-    def __init__(self, store: Store, pipeline: Pipeline, name: str, epoch: int = 0, seed: int | None = None):
-        self.epoch = epoch
-        self._table = (store, pipeline, name)
-        self._seed = seed
-
-    def __iter__(self) -> Iterator[MiniBatch]:
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        return mini_batches(*self._table, epoch, seed=self._seed)

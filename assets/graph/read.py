@@ -47,6 +47,11 @@ class Graph:
     node_types: tuple[str, ...] = ()
     links: Links | None = None
 
+    def __repr__(self) -> str:
+        """Returns a line without the arrays."""
+        sizes = f"{self.topology.num_nodes:,} nodes, {self.topology.num_edges:,} edges, {self.num_classes} classes"
+        return f"Graph({sizes}; {', '.join(f'{len(ids):,}' for ids in self.splits)} train, valid, test)"
+
     @property
     def task(self) -> Kind:
         """What a model learns."""

@@ -120,6 +120,11 @@ class Pipeline:
     run: RunTable | None = None
     sample_set: str | None = None
 
+    def __repr__(self) -> str:
+        """Returns a line; `text` has the whole."""
+        trained = ", ".join(table.name for table in self.train) or "nothing"
+        return f"Pipeline({self.name}: {', '.join(self.tables)}; trains {trained}; {self.path})"
+
     @property
     def graph(self) -> GraphConfig:
         """The Semantic config of the graph stage."""

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_text import KeyPath, key_lines, line_of
@@ -34,7 +33,7 @@ class Notes:
     # E-mail addresses, or team:NAME.
     owners: tuple[str, ...] = ()
     # Tag -> value, on each asset and job.
-    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,9 @@ The text of the file is edited, and the result is a pipeline file like any other
 that reads a pipeline does not know about settings.
 """
 
+import os
 import re
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -47,6 +48,31 @@ def with_settings(text: str, settings: Sequence[str]) -> str:
         for table, name in _places(document, path, setting):
             table[name] = _value(value.strip())
     return tomlkit.dumps(document)
+
+
+def toml_of(content: Mapping[str, Any]) -> str:
+    """Returns the text of a pipeline file with the keys of a mapping; those whose value is None are left out.
+
+    Args:
+        content: tables are mappings, `[[train]]` a list of them; values are those of TOML, paths, and numbers of NumPy.
+
+    Raises:
+        InputError: a value is of another kind.
+    """
+    try:
+        return tomlkit.dumps(_plain(content))
+    except (TOMLKitError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the pipeline has a value that TOML has not: {error}", "give texts, numbers and lists"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items() if each is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value.item() if hasattr(value, "item") else value
 
 
 def _places(document: MutableMapping[str, Any], path: list[str], setting: str) -> Iterator[tuple[Any, str]]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphmill.jobs.report.series import Axis, Value
 
 STANDARD_OUTPUT = Path("-")
+WARNING = "warning: "
 TERMINAL_WIDTH = 80
 """Columns of a picture in a file or a pipe."""
 
@@ -47,24 +48,41 @@ def report(home: Path | None, pipeline: Asked, out: Path | None, data: bool) -> 
     if data:
         _write_data(home, pipeline, out)
         return
+    if out == STANDARD_OUTPUT:
+        from graphmill.jobs.report.changes import find_changes
+        from graphmill.jobs.report.facts import read_facts
+        from graphmill.jobs.report.page import report_page
+
+        facts = read_facts(pipeline.load(), home)
+        click.echo(report_page(facts, find_changes(facts)), nl=False)
+        return
+    path, lines = write_report(pipeline.load(), home, out)
+    click.echo(f"{path} is written; any browser shows it")
+    for line in lines:
+        click.echo(line, err=line.startswith(WARNING))
+
+
+def write_report(pipeline: Pipeline, home: Path | None, out: Path | None) -> tuple[Path, list[str]]:
+    """Writes the page of a pipeline's results, and returns its path and what is to be said about it.
+
+    Args:
+        out: the HTML file; None for reports/PIPELINE.html in the home.
+
+    Raises:
+        InputError: no model is trained, or the file cannot be written.
+    """
     from graphmill.jobs.report.changes import find_changes, remember
     from graphmill.jobs.report.facts import read_facts
     from graphmill.jobs.report.page import report_page
 
-    facts = read_facts(pipeline.load(), home)
-    page = report_page(facts, find_changes(facts))
-    if out == STANDARD_OUTPUT:
-        click.echo(page, nl=False)
-        return
-    path = out or report_path(facts)
-    write_file(path, page.encode(), "give another file with --out")
-    click.echo(f"{path} is written; any browser shows it")
-    for line in _not_shown(facts):
-        click.echo(line)
+    facts = read_facts(pipeline, home)
+    path, lines = out or report_path(facts), [*_not_shown(facts)]
+    write_file(path, report_page(facts, find_changes(facts)).encode(), "give another file with --out")
     try:
         remember(facts)
     except InputError as error:  # the page is there; only the next one lacks something
-        click.echo(f"warning: {error}", err=True)
+        lines.append(f"{WARNING}{error}")
+    return path, lines
 
 
 def _write_data(home: Path | None, pipeline: Asked, out: Path | None) -> None:

@@ -4,7 +4,7 @@ The arrays are tensors on the device of the block's arrays.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphmill.kernels.errors import InputError
@@ -36,6 +36,11 @@ class PygBlock:
     edge_type: Any = None
     x: Any = None
     y: Any = None
+
+    def to(self, device: Any) -> "PygBlock":
+        """Returns the block with its tensors on a torch device."""
+        tensors = {name: value.to(device) for name, value in vars(self).items() if hasattr(value, "to")}
+        return replace(self, **tensors)
 
 
 @dataclass(kw_only=True)

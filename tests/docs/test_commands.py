@@ -103,6 +103,7 @@ def user_words(graph: str, features: str, model: str) -> dict[str, str]:
         "MODEL": model,
         "N": "3",
         "NAME": "sage",
+        "OTHER": "mine.toml",
         "PIPELINE": "mine.toml",
         "PIPELINE/NAME": "mine.toml/sage",
         "PIPELINE/STEP": "mine.toml/graph",

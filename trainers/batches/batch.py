@@ -74,6 +74,10 @@ class MiniBatch:
         """ids[n]: global ids of the rows that blocks[0] consumes; unique, in deterministic order."""
         return self.blocks[0].src_ids
 
+    def to(self, device: Any, non_blocking: bool = False) -> MiniBatch:
+        """Returns the batch with its input rows on a torch device, on which `to_pyg` gives its tensors then; loaders call it."""
+        return replace(self, x=self.x.to(device, non_blocking=non_blocking))
+
     def to_dgl(self) -> list[Any]:
         """Returns the blocks as DGL blocks, with `srcdata["x"]` on the first and `dstdata["y"]` (classes as int64) on the last.
 
@@ -96,7 +100,7 @@ class MiniBatch:
 
         made = [to_pyg(block) for block in self.blocks]
         made[0].x, made[-1].y = self.x, torch.from_numpy(step_values(self.labels))
-        return made
+        return made if self.x is None or self.x.is_cpu else [block.to(self.x.device) for block in made]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ Memory: the queue's bound, one sampled but not yet admitted batch of blocks per 
 rows lie in buffers from a pool, which may be an eighth larger than the rows; returned buffers take no memory beyond what was lent at once.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
@@ -55,13 +55,16 @@ class PreparedSource:
         self.files: AbstractContextManager[Any] = nullcontext()
         self.in_turn, self.shared = False, 0
 
-    def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
-        """Yields the batches of a training epoch in step order, from a position on.
+    def batches(self, epoch: int, start_position: int = 0, every: int = 1) -> Generator[MiniBatch, None, None]:
+        """Yields the batches of a training epoch in step order, from a position on; of several, one.
 
         The bytes of a batch are released when the next one is asked for.
+
+        Args:
+            every: number of batches of which the first is yielded.
         """
         batching = self.batching
-        planned = batching.plan.batches(epoch, start_position)
+        planned = [*batching.plan.batches(epoch, start_position)][::every]
         planned = [item for item in planned if item.key.step % self.num_parts in self.parts]
         bounds = batching.queue_bytes, batching.timeline, batching.most_queue_bytes
         tasks = self.tasks(planned, epoch)

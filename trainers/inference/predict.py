@@ -18,10 +18,13 @@ several targets each has columns of its own, prediction_NAME and label_NAME.
 
 Of links, trainers/inference/link_answers.py says what the columns are.
 
-Inference is exact and layer by layer (trainers/inference/exact.py); the table is written in row groups as the last layer's ranges come out,
-so neither it nor any layer is ever held whole. Memory: the workspace of exact inference, plus a few row groups that Polars encodes. A
-prediction that is killed leaves the rows of its layers beside the table (trainers/inference/kept.py), and the same command goes on from
-them.
+A model predicts from the graph that it was trained on, or from another one with the same schema (trainers/tasks/schema.py); the file's
+key-value metadata name the versions of the model and of both graphs.
+
+Inference is exact and layer by layer (trainers/inference/exact.py), or sampled on request, with all logits in memory. The table is written
+in row groups as the last layer's ranges come out, so neither it nor any layer is ever held whole. Memory: the workspace of exact inference,
+plus a few row groups that Polars encodes. A prediction that is killed leaves the rows of its layers beside the table
+(trainers/inference/kept.py), and the same command goes on from them.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from graphmill.assets.building.materialize import stage_version
@@ -46,12 +50,15 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import full_disk, full_errno
+from graphmill.assets.tasks.labels import no_labels
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import evaluation_plan
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
 from graphmill.trainers.inference.answers import (
     ROW_GROUP,
+    AskedNodes,
     Columns,
     NodeFacts,
     asked_nodes,
@@ -59,16 +66,22 @@ from graphmill.trainers.inference.answers import (
     open_answers,
 )
 from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.choice import Way
 from graphmill.trainers.inference.evaluation import log_key
 from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.inference.link_answers import LinkAnswers, LinkRequest
+from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.models.build import build_model, require_weights, send_model
+from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
-from graphmill.trainers.recipe.inputs import find_model_inputs
+from graphmill.trainers.recipe.inputs import find_data, find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows.open import open_source
+from graphmill.trainers.tasks.labelled import Scores
+from graphmill.trainers.tasks.schema import read_schema, require_schema
 
 ByRanks = Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
 """A function that predicts by processes, each with the rows of its parts: trainers/techniques/distributed/predict.py."""
@@ -110,6 +123,8 @@ def predict_table(
     nodes: Path | None = None,
     pairs: Path | None = None,
     relations: Sequence[str] = (),
+    other: Pipeline | None = None,
+    evaluation: Way = "exact",
     by_ranks: ByRanks | None = None,
     progress: Progress | None = None,
 ) -> tuple[Artifact, int]:
@@ -125,6 +140,9 @@ def predict_table(
         types: names of node types, "all" for all of them; none for those that have labels.
         nodes: a file that names nodes of these types, which alone are predicted; None for all of them.
         pairs, relations: of links, as in `graphmill.trainers.inference.link_answers.LinkRequest`; `columns.top` is its `top`.
+        other: the pipeline whose graph and features are predicted from; None for those of the training.
+        evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws for an evaluation; the column `embedding` has
+            the logits then.
         by_ranks: function that predicts all nodes with several processes; None reads the table in this one.
         progress: shows the finished nodes.
 
@@ -135,10 +153,12 @@ def predict_table(
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     _require_place(out)
-    _require_ranks(by_ranks, table, nodes)
+    _require_ranks(by_ranks, table, nodes, other, evaluation)
+    _require_sampling(evaluation, pipeline, semantic)
     workspace_bytes = parse_size(workspace)
     inputs = find_model_inputs(pipeline, table, store, {})
-    read = [(each.stage, each.version) for each in inputs.values()]
+    data = inputs if other is None else find_data(other, table, store, semantic.sampling)
+    read = [(each.stage, each.version) for each in (*inputs.values(), *data.values())]
     with store.lease(*read, (ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))):
         model = find_model(store, pipeline, name, semantic, inputs)
         if by_ranks is not None:
@@ -147,18 +167,80 @@ def predict_table(
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
+        learnt = None if other is None else _opened(store, inputs)
+        of = _Data(_opened(store, data), data, learnt)
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
-        if open_graph(inputs["graph"]).links is not None and not request.of_nodes:
-            return model, predict_pairs(store, inputs, model, semantic, bounds, out, request)
+        if of.read.graph.links is not None and not request.of_nodes:
+            return model, predict_pairs(store, of, model, semantic, bounds, out, request)
         if pairs is not None or relations:
             problem = "--pairs and --relation are for models of [task] kind = 'links'"
             raise InputError(problem, "leave them out" if pairs or columns.top else "give --top K, too")
-        return model, predict_model(store, inputs, model, semantic, bounds, out, columns, types, nodes)
+        return model, predict_model(store, of, model, semantic, bounds, out, columns, types, nodes, evaluation)
+
+
+class _Opened(NamedTuple):
+    """A graph and its features, opened again under the lease, since a collector may have been faster."""
+
+    artifacts: Mapping[str, Artifact]
+    graph: Graph
+    features: FeatureTable
+
+
+def _opened(store: Store, inputs: Mapping[str, Artifact]) -> _Opened:
+    found = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
+    graph, features = open_graph(found["graph"]), open_features(found["features"])
+    require_nodes(features, graph.topology.num_nodes, "the graph")
+    return _Opened(found, graph, features)
+
+
+class _Data(NamedTuple):
+    """The data that a model predicts from.
+
+    Attributes:
+        read: graph and features.
+        inputs: role -> artifact, with those of the sampling.
+        learnt: the graph and features that it was trained on, if they are others; else None.
+    """
+
+    read: _Opened
+    inputs: Mapping[str, Artifact]
+    learnt: _Opened | None = None
+
+    def graph(self, model: Artifact, semantic: ModelConfig) -> Graph:
+        """Returns the graph with the classes of the model.
+
+        Raises:
+            InputError: the graph does not fit the model.
+        """
+        if self.learnt is None:
+            return self.read.graph
+        artifacts = self.read.artifacts
+        require_schema(read_schema(self.learnt.artifacts), read_schema(artifacts), artifacts["graph"], model)
+        trained, graph = self.learnt.graph, self.read.graph
+        if node_rows(make_model(semantic, trained, self.learnt.features)) is not None:
+            problem = (
+                f"{model.label} has learnt a row for each node without features of the graph that it was trained on"
+            )
+            raise InputError(problem, "train it on the other graph, or give these nodes features")
+        labels = graph.labels
+        if graph.task != trained.task:  # it has none
+            labels = no_labels(trained.task, len(labels), trained.num_classes)
+        return replace(graph, labels=labels, num_classes=trained.num_classes, class_names=trained.class_names)
+
+    def record(self, model: Artifact, evaluation: Way) -> dict[str, str]:
+        """Returns the metadata of the file of predictions."""
+        trained = (self.learnt or self.read).artifacts
+        found = {role: self.read.artifacts[role].version for role in ("graph", "features")}
+        found |= {f"trained_{role}": trained[role].version for role in ("graph", "features")}
+        return {
+            f"graphmill.{name}": each
+            for name, each in {"model": model.version, "evaluation": evaluation, **found}.items()
+        }
 
 
 def predict_model(
     store: Store,
-    inputs: Mapping[str, Artifact],
+    data: _Data,
     model: Artifact,
     semantic: ModelConfig,
     bounds: Bounds,
@@ -166,46 +248,82 @@ def predict_model(
     columns: Columns = PLAIN,
     types: Sequence[str] = (),
     nodes: Path | None = None,
+    evaluation: Way = "exact",
 ) -> int:
     """Writes the Parquet file of a model within bounds of memory and threads, and returns its number of rows.
 
     Args:
-        store, inputs: the store with the graph, its features and what else decides the model's weights.
+        store, data: the store, and the data that are predicted from.
         model, semantic: the model and its recipe.
-        out, columns, types, nodes: as for `predict_table`.
+        out, columns, types, nodes, evaluation: as for `predict_table`.
     """
-    # Opened again under the lease, since a collector may have been faster.
-    read = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
-    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
+    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
     bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
-    graph, features, progress = open_graph(read["graph"]), open_features(read["features"]), bounds.progress
-    num_nodes, table = graph.topology.num_nodes, read["graph"].file("nodes.parquet")
-    require_nodes(features, num_nodes, "the graph")
-    asked, answers = asked_nodes(graph, table, types, nodes), open_answers(graph, columns)
-    with_labels = labelled_types(graph)
-    if others := [name for name in graph.node_types if name not in with_labels] if with_labels and not types else []:
+    graph, features, progress = data.graph(model, semantic), data.read.features, bounds.progress
+    learnt = graph if data.learnt is None else data.learnt.graph
+    num_nodes, table = graph.topology.num_nodes, data.read.artifacts["graph"].file("nodes.parquet")
+    known = [*types] or labelled_types(learnt)
+    asked, answers = asked_nodes(graph, table, known, nodes), open_answers(learnt, columns)
+    if others := [name for name in graph.node_types if name not in known] if known and not types else []:
         progress.tell(f"nodes without labels are left out; --type {others[0]} asks for theirs")
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             ids, facts = asked.ids(), NodeFacts(table, graph, asked, answers)
             loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
-            bounds = replace(bounds, kept=open_log(kept_path(out), loaded, model.version, bounds, ids))
+            version = (
+                f"{model.version} {'' if data.learnt is None else data.read.artifacts['graph'].version}{evaluation}"
+            )
+            bounds = replace(bounds, kept=open_log(kept_path(out), loaded, version, bounds, ids))
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
-            progress.start("predict", inference.num_passes * num_nodes, "rows")
-            needed = None if ids is None else inference.needed(ids)
-            del ids
-            found = (frame for each in inference.ranges(needed) for frame in answers.frames(each))
+            ranges = (
+                _exact(inference, ids, num_nodes) if evaluation == "exact" else _sampled(inference, asked, semantic)
+            )
+            scores = Scores(graph, asked.places, bounds.workspace_bytes // 4) if data.learnt is not None else None
+            found = (frame for each in _scored(ranges, scores) for frame in answers.frames(each))
             frames = (facts.beside(low, frame) for low, frame in found)
-            write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP)  # it asks on threads of a library
+            # Polars asks for frames on threads of its own.
+            write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP, data.record(model, evaluation))
         kept_path(out).unlink(missing_ok=True)
     finally:
         progress.done()
+    for line in scores.lines(semantic.train.metric) if scores is not None else ():
+        progress.tell(line)
     return asked.count
+
+
+def _scored(ranges: Iterator[ExactRange], scores: Scores | None) -> Iterator[ExactRange]:
+    """Yields ranges, and adds their logits to the scores if there are to be some."""
+    for each in ranges:
+        if scores is not None:
+            scores.add(each.low, each.high, each.logits.numpy())
+        yield each
+
+
+def _exact(inference: Inference, ids: Array | None, num_nodes: int) -> Iterator[ExactRange]:
+    """Yields the ranges of nodes, computed from all neighbours."""
+    inference.bounds.progress.start("predict", inference.num_passes * num_nodes, "rows")
+    yield from inference.ranges(None if ids is None else inference.needed(ids))
+
+
+def _sampled(inference: Inference, asked: AskedNodes, semantic: ModelConfig) -> Iterator[ExactRange]:
+    """Yields ranges of nodes, computed from drawn neighbours; rows of nodes that are not asked for are zeros."""
+    sampling, num_nodes = semantic.sampling, asked.num_nodes
+    assert sampling is not None
+    ids, done = asked.ids(), 0
+    ids = np.arange(num_nodes) if ids is None else ids
+    plan = evaluation_plan(np.arange(len(ids)), sampling.batch_size, semantic.sampling_seed)
+    logits = infer_sampled(inference, ids, plan)
+    for low in range(0, num_nodes, ROW_GROUP):
+        high = min(low + ROW_GROUP, num_nodes)
+        places = torch.from_numpy(asked.places(low, high).astype(np.int64))
+        rows = logits.new_zeros((high - low, logits.shape[1]))
+        rows[places] = logits[done : (done := done + len(places))]
+        yield ExactRange(low=low, high=high, logits=rows)
 
 
 def predict_pairs(
     store: Store,
-    inputs: Mapping[str, Artifact],
+    data: _Data,
     model: Artifact,
     semantic: ModelConfig,
     bounds: Bounds,
@@ -213,18 +331,16 @@ def predict_pairs(
     request: LinkRequest,
 ) -> int:
     """Writes the Parquet file of the pairs that are asked for, and returns its number of rows; arguments as of `predict_model`."""
-    read = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
-    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
+    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
     bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
-    graph, features, progress = open_graph(read["graph"]), open_features(read["features"]), bounds.progress
-    require_nodes(features, graph.topology.num_nodes, "the graph")
-    answers = LinkAnswers(graph=graph, nodes=read["graph"].file("nodes.parquet"), request=request, progress=progress)
+    graph, features, progress = data.graph(model, semantic), data.read.features, bounds.progress
+    table = data.read.artifacts["graph"].file("nodes.parquet")
+    answers = LinkAnswers(graph=graph, nodes=table, request=request, progress=progress)
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
-            progress.start("predict", inference.num_passes * graph.topology.num_nodes, "rows")
-            rows = torch.cat([each.logits.cpu() for each in inference.ranges(None)])
+            rows = torch.cat([each.logits.cpu() for each in _exact(inference, None, graph.topology.num_nodes)])
             progress.done()
             frames = answers.frames(loaded.link_head.cpu(), rows)  # pyright: ignore[reportAttributeAccessIssue]
             write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP)
@@ -249,10 +365,20 @@ def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Arr
     return RowLog(path, log_key(model, bounds.device, name))
 
 
-def _require_ranks(by_ranks: ByRanks | None, table: TrainTable, nodes: Path | None) -> None:
+def _require_sampling(evaluation: Way, pipeline: Pipeline, semantic: ModelConfig) -> None:
+    """Refuses sampled predictions of a model that was trained without sampling."""
+    if evaluation == "sampled" and semantic.sampling is None:
+        raise InputError(f"sampled predictions, but {pipeline.path} has no table [sampling]", "ask for exact ones")
+
+
+def _require_ranks(
+    by_ranks: ByRanks | None, table: TrainTable, nodes: Path | None, other: Pipeline | None, evaluation: Way
+) -> None:
     """Refuses ranks that cannot predict what is asked for."""
     if by_ranks is None:
         return
+    if other is not None or evaluation != "exact":
+        raise InputError("--ranks predicts exactly, on the graph of the training", "leave --ranks out")
     if nodes is not None:
         raise InputError("--ranks predicts all nodes of a type, and --nodes names some", "leave one of them out")
     if not table.technique.own_shards:
@@ -298,6 +424,16 @@ def find_model(
     return model
 
 
+def is_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None) -> bool:
+    """Tells whether the store has the model of a table on the pipeline's own data; raises InputError without that table or seed."""
+    table, semantic = find_recipe(pipeline, name, seed)
+    try:
+        find_model(store, pipeline, name, semantic, find_model_inputs(pipeline, table, store, {}))
+    except InputError:
+        return False
+    return True
+
+
 def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
     """Builds the model of a recipe and fills it with an artifact's weights.
 
@@ -311,12 +447,17 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features
     """
     from safetensors.torch import load
 
-    require_weights(semantic.train, graph.topology)
-    types, width = node_types(graph.topology, features), features.width
-    model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
+    model = make_model(semantic, graph, features)
     try:
         model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
     except RuntimeError as error:
         problem = f"the weights of {artifact.label} do not fit the model: {error}"
         raise InputError(problem, "train it again") from error
     return model
+
+
+def make_model(semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
+    """Returns the model of a recipe with its initial weights; arguments as for `load_model`."""
+    require_weights(semantic.train, graph.topology)
+    types = node_types(graph.topology, features)
+    return build_model(semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types)

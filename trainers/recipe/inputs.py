@@ -11,6 +11,7 @@ from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import OUTDATED, is_outdated
+from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
@@ -61,6 +62,22 @@ def find_model_inputs(
     Arguments and errors are those of `find_table_inputs`.
     """
     return _Finder(pipeline, store, given, table).find_all(_deciding(pipeline, table))
+
+
+def find_data(
+    pipeline: Pipeline, table: TrainTable, store: Store, sampling: SamplingConfig | None
+) -> dict[str, Artifact]:
+    """Returns role -> artifact of the data that a trained model of another pipeline predicts from.
+
+    Args:
+        pipeline: the pipeline of the data.
+        table, sampling: the train table of the model, and how its neighbours are drawn.
+
+    Raises:
+        InputError: an artifact is missing, or the pipeline has no table that defines it.
+    """
+    roles = ["graph", "features", *(sampling.inputs if sampling else ())]
+    return _Finder(pipeline, store, {}, table.feature_table).find_all(roles)
 
 
 def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:

@@ -1,12 +1,13 @@
-"""Artifacts as Polars frames."""
+"""Artifacts as Polars frames, and these as frames of pandas."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
     import polars
@@ -33,3 +34,20 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
         polars.Series("in_degree", np.array(opened.topology.in_degree)),
         polars.Series("out_degree", np.array(opened.topology.out_degree)),
     )
+
+
+def to_pandas(frame: polars.DataFrame) -> Any:
+    """Returns a frame as a `pandas.DataFrame`, without the Arrow that Polars' own `to_pandas` needs: lists and texts are Python objects.
+
+    Raises:
+        InputError: pandas is not installed.
+    """
+    try:
+        import pandas  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise InputError("pandas is not installed", "pip install pandas, or use the frame of Polars") from error
+    columns = {
+        column.name: column.to_numpy() if column.dtype.is_numeric() and not column.null_count() else column.to_list()
+        for column in frame
+    }
+    return pandas.DataFrame(columns)

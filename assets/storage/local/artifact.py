@@ -64,6 +64,10 @@ class Artifact(Described):
     reused: bool = False
     backend: StoreBackend = field(default=NO_OBJECT_STORE, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """Returns a line: the manifest of a graph has hundreds of numbers."""
+        return f"Artifact({self.label}, {len(self.files)} files in {self.path})"
+
     @property
     def is_remote(self) -> bool:
         """Whether its files are not in the home, so that only the object store can have them."""

@@ -32,6 +32,10 @@ class FeatureTable:
     page_digest: Array | None = None
     type_columns: tuple[int, ...] | None = None
 
+    def __repr__(self) -> str:
+        """Returns a line without the arrays."""
+        return f"FeatureTable({self.dtype}[{self.num_rows:,}, {self.width}] in {self.path})"
+
     @property
     def num_nodes(self) -> int:
         """Nodes that the table is about, those without features included."""

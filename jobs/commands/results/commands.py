@@ -1,16 +1,19 @@
 """The commands about results: what is there, scores and costs, predictions, and questions about the store."""
 
+from __future__ import annotations
+
 import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from graphmill.assets.building.terminal import unescaped
 from graphmill.jobs.commands.options import (
     Asked,
+    complete_pipelines,
     complete_tables,
     json_option,
     opened_store,
@@ -18,6 +21,10 @@ from graphmill.jobs.commands.options import (
     required_table,
 )
 from graphmill.kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.assets.storage.store import Store
 
 
 @click.command(short_help="Shows what is there, what a run would build, and why.")
@@ -125,6 +132,20 @@ def leaderboard(
     help="A .parquet or .csv file with a column node_id, or a .txt file with an id per line: predicts these nodes alone.",
 )
 @click.option(
+    "--graph",
+    shell_complete=complete_pipelines,
+    metavar="OTHER",
+    help="A pipeline whose graph and features are predicted from, by the model that was trained on those of PIPELINE.",
+)
+@click.option(
+    "--eval",
+    "evaluation",
+    type=click.Choice(["exact", "sampled"]),
+    default="exact",
+    show_default=True,
+    help="From all neighbours of a node, or from those that [sampling] draws.",
+)
+@click.option(
     "--ranks",
     type=click.IntRange(1),
     default=1,
@@ -141,12 +162,14 @@ def predict(
     probabilities: bool,
     top: int | None,
     thresholds: tuple[str, ...],
+    graph: str | None,
     **options: Any,
 ) -> None:
     """Writes original id, class, probability, embedding, label and split of every node, by the trained model of [[train]] table NAME.
 
     The two may be written as one, PIPELINE/NAME. In a graph with node types the nodes are those whose type has labels. With --nodes, only
-    the layers' rows that these nodes need are computed.
+    the layers' rows that these nodes need are computed. With --graph the model predicts another graph, which has the same columns of
+    features, node types, relations and classes; so does --set with keys of [graph] and [features] if no model is trained on what they say.
 
     Example: graphmill predict cora gcn --out cora.parquet
     """
@@ -166,9 +189,28 @@ def predict(
 
         options["by_ranks"] = partial(predict_by_ranks, ranks=ranks)
     options["columns"] = Columns(probabilities=probabilities, top=top or 0, thresholds=thresholds)
-    model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)
+    store = Store(home)
+    loaded, other = _model_and_data(store, pipeline, name, options["seed"], graph)
+    model, num_rows = predict_table(store, loaded, name, out, other=other, progress=open_progress(), **options)
+    of = "" if other is None else f" of {other.reference}"
     rows = "rows" if top or options["pairs"] is not None else "nodes"
-    click.echo(f"{out}: {num_rows:,} {rows}, by {model.label}")
+    click.echo(f"{out}: {num_rows:,} {rows}{of}, by {model.label}")
+
+
+def _model_and_data(
+    store: Store, asked: Asked, name: str, seed: int | None, graph: str | None
+) -> tuple[Pipeline, Pipeline | None]:
+    """Returns the pipeline of the model, and that of another graph if one is asked for."""
+    from graphmill.trainers.inference.predict import is_trained
+
+    loaded = asked.load()
+    if graph is not None:
+        return loaded, Asked(graph).load()
+    of_data = [each for each in asked.settings if each.partition("=")[0].partition(".")[0] in ("graph", "features")]
+    if not of_data or is_trained(store, loaded, name, seed):
+        return loaded, None
+    rest = tuple(each for each in asked.settings if each not in of_data)
+    return Asked(asked.name, rest).load(), loaded
 
 
 @click.command(short_help="Shows one artifact.")

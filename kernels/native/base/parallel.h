@@ -1,22 +1,40 @@
 // The one way to divide a loop among threads: dynamic pieces, and exceptions that reach the caller.
 #pragma once
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 namespace graphmill {
 
 // Whether this process is a fork of one that had loaded the kernels. OpenMP keeps the threads of a loop for the next one; a fork inherits
-// the list of these threads, but not the threads, and would wait for them for ever.
-bool is_forked();
+// the list of these threads, but not the threads, and would wait for them for ever. It is written between fork() and its return, while
+// the child has one thread.
+inline bool is_forked = false;
+inline const int registered = pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
 
 // Calls work() at the same time on `team` threads, of which this one is the first and the others are started for this call. work must not
 // throw, and must be correct on fewer threads: those that the system refuses are left out.
-void on_new_threads(int team, const std::function<void()>& work);
+template <class Work>
+void on_new_threads(int team, const Work& work) {
+    std::vector<std::thread> others;
+    others.reserve(team - 1);
+    try {
+        while (static_cast<int>(others.size()) < team - 1) others.emplace_back(std::cref(work));
+    } catch (const std::system_error&) {
+        // The threads that there are take its pieces.
+    }
+    work();
+    for (std::thread& other : others) other.join();
+}
 
 // Calls body(begin, end) for pieces that cover 0 .. count-1. An exception must not leave an OpenMP region, so the first one is kept and
 // thrown again here. One thread alone does not enter OpenMP, and a forked process never does.
@@ -41,7 +59,7 @@ void parallel_for(int64_t count, int64_t piece, int threads, Body body) {
             }
         }
     };
-    if (is_forked()) {
+    if (is_forked) {
         on_new_threads(team, work);
     } else {
 #pragma omp parallel num_threads(team)
