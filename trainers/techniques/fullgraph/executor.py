@@ -93,7 +93,7 @@ def open_executor(run: Run) -> Executor:
             )
             raise InputError(problem, 'leave --ranks out, or set mode = "p2p+reuse"')
         return Uncut(run, model)
-    if buffers := [name for name, _ in model.named_buffers()]:
+    if is_reference(run.semantic.train.model) and (buffers := [name for name, _ in model.named_buffers()]):
         problem = (
             f"the model has buffers ({', '.join(buffers[:3])}), which a pass in chunks would change once per chunk"
         )
@@ -284,6 +284,8 @@ class FullGraph(OneStep):
         """Returns the bytes of the rows of nodes on the host: an output and a cached aggregate per layer, and two layers' gradients."""
         run, train = self.run, self.run.semantic.train
         width = max(train.hidden, run.graph.num_classes) * (2 * train.layers + 2)
+        # What a batch normalisation reads is kept as well, and its gradient.
+        width += train.hidden * (train.layers + 1) * (train.norm == "batch")
         return nodes * width * np.dtype(kept_dtype(train.dtype)).itemsize
 
 

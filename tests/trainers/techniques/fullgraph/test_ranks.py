@@ -32,6 +32,7 @@ MODELS = {
     "sage": {"norm": "layer", "dropout": 0.3},
     "gat": {"model": "gat", "heads": 2, "attention_dropout": 0.3, "residual": True},
     "gin": {"model": "gin", "keep_first": False},
+    "normed": {"norm": "batch", "dropout": 0.3, "residual": "linear", "layers": 3},
     "max": {"aggregator": "max"},
     "jumps": {"input": "linear", "head": "linear", "jk": "cat", "input_dropout": 0.2, "layers": 3},
     "bf16": {"model": "gat", "heads": 2, "dtype": "bf16", "input": "linear", "head": "linear", "feed_forward": 2.0},
@@ -68,7 +69,8 @@ def assert_same(folder, worlds=(2,), **options):
 
 
 @pytest.mark.parametrize(
-    ("model", "mode"), list(zip(("gcn", "sage", "gat"), ("p2p", "p2p+reuse", "vanilla"), strict=True))
+    ("model", "mode"),
+    list(zip(("gcn", "sage", "gat", "normed"), ("p2p", "p2p+reuse", "vanilla", "p2p+reuse"), strict=True)),
 )
 def test_two_ranks_have_the_bits_of_one_process(tmp_path, model, mode):
     assert_same(tmp_path, mode=mode, **MODELS[model])
