@@ -66,12 +66,6 @@ BY_PARTS = (
     *DRAWN,
     *each("stored", "trains on batches of single parts", whens="shuffled", remedy='set plan = "parts" in [samples]'),
     *each("stored", "draws batches by a sampler of its own", whens="unfused", remedy='set scheme = "hybrid" in {own}'),
-    *each(
-        "batch_norm",
-        "cannot share running statistics",
-        whens="parts",
-        remedy='set norm = "layer" or "none", or [partitions] parts = 1',
-    ),
     *each("buffers", "cannot share running statistics", whens="parts", remedy="set [partitions] parts = 1"),
     *two_step("unfused"),
 )

@@ -144,13 +144,23 @@ class BatchNorm(nn.BatchNorm1d):
     Its statistics are those of one mini-batch, so a step group is not one large batch. A batch of one row has no variance: it is normalised
     by the running statistics, as in evaluation. If the rows of a step are in several places, their moments are computed before (`moments`),
     and `follow` moves the running statistics once.
+
+    Attributes:
+        waiting: mean and variance without bias, float[2, F], of each training batch, which `follow` is to be called with in the order of
+            batches; None if a batch moves the running statistics itself.
     """
+
+    waiting: list[Tensor] | None = None
 
     def forward(self, input: Tensor, training: bool = False, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Normalises the columns of input: float[n, F]; updates the running statistics while training, unless `moments` are given."""
         if moments is not None:
             return functional.batch_norm(input, *moments, self.weight, self.bias, eps=self.eps)
         training = training and len(input) > 1
+        if training and self.waiting is not None:
+            found = torch.zeros((2, input.shape[1]), dtype=self.weight.dtype, device=input.device)
+            self.waiting.append(found)
+            return functional.batch_norm(input, *found, self.weight, self.bias, True, 1.0, self.eps)
         return functional.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, training, self.momentum or 0.1, self.eps
         )
