@@ -142,6 +142,7 @@ class _Booked:
         if shape.batch_norm:  # read for the moments and for the end; with the gradient, for its factors and its rows
             self.own("d2h", shape.out, times=2)
             self.own("h2d", shape.out, times=6)
+            self.links["d2h"] += self.volumes.steps * self.volumes.parts * 2 * shape.out * 8  # moments, float64
         if shape.apart and needed:
             self.own("d2h", shape.width, times=1 + own)
         if shape.apart or needed:
