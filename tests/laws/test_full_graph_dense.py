@@ -36,12 +36,22 @@ def small(seed, num_nodes=40, num_edges=160, width=6):
     return graph, x, labels, np.sort(generator.permutation(num_nodes)[: num_nodes // 2])
 
 
-def assert_dense(problem, model, layers, parts, chunks, mode, devices, dtype, hybrid, link, hidden=8, classes=3):
+def statistics(model):
+    """The running statistics of a model, none without a batch normalisation."""
+    return {name: buffer.clone() for name, buffer in model.named_buffers() if "running" in name}
+
+
+def assert_dense(
+    problem, model, layers, parts, chunks, mode, devices, dtype, hybrid, link, hidden=8, classes=3, **options
+):
     graph, x, labels, train_ids = problem
     built = made_model(
-        x.shape[1], classes, layers=layers, hidden=hidden, dropout=0.4, dtype=dtype, model=model, **MODELS[model]
-    )
-    loss, expected = uncut(graph, x, labels, train_ids, built)
+        x.shape[1], classes, layers=layers, hidden=hidden, dropout=0.4, dtype=dtype, model=model,
+        **{**MODELS.get(model, {}), **options},
+    )  # fmt: skip
+    before = {name: value.clone() for name, value in built.state_dict().items()}
+    (loss, expected), moved = uncut(graph, x, labels, train_ids, built), statistics(built)
+    built.load_state_dict(before)
     part_of = np.random.default_rng(layers).integers(0, parts, graph.num_nodes).astype(np.int32)
     on = [LogicalDevice(i, link_gbps=link) for i in range(devices)]
     found_loss, found = cut(
@@ -50,6 +60,7 @@ def assert_dense(problem, model, layers, parts, chunks, mode, devices, dtype, hy
     bound = bound_of(model, layers, dtype)
     assert found_loss == pytest.approx(loss, rel=bound)
     assert_near(found, expected, bound)
+    assert_near(statistics(built), moved, bound)
 
 
 def divisors(parts):
@@ -64,6 +75,24 @@ def test_drawn_graphs_and_cuts(data):
         small(data.draw(st.integers(0, 999))), data.draw(st.sampled_from(list(MODELS))), data.draw(st.integers(2, 4)), parts,
         data.draw(st.integers(1, 8)), data.draw(st.sampled_from(MODES)), data.draw(st.sampled_from(divisors(parts))),
         data.draw(st.sampled_from(["float32", "float64"])), data.draw(st.booleans()), data.draw(st.sampled_from([None, 1e3])),
+    )  # fmt: skip
+
+
+NORMED = ("gcn", "sage", "gin", "gat", "pinsage")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_batch_normalisation_is_over_the_rows_of_all_chunks(data):
+    parts = data.draw(st.integers(1, 4))
+    options = {
+        "residual": data.draw(st.sampled_from([False, True, "linear"])),
+        "activation": data.draw(st.sampled_from(["relu", "elu"])),
+    }
+    assert_dense(
+        small(data.draw(st.integers(0, 999))), data.draw(st.sampled_from(NORMED)), data.draw(st.integers(2, 4)), parts,
+        data.draw(st.integers(1, 8)), data.draw(st.sampled_from(MODES)), data.draw(st.sampled_from(divisors(parts))),
+        "float64", data.draw(st.booleans()), data.draw(st.sampled_from([None, 1e3])), norm="batch", **options,
     )  # fmt: skip
 
 

@@ -48,12 +48,14 @@ class LayerRandom:
         node_ids: ids[n], the nodes of the rows.
         training: False in evaluation, where dropout is the identity.
         held: whether rows stay whole, since a function stands between this layer and the next; the reader drops elements by `dropout`.
+        before_norm: whether the layer's result is what its batch normalisation reads, which is computed apart.
     """
 
     key: int
     node_ids: Array
     training: bool
     held: bool = False
+    before_norm: bool = False
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Drops elements of x: float[len(node_ids), F] with probability p while training."""

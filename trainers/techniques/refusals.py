@@ -64,12 +64,6 @@ BY_PARTS = (
     *DRAWN,
     *each("stored", "trains on batches of single parts", whens="shuffled", remedy='set plan = "parts" in [samples]'),
     *each("stored", "draws batches by a sampler of its own", whens="unfused", remedy='set scheme = "hybrid" in {own}'),
-    *each(
-        "batch_norm",
-        "cannot share running statistics",
-        whens="parts",
-        remedy='set norm = "layer" or "none", or [partitions] parts = 1',
-    ),
     *each("buffers", "cannot share running statistics", whens="parts", remedy="set [partitions] parts = 1"),
     *two_step("unfused"),
 )
@@ -162,12 +156,6 @@ FULLGRAPH = (
     *each("cache", "has no cache that could be left out", useless=True),
     *each("checkpoint_steps", "has one step per epoch, and a checkpoint behind it", useless=True),
     *each("accumulate", "has one step per epoch, over all seeds"),
-    *each(
-        "batch_norm",
-        "sees one chunk at a time, not the statistics of all nodes at once",
-        whens="chunks",
-        remedy='set norm = "layer" or "none", or set mode = "device" in {own}, where the graph is not cut',
-    ),
     *each("buffers", "would change them once per chunk", whens="chunks", remedy='set mode = "device" in {own}'),
     *each(
         "self_term",

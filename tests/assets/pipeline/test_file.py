@@ -376,8 +376,10 @@ def test_a_full_graph_training_needs_no_other_table(write):
     assert cut.tables["partitions"].parts == 1 and cut.tables["chunks"].chunks_per_part == 4
     both = load_pipeline(write(f'{GOOD}[[train]]\nname = "c"\ntrainer = "fullgraph"\nlayers = 5\n'), TrainTable)
     assert both.sampling is not None and len(both.sampling.fanouts) == 2  # whose depth is not the full-graph model's
-    found = mistakes(write(f'{graph}[[train]]\nname = "c"\ntrainer = "fullgraph"\nnorm = "batch"\n'), TrainTable)
-    assert 'set mode = "device" in [train.fullgraph]' in found[-1]
+    found = mistakes(
+        write(f'{graph}[chunks]\nself_term = false\n[[train]]\nname = "c"\ntrainer = "fullgraph"\n'), TrainTable
+    )
+    assert "set it to true, which is the default" in found[-1]
 
 
 @pytest.mark.parametrize(

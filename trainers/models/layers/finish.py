@@ -1,9 +1,12 @@
 """The end of every layer, after its convolution: residual, norm, activation, dropout. A layer that gives logits has the residual only."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -71,14 +74,21 @@ class Finish(nn.Module):
             h, bias = h.add_(bias), None
         if self.options.residual:
             h = h + (h_dst if self.skip is None else self.skip(h_dst))
-        return self.end(h, rng, bias)
+        return h if rng.before_norm else self.end(h, rng, bias)
 
-    def end(self, h: Tensor, rng: LayerRandom, bias: Tensor | None = None) -> Tensor:
-        """The part of `forward` after the residual: float[num_dst, out_width]; `bias` is for a ReLU without a norm alone."""
+    def end(
+        self, h: Tensor, rng: LayerRandom, bias: Tensor | None = None, moments: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """The part of `forward` after the residual: float[num_dst, out_width].
+
+        Args:
+            bias: for a ReLU without a norm alone.
+            moments: mean and variance, float[out_width] each, of all rows of the step, of which h has some; None if h has all.
+        """
         if self.options.last:
             return h
         if isinstance(self.norm, BatchNorm):
-            h = self.norm(h, rng.training)
+            h = self.norm(h, rng.training, moments)
         elif self.norm is not None:
             h = self.norm(h)
         if self.options.activation == "relu":
@@ -99,16 +109,66 @@ class Finish(nn.Module):
         return rng.relu_dropout_backward(grad, out, self.options.dropout)
 
 
+class RowMoments(NamedTuple):
+    """Count, mean and variance of the columns of rows.
+
+    Attributes:
+        mean, squares: float64[F]; `squares` are the sums of squared distances to the mean.
+    """
+
+    count: int
+    mean: Tensor
+    squares: Tensor
+
+    @property
+    def unbiased(self) -> Tensor:
+        """Mean, and variance without bias, float64[2, F]; of more than one row."""
+        return torch.stack([self.mean, self.squares / (self.count - 1)])
+
+    @staticmethod
+    def of(rows: Tensor) -> RowMoments:
+        """Returns the moments of float[n, F]; n is at least 1."""
+        variance, mean = torch.var_mean(rows.detach().double(), 0, correction=0)
+        return RowMoments(len(rows), mean, variance * len(rows))
+
+    def joined(self, other: RowMoments) -> RowMoments:
+        """Returns the moments of the rows of both (Chan, Golub and LeVeque, 1979)."""
+        count, apart = self.count + other.count, other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        return RowMoments(count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count))
+
+
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation that gets `training` as an argument.
 
-    Its statistics are those of one mini-batch, so a step group is not one large batch, and rows cannot be cut into chunks. A batch of one
-    row has no variance: it is normalised by the running statistics, as in evaluation.
+    Its statistics are those of one mini-batch, so a step group is not one large batch. A batch of one row has no variance: it is normalised
+    by the running statistics, as in evaluation. If the rows of a step are in several places, their moments are computed before (`moments`),
+    and `follow` moves the running statistics once.
+
+    Attributes:
+        waiting: mean and variance without bias, float[2, F], of each training batch, which `follow` is to be called with in the order of
+            batches; None if a batch moves the running statistics itself.
     """
 
-    def forward(self, input: Tensor, training: bool = False) -> Tensor:
-        """Normalises the columns of input: float[n, F]; updates the running statistics while training."""
+    waiting: list[Tensor] | None = None
+
+    def forward(self, input: Tensor, training: bool = False, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Normalises the columns of input: float[n, F]; updates the running statistics while training, unless `moments` are given."""
+        if moments is not None:
+            return functional.batch_norm(input, *moments, self.weight, self.bias, eps=self.eps)
         training = training and len(input) > 1
+        if training and self.waiting is not None:
+            found = torch.zeros((2, input.shape[1]), dtype=self.weight.dtype, device=input.device)
+            self.waiting.append(found)
+            return functional.batch_norm(input, *found, self.weight, self.bias, True, 1.0, self.eps)
         return functional.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, training, self.momentum or 0.1, self.eps
         )
+
+    @torch.no_grad()
+    def follow(self, mean: Tensor, variance: Tensor) -> None:
+        """Moves the running statistics by those of the rows of a step, float[F] each; the variance is without bias."""
+        assert self.running_mean is not None and self.running_var is not None
+        share = self.momentum or 0.1
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(variance, share)

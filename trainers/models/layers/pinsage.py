@@ -49,4 +49,8 @@ class PinSageLayer(nn.Module):
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps, the layer's end, and the division by the length: float[num_dst, out_width]."""
         z = self.finish(map_both(h_dst, self.own, agg, self.neighbours), h_dst, rng)
-        return z if self.finish.options.last else functional.normalize(z, dim=1)
+        return z if self.finish.options.last or rng.before_norm else self.ended(z)
+
+    def ended(self, z: Tensor) -> Tensor:
+        """Divides the rows of a layer's end by their lengths: float[n, out_width]."""
+        return functional.normalize(z, dim=1)

@@ -18,7 +18,8 @@ another order. Gradients stay on the devices if each rank has a GPU of its own (
 The rank that computes a batch does not affect the result: seeds are listed by part (kernels/sampling/part_plan.py) and keys contain no
 rank. So a run continues from a checkpoint on another number of ranks. With one part it is `minibatch`, to the bit.
 
-Not supported with several parts: batch normalisation, whose running statistics follow the order of batches in one process.
+A batch normalisation takes the statistics of each batch. With several parts the running ones move once per step, by all its batches in
+their order (gradients.py), so that they are the same on every rank, for any number of ranks.
 """
 
 from __future__ import annotations
@@ -59,7 +60,15 @@ from graphmill.trainers.ranks.tensors import open_tensor_lane
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
 from graphmill.trainers.record.ledger import STEP, Line
 from graphmill.trainers.techniques.distributed.batches import RankSource
-from graphmill.trainers.techniques.distributed.gradients import Member, Placed, add_gathered, exchange_rows
+from graphmill.trainers.techniques.distributed.gradients import (
+    Member,
+    Placed,
+    add_gathered,
+    exchange_rows,
+    move_together,
+    taken_statistics,
+    waiting_norms,
+)
 from graphmill.trainers.techniques.distributed.sharded import ShardedSource
 from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
 from graphmill.trainers.techniques.openings import (
@@ -79,7 +88,7 @@ def open_executor(run: Run) -> Distributed:
     """Returns the executor that trains the run's model with the other ranks.
 
     Raises:
-        InputError: the model keeps statistics of batches, or stored batches or packed rows are missing or another run's.
+        InputError: a user's own model has buffers, or stored batches or packed rows are missing or another run's.
     """
     source = require_shareable(run)
     if run.semantic.train.own_settings.rows == "packed":
@@ -91,14 +100,14 @@ def require_shareable(run: Run) -> ShardedSource:
     """Returns the source of rows of a run whose training ranks can share.
 
     Raises:
-        InputError: the model keeps statistics of batches.
+        InputError: a user's own model has buffers, which several parts cannot share.
     """
     source = run.features.source
     assert isinstance(run.plan, PartPlan) and isinstance(source, ShardedSource)
     num_parts = run.plan.num_parts
-    if num_parts > 1 and any(True for _ in run.model.buffers()):
-        problem = f"the model has running statistics (norm = {run.semantic.train.norm!r}), which {num_parts} parts cannot share"
-        raise InputError(problem, 'set norm = "layer" or "none", or [partitions] parts = 1')
+    if num_parts > 1 and is_reference(run.semantic.train.model) and any(True for _ in run.model.buffers()):
+        problem = f"model = {run.semantic.train.model!r} has buffers, which {num_parts} parts cannot share"
+        raise InputError(problem, "use a model without running statistics, or [partitions] parts = 1")
     return source
 
 
@@ -146,6 +155,7 @@ class Distributed(Executor):
         self.source, self.num_parts, self.lane = source, source.num_parts, run.ranks.main
         self.ordered = run.semantic.train.settings.gradients == "ordered"
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
+        self.norms = waiting_norms(run.model) if self.num_parts > 1 else []
         self.tensors = open_tensor_lane(run.ranks, run.features.device.torch_device)
         rows = run.features.source
         assert isinstance(rows, ShardedSource)
@@ -198,7 +208,7 @@ class Distributed(Executor):
             loss = device.fetch(loss, LOSS, device.traffic).item()
         if self.lane.world > 1:
             gradients = self._for_exchange(gradients)
-        return Member(batch.position, loss, gradients)
+        return Member(batch.position, loss, gradients, taken_statistics(self.norms))
 
     def _for_exchange(self, gradients: Gradients) -> Gradients:
         """Returns gradients where ranks exchange them: on the host, except those that a lane of tensors takes."""
@@ -212,6 +222,8 @@ class Distributed(Executor):
         with self.run.timeline.span(STEP, "gradients", members[-1].position):
             if self.lane.world > 1 and node_rows(self.run.model) is not None:
                 members = self._with_all_rows(members)
+            if self.norms:
+                move_together(self.norms, members, self.lane, self.run.features.device, self.run.ledger)
             losses = self._ordered_sum(members) if self.ordered else self._sum(members)
         for place, (position, loss_sum) in enumerate(losses):
             yield Done(position, loss_sum, seeds, place + 1 == len(losses))

@@ -5,16 +5,23 @@ sum of the same values in the same order. A device holds the gradients of one pa
 
 Rows: every rank holds the whole table and its moments, and makes the same update of it, to the bit. A step moves the gradients of the rows
 that its batches read to each rank, 8 + H x bytes of a value for a row of H columns.
+
+Running statistics of batch normalisations: each batch is normalised by its own statistics, and those of all ranks' batches then move the
+running ones in batch order, at every rank.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
+from torch import Tensor
 
 from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Gradients
+from graphmill.trainers.models.layers.finish import BatchNorm
 from graphmill.trainers.models.node_rows import RowGradient
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.ranks.group import Lane
@@ -22,6 +29,7 @@ from graphmill.trainers.ranks.tensors import TensorLane
 from graphmill.trainers.record.ledger import Ledger, Line
 
 ROWS = Line("rank", "embedding", "backward")
+STATISTICS, FETCHED, SENT = (Line(link, "parameter") for link in ("rank", "d2h", "h2d"))
 
 
 class Member(NamedTuple):
@@ -30,11 +38,13 @@ class Member(NamedTuple):
     Attributes:
         position: position of the batch in its epoch.
         loss_sum: sum of the losses of its seeds.
+        statistics: number of a batch normalisation -> mean and variance of the batch, float[2, F]; none of a single row.
     """
 
     position: int
     loss_sum: float
     gradients: Gradients
+    statistics: Mapping[int, Tensor] = {}
 
 
 class _Head(NamedTuple):
@@ -89,6 +99,38 @@ def _gathered_heads(members: list[Member], lane: Lane) -> tuple[list[_Head], int
         for place, ((position, loss), which) in enumerate(zip(told, flags, strict=True)):
             heads.append(_Head(int(position), loss, rank, place, which))
     return sorted(heads, key=lambda head: head.position), len(packed)
+
+
+def waiting_norms(model: Model) -> list[BatchNorm]:
+    """Returns the batch normalisations of a model, whose batches from now on leave the running statistics as they are."""
+    found = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    for norm in found:
+        norm.waiting = []
+    return found
+
+
+def taken_statistics(norms: Sequence[BatchNorm]) -> dict[int, Tensor]:
+    """Returns the statistics of the batch that was computed last, as `Member` has them, and removes them from the model."""
+    return {number: norm.waiting.pop() for number, norm in enumerate(norms) if norm.waiting}
+
+
+def move_together(
+    norms: Sequence[BatchNorm], members: Sequence[Member], lane: Lane, device: Device, ledger: Ledger
+) -> None:
+    """Moves running statistics by the batches of a step of all ranks, in batch order; all ranks call it.
+
+    Args:
+        members: batches of this rank.
+        ledger: receives the bytes that the other ranks get.
+    """
+    found = {f"{each.position:012} {n}": values for each in members for n, values in each.statistics.items()}
+    if lane.world > 1:
+        packed = save({name: device.fetch(values, FETCHED, device.traffic) for name, values in found.items()})
+        ledger.crossed(STATISTICS, len(packed) * (lane.world - 1))
+        found = {name: values for piece in lane.gather_any(packed) for name, values in load(piece).items()}
+    for name in sorted(found):
+        norm = norms[int(name.partition(" ")[2])]
+        norm.follow(*device.send_tensor(found[name], SENT, device.traffic))
 
 
 class Placed(NamedTuple):

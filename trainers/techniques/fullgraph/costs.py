@@ -139,6 +139,10 @@ class _Booked:
                 self.own("h2d", shape.aggregate)
         self.own("d2h", shape.depth)
         self.own("h2d", shape.depth)
+        if shape.batch_norm:  # read for the moments and for the end; with the gradient, for its factors and its rows
+            self.own("d2h", shape.out, times=2)
+            self.own("h2d", shape.out, times=6)
+            self.links["d2h"] += self.volumes.steps * self.volumes.parts * 2 * shape.out * 8  # moments, float64
         if shape.apart and needed:
             self.own("d2h", shape.width, times=1 + own)
         if shape.apart or needed:
@@ -308,16 +312,17 @@ def host_bytes(case: Case) -> int:
     shapes = layer_shapes(train, case.sizes.width, case.num_classes)
     projected = train.hidden if train.projects else 0
     first = _keeps_first(case)
-    outputs = list(accumulate(shape.out for shape in shapes))
+    outputs = list(accumulate(shape.out * (1 + shape.batch_norm) for shape in shapes))
     kept = list(
         accumulate(shape.kept(way) or first * (not index) * shape.aggregate for index, shape in enumerate(shapes))
     )
     most = outputs[-1] + kept[-1]
     for index, shape in enumerate(shapes):
-        below = (outputs[index] - shape.out) + kept[index]
+        below = (outputs[index] - shape.out * (1 + shape.batch_norm)) + kept[index]
         mapped = shape.read * shape.apart  # mapped rows in the forward pass, their gradients in the backward one
         result = shape.out * keeps_aggregate(train)  # the output, which tells the gradient below it
-        most = max(most, below + result + shape.out + mapped + (shape.width if shape.needed else 0))
+        normed = 2 * shape.out * shape.batch_norm  # gradients of what is normalised, with those of the output
+        most = max(most, below + max(result, normed) + shape.out + mapped + (shape.width if shape.needed else 0))
     return int(HEAP * (projected + most) * case.sizes.num_nodes * item_bytes(train))
 
 

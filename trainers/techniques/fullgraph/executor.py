@@ -96,7 +96,7 @@ def open_executor(run: Run) -> Executor:
             raise InputError(problem, 'leave --ranks out, or set mode = "p2p+reuse"')
         return Uncut(run)
     model = require_layers(run.model, "fullgraph")
-    if buffers := [name for name, _ in model.named_buffers()]:
+    if is_reference(run.semantic.train.model) and (buffers := [name for name, _ in model.named_buffers()]):
         problem = (
             f"the model has buffers ({', '.join(buffers[:3])}), which a pass in chunks would change once per chunk"
         )

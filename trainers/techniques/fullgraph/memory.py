@@ -197,6 +197,8 @@ class LayerShape:
         self.config, self.width, self.out, self.first = config, width, out, index == 0
         self.attends, self.pools = config.model == "gat", config.model == "pinsage"
         self.relates = config.model in ("rgcn", "rgat")
+        # Whether the layer ends with a batch normalisation over all chunks.
+        self.batch_norm = config.norm == "batch" and not last
         self.depth = out * config.heads if config.model in ("gat", "rgat") and last else out
         # PinSAGE pools in the width of its input if it gives logits, else in that of its output.
         pooled = width if last else out

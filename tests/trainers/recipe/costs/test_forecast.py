@@ -82,6 +82,11 @@ def test_a_full_graph_epoch_is_forecast_to_the_byte(tmp_path: Path, mode: str, m
     assert found["exact"] and found["bytes_per_epoch"] == moved(trained)
 
 
+def test_passes_of_batch_normalisations_are_forecast_to_the_byte(tmp_path: Path) -> None:
+    trained = train_whole(tmp_path, norm="batch", layers=3, epochs=2)
+    assert predicted(trained)["exact"] and predicted(trained)["bytes_per_epoch"] == moved(trained)
+
+
 def test_rows_of_other_ranks_are_forecast_from_parts(tmp_path: Path) -> None:
     parts_inputs(tmp_path, 2)
     model = run_threads(2, lambda rank: train_parts(tmp_path, 2, rank, accumulate=1))[0]

@@ -48,7 +48,7 @@ def test_with_nothing_kept_the_bits_are_those_of_the_technique_without(tmp_path)
 @pytest.mark.parametrize(
     "model",
     [
-        {"model": "sage"},
+        {"model": "sage", "norm": "batch"},
         pytest.param(
             {"model": "gat", "heads": 2, "norm": "layer"}, marks=pytest.mark.slow("GAT with histories by part")
         ),
@@ -187,5 +187,3 @@ def test_mistakes_are_told(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             FreshDistributedSettings(**keys)
-    with pytest.raises(InputError, match="running statistics"):
-        trained(tmp_path, 2, 1, norm="batch", fresh={})

@@ -19,12 +19,18 @@ NEWER = [
     {"aggregator": "max"}, {"aggregator": "gcn", "residual": "linear"}, {"aggregator": "sum", "activation": "tanh"},
     FORWARD, FORWARD | {"model": "gcn"}, FORWARD | {"model": "gat", "heads": 2}, FORWARD | {"aggregator": "max"},
 ]  # fmt: skip
+NORMED = [
+    {"norm": "batch"},
+    {"model": "gcn", "norm": "batch", "residual": "linear"},
+    {"model": "gat", "heads": 2, "norm": "batch"},
+]
+"""Models whose norms are passes of their own."""
 MODELS = [
     {"model": "gcn"}, {"model": "sage", "norm": "layer"}, {"model": "gin", "residual": True},
     {"model": "gat", "heads": 2, "attention_dropout": 0.3}, {"model": "gat", "heads": 4, "residual": True},
     {"model": "sage", "input": "linear", "head": "linear", "jk": "cat"}, {"model": "gcn", "input_dropout": 0.2},
     {"model": "gcn", "dtype": "float64"}, {"model": "gcn", "head": "linear"}, {"model": "pinsage"},
-    {"model": "pinsage", "norm": "layer", "residual": True}, *NEWER,
+    {"model": "pinsage", "norm": "layer", "residual": True}, *NORMED, *NEWER,
 ]  # fmt: skip
 BOUND = 1.05
 
@@ -55,7 +61,7 @@ def test_the_peak_is_within_the_prediction(options, shape, mode, hybrid, link, w
     assert peak <= BOUND * predicted
 
 
-@pytest.mark.parametrize("options", NEWER, ids=str)
+@pytest.mark.parametrize("options", [*NEWER, *NORMED], ids=str)
 @pytest.mark.parametrize("link", [None, 1e3])
 def test_a_layer_that_is_computed_again_is_predicted_so(options, link):
     for hybrid in (True, False):

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import ALONE
@@ -19,6 +20,7 @@ from graphmill.trainers.run import train_table
 from graphmill.trainers.techniques.fullgraph.executor import FullGraph
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows
+from tests.graphs import build_graph
 from tests.recipes import recipe, sbm
 from tests.trainers import graphs
 from tests.trainers.graphs import random_graph_artifacts
@@ -32,6 +34,7 @@ MODELS = {
     "sage": {"norm": "layer", "dropout": 0.3},
     "gat": {"model": "gat", "heads": 2, "attention_dropout": 0.3, "residual": True},
     "gin": {"model": "gin", "keep_first": False},
+    "normed": {"norm": "batch", "dropout": 0.3, "residual": "linear", "layers": 3},
     "max": {"aggregator": "max"},
     "jumps": {"input": "linear", "head": "linear", "jk": "cat", "input_dropout": 0.2, "layers": 3},
     "bf16": {"model": "gat", "heads": 2, "dtype": "bf16", "input": "linear", "head": "linear", "feed_forward": 2.0},
@@ -68,7 +71,8 @@ def assert_same(folder, worlds=(2,), **options):
 
 
 @pytest.mark.parametrize(
-    ("model", "mode"), list(zip(("gcn", "sage", "gat"), ("p2p", "p2p+reuse", "vanilla"), strict=True))
+    ("model", "mode"),
+    list(zip(("gcn", "sage", "gat", "normed"), ("p2p", "p2p+reuse", "vanilla", "p2p+reuse"), strict=True)),
 )
 def test_two_ranks_have_the_bits_of_one_process(tmp_path, model, mode):
     assert_same(tmp_path, mode=mode, **MODELS[model])
@@ -210,13 +214,40 @@ def test_a_rank_has_the_rows_of_its_own_nodes_alone(tmp_path, monkeypatch, mode)
     ("before", "after"), [(1, 2), pytest.param(2, 4, marks=pytest.mark.slow("from two ranks to four"))]
 )
 def test_a_run_goes_on_from_a_checkpoint_on_any_number_of_ranks(tmp_path, before, after):
-    options = {"dropout": 0.3, "epochs": 3, "eval_every": 1}
+    options = {"dropout": 0.3, "epochs": 3, "eval_every": 1, "norm": "batch"}
     straight = ranked(tmp_path / "straight", after, **options)
     with pytest.raises(ConnectionAbortedError):
         ranked(tmp_path / "home", before, progress=Stops(1), **options)
     assert len(list((tmp_path / "home" / "checkpoints").glob("*.safetensors"))) == 1
     found = ranked(tmp_path / "home", after, resume=True, **options)
     assert bits(found) == bits(straight)
+
+
+@pytest.mark.slow("a published training of Minesweeper, whole and in chunks, by one and two ranks")
+def test_a_published_training_is_the_same_in_chunks_and_on_ranks(tmp_path):
+    """The first epochs of the GCN of published/minesweeper: 12 layers with batch normalisation and residuals."""
+    if not Path(os.environ.get("GRAPHMILL_TEST_DATA", "/nowhere"), "minesweeper.npz").exists():
+        pytest.skip("minesweeper is not in the folder GRAPHMILL_TEST_DATA")
+
+    def trained(name, world, chunks, mode="p2p+reuse"):
+        keys = {"epochs": 6, "threads": 1, "dtype": "float64", "eval_every": 3, "fullgraph.mode": mode}
+        settings = ["graph.split=0", *(f"train.gcn.{key}={value}" for key, value in keys.items())]
+        pipeline = load_pipeline("published/minesweeper", TrainTable, settings=settings)
+        home, (table, *_) = tmp_path / name, pipeline.train
+        graph = build_graph(Store(home), pipeline.graph)
+        cut = {} if mode == "device" else {"chunks": build_chunks(home, graph.inputs["graph"], 2, chunks)}
+
+        def work(ranks):
+            return train_table(Store(home), graph.inputs | cut, table, None, 0, ranks=ranks, report=lambda line: None)
+
+        (model,) = work(ALONE) if world == 1 else run_threads(world, work)[0]
+        return model, [json.loads(line)["loss"] for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+    _, whole = trained("whole", 1, 1, "device")
+    for chunks in (1, 4):
+        (one, losses), (two, _) = (trained(f"{chunks} {world}", world, chunks) for world in (1, 2))
+        assert bits(one) == bits(two) and passes(two)
+        assert losses == pytest.approx(whole, rel=1e-8) and losses[-1] < losses[0]
 
 
 def test_an_error_of_one_rank_ends_all(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.types import Block
+from graphmill.trainers.models.layers.finish import RowMoments
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.ops import own_places
 from graphmill.trainers.models.own import OwnLayers, seeded
@@ -47,6 +48,8 @@ class PassedRows:
         aggregates: its aggregates, if they are known, or cached by the forward pass.
         mapped: its mapped rows, as long as a pass reads them.
         output: the rows of its output; for a backward pass that reads them.
+        before_norm, moments: what its batch normalisation reads, and the moments of all of its rows; None if it has none, or in evaluation.
+        ends_apart: whether its batch normalisation, and all behind it, are passes of their own (norm_passes.py).
     """
 
     index: int
@@ -56,6 +59,9 @@ class PassedRows:
     aggregates: KeptRows | None = None
     mapped: KeptRows | None = None
     output: KeptRows | None = None
+    before_norm: KeptRows | None = None
+    moments: RowMoments | None = None
+    ends_apart: bool = False
 
 
 @dataclass
@@ -133,7 +139,8 @@ class LayerPass(ChunkPass[T]):
 
     def masks(self, block: Block) -> LayerRandom:
         """Returns the masks of a chunk."""
-        return self.random.layer(self.index + 1, block.dst_ids)
+        found = self.random.layer(self.index + 1, block.dst_ids)
+        return replace(found, before_norm=True) if self.rows.ends_apart else found
 
     def held(self, supply: Supply, block: Block) -> Tensor:
         """Returns float[num_src, F], the rows of the buffer that belong to a chunk."""
@@ -348,6 +355,11 @@ class _Given(torch.autograd.Function):
 
 def backward_from(out: Tensor, gradient: Tensor) -> None:
     """Adds the gradients of all that a tensor was made of, as `out.backward(gradient)` does, to the bit."""
+    given_gradient(out, gradient).backward()
+
+
+def given_gradient(out: Tensor, gradient: Tensor) -> Tensor:
+    """Returns a number that has a given gradient with respect to a tensor."""
     assert out.shape == gradient.shape and out.dtype == gradient.dtype, "a gradient is of another tensor"
     number: Any = _Given.apply(out, gradient)
-    number.backward()
+    return number

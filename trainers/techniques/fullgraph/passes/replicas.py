@@ -46,7 +46,7 @@ class Replicas:
     """A model and its copies.
 
     Args:
-        model: the model, on the first device; it has no buffers.
+        model: the model, on the first device; its buffers are running statistics.
 
     Attributes:
         devices: the distinct devices.
@@ -75,17 +75,21 @@ class Replicas:
                 device.backend.kernels.synchronize()
 
     def update(self, ledger: Ledger, *, training: bool) -> None:
-        """Copies the parameters of the model to the other devices, and sets the mode of all modules."""
+        """Copies parameters and running statistics of the model to the other devices, and sets the mode of all modules."""
         self.model.train(training)
         rows = node_rows(self.model) if self.several else None
         for device, made in self._copies.values():
-            for mine, theirs in zip(made.parameters(), self.model.parameters(), strict=True):
+            for mine, theirs in zip(_values(made), _values(self.model), strict=True):
                 mine.data = device.send_tensor(theirs.detach(), OF_COPIES, ledger)
             there = node_rows(made)
             if rows is not None and there is not None:
                 there.table.values = device.send_tensor(rows.table.values, OF_COPIES, ledger)
                 there.table.trained = rows.table.trained
             made.train(training)
+
+
+def _values(model: LayeredModel) -> Iterator[Tensor]:
+    yield from (*model.parameters(), *model.buffers())
 
 
 def loss_on(loss: Summed, device: Device) -> Summed:
@@ -104,6 +108,7 @@ def _empty_copy(model: LayeredModel, device: Device) -> LayeredModel:
     memo: dict[int, Any] = {
         id(each): nn.Parameter(empty(each.detach()), each.requires_grad) for each in model.parameters()
     }
+    memo |= {id(each): empty(each) for each in model.buffers()}
     rows = node_rows(model)
     if rows is not None:
         memo[id(rows.table)] = RowTable(empty(rows.table.values))

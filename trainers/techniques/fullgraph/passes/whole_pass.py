@@ -20,6 +20,7 @@ from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import BackwardPass, ForwardPass, PassedRows, SumPass
+from graphmill.trainers.techniques.fullgraph.passes.norm_passes import batch_norm_of, normalise, normalise_backward
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Summed, loss_on
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import (
     InputRows,
@@ -85,7 +86,7 @@ class WholePass:
                 # A map that is a pass of its own gives every node's row a first gradient, in no need of zeros.
                 gradients = (passes.new_rows if rows.apart else passes.zeros)(rows.inputs.width)
             self.backward(rows, above, gradients, random)
-            del rows
+            del rows, above
         if gradients is not None:
             ProjectionBackwardPass(passes, self.inputs, gradients).run()
             passes.replicas.wait()
@@ -100,10 +101,13 @@ class WholePass:
         passes, layer = self.passes, self.model.layers[index]
         rows = PassedRows(index=index, layer=layer, inputs=inputs, apart=maps_apart(layer, inputs.width))
         rows.aggregates = self.summed if index == 0 else None
+        rows.ends_apart = random.training and batch_norm_of(layer) is not None
         if rows.apart:
             rows.mapped = passes.new_rows(rows.layer.projected_width)
             MapPass(passes, inputs, rows.mapped, index=index).run()
         ForwardPass(passes, rows, random, passes.hybrid if caches is None else caches).run()
+        if rows.ends_apart:
+            normalise(passes, rows, random)
         return rows
 
     def backward(self, rows: PassedRows, above: KeptRows, sums: KeptRows | None, random: StepRandom) -> None:
@@ -114,6 +118,8 @@ class WholePass:
             random: the masks of the forward pass.
         """
         passes = self.passes
+        if rows.ends_apart:
+            above = normalise_backward(passes, rows, above, random)
         below = passes.zeros(rows.layer.projected_width) if rows.apart else sums
         BackwardPass(passes, rows, random, above, below, sums).run()
         if rows.apart and below is not None:
