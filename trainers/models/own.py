@@ -95,24 +95,26 @@ class OwnModule(nn.Module):
         super().__init__()
         self.inner, self.name, self.depth, self.num_classes = inner, name, config.layers, num_classes
         parameters = [*inspect.signature(inner.forward).parameters]
-        self._form, self._more = (
+        self.form, self._more = (
             form_of(parameters, config.blocks, name),
             [each for each in OF_EDGES if each in parameters],
         )
-        self._takes_data = self._form == "subgraph" and parameters == ["data"]
+        self._takes_data = self.form == "subgraph" and parameters == ["data"]
         self._kept: tuple[Block, Any] | None = None
-        if self._form == "subgraph":
+        if self.form == "subgraph":
             _require_uncached(inner, config, name)
-        for other, (place, _) in FORMS.items() if self._form != "subgraph" else ():
+        for other, (place, _) in FORMS.items() if self.form != "subgraph" else ():
             found = next((each for each in inner.modules() if _is_from(each, place)), None)
-            if other != self._form and found is not None:
-                problem = f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self._form}" gives'
+            if other != self.form and found is not None:
+                problem = (
+                    f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self.form}" gives'
+                )
                 raise InputError(problem, f'set blocks = "{other}" in its [[train]] table')
 
     @property
     def takes_graph(self) -> bool:
         """Whether it takes a batch as one graph, instead of blocks."""
-        return self._form == "subgraph"
+        return self.form == "subgraph"
 
     @property
     def hops(self) -> int:
@@ -152,9 +154,9 @@ class OwnModule(nn.Module):
         if self.takes_graph:
             made: Any = to_subgraph(blocks[:1] if whole else blocks)
         elif whole:
-            made = [FORMS[self._form][1](blocks[0])] * len(blocks)
+            made = [FORMS[self.form][1](blocks[0])] * len(blocks)
         else:
-            made = [FORMS[self._form][1](block) for block in blocks]
+            made = [FORMS[self.form][1](block) for block in blocks]
         self._kept = (blocks[0], made) if whole else None
         return made
 
@@ -270,6 +272,7 @@ def seeded(rng: StepRandom) -> Iterator[None]:
     if not rng.training:
         yield
         return
+    # It seeds the generators of devices as well, which nothing else draws from.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng_key(rng.seed, Stream.DROPOUT, rng.train_epoch, rng.position))
         yield

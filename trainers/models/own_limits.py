@@ -35,6 +35,8 @@ from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3
 """Columns of features and number of classes of a model for a graph of which they are not known."""
+KINDS: Mapping[str, set[str]] = {"dgl": {"module"}, "pyg": set(), "subgraph": {"graph_module"}}
+"""Form of a module's batches -> options of the table of options; `blocks = "pyg"` is one itself."""
 OF_CODE = (TypeError, NameError, AttributeError)
 """Errors that no number of columns or classes explains."""
 NUM_SEEDS, NUM_NODES = 3, 8
@@ -130,8 +132,7 @@ def _place(reference: str, error: Exception) -> str:
 
 def _kinds(model: Model) -> set[str]:
     """Returns the options of the table of options that a model is."""
-    layered = isinstance(model, LayeredModel)
-    found = {"layers" if layered else "graph_module" if model.takes_graph else "module"}
+    found = {"layers"} if isinstance(model, LayeredModel) else KINDS[model.form]
     return found | ({"buffers"} if any(True for _ in model.buffers()) else set())
 
 
