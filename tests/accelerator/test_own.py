@@ -186,3 +186,19 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(
     with pytest.raises(ConnectionAbortedError):
         train_small(tmp_path / "stopped", progress=Stops(5), **more)
     assert content(train_small(tmp_path / "stopped", resume=True, **more)) == content(straight)
+
+
+PYG = """
+from torch_geometric.nn import GATConv, SAGEConv
+
+def whole(in_width, num_classes, config):
+    return [SAGEConv(in_width, 8), GATConv((8, 8), num_classes, add_self_loops=False)]
+"""
+
+
+@pytest.mark.parametrize("name", ["torch_geometric.nn:GCN", "torch_geometric.nn:GAT", "pyg_on_device:whole"])
+def test_models_of_pyg_train_on_a_device(tmp_path: Path, place: Place, name: str) -> None:
+    pytest.importorskip("torch_geometric")
+    written(tmp_path, "pyg_on_device", PYG)
+    more: dict[str, Any] = {"model": Reference(name, tmp_path), "hidden": 8, "dropout": 0.0, "eval_every": 0}
+    assert_close(train_small(tmp_path / "device", device="cuda", **more), train_small(tmp_path / "cpu", **more))
