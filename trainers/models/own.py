@@ -95,10 +95,8 @@ class OwnModule(nn.Module):
         super().__init__()
         self.inner, self.name, self.depth, self.num_classes = inner, name, config.layers, num_classes
         parameters = [*inspect.signature(inner.forward).parameters]
-        self.form, self._more = (
-            form_of(parameters, config.blocks, name),
-            [each for each in OF_EDGES if each in parameters],
-        )
+        self.form = form_of(parameters, config.blocks, name)
+        self._more = [each for each in OF_EDGES if each in parameters]
         self._takes_data = self.form == "subgraph" and parameters == ["data"]
         self._kept: tuple[Block, Any] | None = None
         if self.form == "subgraph":
@@ -110,6 +108,14 @@ class OwnModule(nn.Module):
                     f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self.form}" gives'
                 )
                 raise InputError(problem, f'set blocks = "{other}" in its [[train]] table')
+
+    @property
+    def convolutions(self) -> list[str]:
+        """Names of the classes of DGL's and PyG's convolutions inside."""
+        places = [place for place, _ in FORMS.values()]
+        return sorted(
+            {type(each).__name__ for each in self.inner.modules() if any(_is_from(each, place) for place in places)}
+        )
 
     @property
     def takes_graph(self) -> bool:
@@ -172,7 +178,7 @@ def form_of(parameters: Sequence[str], blocks: str, name: str) -> str:
     Raises:
         InputError: the signature contradicts the key.
     """
-    graph = parameters == ["data"] or "edge_index" in parameters[:2]
+    graph = parameters == ["data"] or parameters[1:2] == ["edge_index"]
     if graph and blocks == "pyg":
         problem = f'{name} has forward({", ".join(parameters)}), which takes a graph, and blocks = "pyg" gives blocks'
         raise InputError(problem, "remove the key blocks, or write forward(blocks, x)")

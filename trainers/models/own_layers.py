@@ -62,7 +62,7 @@ def checked_layers(layers: list[Any], depth: int, name: str) -> list[nn.Module]:
         InputError: their number differs, or one is not a layer.
     """
     problems = [] if len(layers) == depth else [f"it has {len(layers)} layers, the train table {depth}"]
-    found = [WholeLayer(layer) if _is_whole(layer) else layer for layer in layers]
+    found: list[Any] = [WholeLayer(layer) if _is_whole(layer) else layer for layer in layers]
     for index, layer in enumerate(found):
         missing = [half for half in HALVES if not callable(getattr(layer, half, None))]
         if not isinstance(layer, nn.Module) or missing:

@@ -70,7 +70,8 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
             yield f"{error.problem}: {error.remedy}"
         return
     found = [clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model))]
-    yield from found
+    inside = [] if isinstance(model, LayeredModel) else model.convolutions
+    yield from (f"{text}; it is built of {', '.join(inside)}" if inside else text for text in found)
     error = None if found else _forward_error(model, table.config, in_width, num_classes)
     if isinstance(error, InputError) and (known or not isinstance(error, WidthError)):
         yield f"{error.problem}: {error.remedy}"

@@ -18,7 +18,6 @@ import hashlib
 import json
 import symtable
 import sys
-import sysconfig
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
@@ -32,6 +31,8 @@ EVERYTHING = "*"
 """In place of a name: all names of a module."""
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _Import = ast.Import | ast.ImportFrom
+INSTALLED = ("site-packages", "dist-packages")
+"""Names of the folders of installed packages."""
 DYNAMIC = frozenset({"globals", "eval", "exec", "__import__"})
 """Functions that reach names which are not written out."""
 
@@ -53,11 +54,11 @@ def source_digest(reference: str) -> str:
 
 def _release(path: Path) -> str | None:
     """Returns the name and release of the installed package that a file is of, None for a file elsewhere."""
-    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        if path.is_relative_to(place):
-            top = path.relative_to(place).parts[0].removesuffix(".py")
-            return " ".join(sorted(each.name for each in Path(place).glob(f"{top}-*.dist-info"))) or top
-    return None
+    place = next((each for each in path.parents if each.name in INSTALLED), None)
+    if place is None:
+        return None
+    top = path.relative_to(place).parts[0].removesuffix(".py")
+    return " ".join(sorted(each.name for each in place.glob(f"{top}-*.dist-info"))) or top
 
 
 class _Code:

@@ -187,12 +187,12 @@ def test_installed_packages_count_by_release_and_file(tmp_path: Path, monkeypatc
     site = tmp_path / "site-packages"
     (site / "theirs-1.0.dist-info").mkdir(parents=True)
     found = []
-    monkeypatch.setattr("graphmill.assets.storage.names.code_source.sysconfig.get_path", lambda name: str(site))
     for release in ("1.0", "1.0", "1.1"):
         next(site.glob("*.dist-info")).rename(site / f"theirs-{release}.dist-info")
         found.append(digest_of(site, {"theirs/__init__.py": "class Net:\n    pass\n"}, "theirs:Net"))
     assert found[0] == found[1] != found[2]
     # Of a file of one's own that uses it nothing but the import counts.
+    monkeypatch.syspath_prepend(site)
     mine = {"own.py": "from theirs import Net\n\nclass Mine(Net):\n    pass\n"}
     before = digest_of(tmp_path, mine, "own:Mine")
     (site / "theirs" / "__init__.py").write_text("class Net:\n    width = 3\n")
