@@ -20,8 +20,10 @@ def to_dgl(block: Block) -> Any:
         block: a block whose destinations are its first sources, as in every mini-batch.
 
     Raises:
-        InputError: DGL is not installed, or the destinations are elsewhere.
+        InputError: DGL is not installed, the destinations are elsewhere, or the block is on a device.
     """
+    if not isinstance(block.indices, np.ndarray):
+        raise InputError("blocks of DGL are made on the host, and the block is on a device", 'set device = "cpu"')
     if block.dst_pos is not None:
         raise InputError("the block's destinations are not its first sources", "DGL's blocks have no other form")
     os.environ["DGLBACKEND"] = "pytorch"  # whatever another project has set

@@ -75,6 +75,7 @@ class Subgraph:
 
 def to_pyg(block: Block) -> PygBlock:
     """Returns the block as bipartite edges, in order, without removed ones; InputError if destinations are not the first sources."""
+    _require_first(block)
     places, edge_index = _edges(block)
     weight, share, edge_type = (_at(array, places) for array in (block.weight, block.share, block.edge_type))
     return PygBlock(
@@ -101,6 +102,7 @@ def to_subgraph(blocks: Sequence[Block]) -> Subgraph:
 
     edges, weights, types, reached = [], [], [], 0
     for block in reversed(blocks):
+        _require_first(block)
         # Nodes that a block nearer to the seeds has as destinations have their edges already.
         places, edge_index = _edges(block, reached)
         edges.append(edge_index)
@@ -116,10 +118,18 @@ def to_subgraph(blocks: Sequence[Block]) -> Subgraph:
     )
 
 
-def _edges(block: Block, first: int = 0) -> tuple[Any, Any]:
-    """Returns the places i64[E] of the edges of the destinations from `first` on that are still there, and their edge_index i64[2, E]."""
+def edges_of(block: Block) -> Any:
+    """Returns int64[2, E], the edges of any block: places among its sources in row 0, among its destinations in row 1."""
+    return _edges(block)[1]
+
+
+def _require_first(block: Block) -> None:
     if block.dst_pos is not None:
         raise InputError("the block's destinations are not its first sources", "PyG's edges have no other form")
+
+
+def _edges(block: Block, first: int = 0) -> tuple[Any, Any]:
+    """Returns the places i64[E] of the edges of the destinations from `first` on that are still there, and their edge_index i64[2, E]."""
     import torch
 
     start = _tensor(block.start)[first:].long()

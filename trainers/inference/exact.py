@@ -38,6 +38,7 @@ from torch import Tensor
 
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, BatchKey, Stream, Topology
+from graphmill.trainers.batches.batch import send_blocks
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import AllNodes, Domain, Piece
 from graphmill.trainers.inference.gathered import EVALUATION, ExactRange, GatheredLayers
@@ -47,7 +48,6 @@ from graphmill.trainers.inference.whole import WholeLayers, sums_in_memory
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import mapped_first
 from graphmill.trainers.models.own import Model, OwnModule, dtype_of
-from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 _WHOLE_BATCH = 1024
@@ -165,12 +165,12 @@ class Inference:
         """Yields float[high - low, num_classes], the logits of each range by a module that gets the whole neighbourhood at once."""
         # Of all nodes one block has all edges.
         at_once = model.takes_graph and [*ranges] == [(0, self.topology.num_nodes)]
-        sampler = self.bounds.whole(self.topology, 1 if at_once else model.hops)
+        sampler, device = self.bounds.whole(self.topology, 1 if at_once else model.hops), self.bounds.device
         for low, high in ranges:
-            blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
-            x = torch.empty((blocks[0].num_src, self.features.width), dtype=dtype_of(model))
-            self.features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-            logits = model(blocks, x, EVALUATION)
+            drawn = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
+            x = torch.empty((drawn[0].num_src, self.features.width), dtype=dtype_of(model), device=device.torch_device)
+            self.features.gather(RowIds(drawn[0].src_ids), x, device.traffic)
+            logits = self.bounds.fetched(model(send_blocks(drawn, device, device.traffic), x, EVALUATION))
             kept.add(logits)
             yield logits
 

@@ -3,8 +3,8 @@
 `name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`; one with a
 parameter `hidden_channels`, like the models of `torch_geometric.nn`, is called with the names of its parameters. It returns
 
-- a list of `Layer`s: modules with the halves `aggregate` and `update`. It runs in every trainer. A `LayeredModel` of them may also have a
-  projection of the features and a linear head.
+- a list of `Layer`s: modules with the halves `aggregate` and `update`, or whole ones, `forward((h, own), edge_index)` as PyG's bipartite
+  convolutions are. It runs in every trainer. A `LayeredModel` of them may also have a projection of the features and a linear head.
 - any `torch.nn.Module` whose forward(blocks, x) takes blocks, `config.layers` of them, and the input rows. `config.blocks` says which:
   those of DGL, or bipartite edges as PyG's convolutions take them.
 - any `torch.nn.Module` whose forward(x, edge_index) or forward(data) takes a graph, as in PyG's tutorials: a batch as one graph.
@@ -35,12 +35,12 @@ from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Block, Stream
 from graphmill.trainers.models.layer import Between, LayeredModel
 from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own_layers import checked_layers
 from graphmill.trainers.recipe.techniques import find_technique
 
 if TYPE_CHECKING:
     from graphmill.trainers.recipe.config import TrainConfig
 
-HALVES = ("aggregate", "update")
 FORMS = {"dgl": ("dgl.nn.pytorch.conv.", to_dgl), "pyg": ("torch_geometric.nn.conv.", to_pyg)}
 """Value of the key `blocks` -> where the convolutions stand that read such blocks, and the function that makes them."""
 OF_EDGES = ("edge_weight", "edge_type")
@@ -95,24 +95,32 @@ class OwnModule(nn.Module):
         super().__init__()
         self.inner, self.name, self.depth, self.num_classes = inner, name, config.layers, num_classes
         parameters = [*inspect.signature(inner.forward).parameters]
-        self._form, self._more = (
-            form_of(parameters, config.blocks, name),
-            [each for each in OF_EDGES if each in parameters],
-        )
-        self._takes_data = self._form == "subgraph" and parameters == ["data"]
+        self.form = form_of(parameters, config.blocks, name)
+        self._more = [each for each in OF_EDGES if each in parameters]
+        self._takes_data = self.form == "subgraph" and parameters == ["data"]
         self._kept: tuple[Block, Any] | None = None
-        if self._form == "subgraph":
+        if self.form == "subgraph":
             _require_uncached(inner, config, name)
-        for other, (place, _) in FORMS.items() if self._form != "subgraph" else ():
+        for other, (place, _) in FORMS.items() if self.form != "subgraph" else ():
             found = next((each for each in inner.modules() if _is_from(each, place)), None)
-            if other != self._form and found is not None:
-                problem = f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self._form}" gives'
+            if other != self.form and found is not None:
+                problem = (
+                    f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self.form}" gives'
+                )
                 raise InputError(problem, f'set blocks = "{other}" in its [[train]] table')
+
+    @property
+    def convolutions(self) -> list[str]:
+        """Names of the classes of DGL's and PyG's convolutions inside."""
+        places = [place for place, _ in FORMS.values()]
+        return sorted(
+            {type(each).__name__ for each in self.inner.modules() if any(_is_from(each, place) for place in places)}
+        )
 
     @property
     def takes_graph(self) -> bool:
         """Whether it takes a batch as one graph, instead of blocks."""
-        return self._form == "subgraph"
+        return self.form == "subgraph"
 
     @property
     def hops(self) -> int:
@@ -152,9 +160,9 @@ class OwnModule(nn.Module):
         if self.takes_graph:
             made: Any = to_subgraph(blocks[:1] if whole else blocks)
         elif whole:
-            made = [FORMS[self._form][1](blocks[0])] * len(blocks)
+            made = [FORMS[self.form][1](blocks[0])] * len(blocks)
         else:
-            made = [FORMS[self._form][1](block) for block in blocks]
+            made = [FORMS[self.form][1](block) for block in blocks]
         self._kept = (blocks[0], made) if whole else None
         return made
 
@@ -170,7 +178,7 @@ def form_of(parameters: Sequence[str], blocks: str, name: str) -> str:
     Raises:
         InputError: the signature contradicts the key.
     """
-    graph = parameters == ["data"] or "edge_index" in parameters[:2]
+    graph = parameters == ["data"] or parameters[1:2] == ["edge_index"]
     if graph and blocks == "pyg":
         problem = f'{name} has forward({", ".join(parameters)}), which takes a graph, and blocks = "pyg" gives blocks'
         raise InputError(problem, "remove the key blocks, or write forward(blocks, x)")
@@ -218,7 +226,7 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
                 f'{name} made a list of layers, which read the blocks of graphmill, and blocks = "{config.blocks}"'
             )
             raise InputError(problem, "remove the key blocks")
-        return OwnLayers(_checked(list(made), config, name), config.input_dropout, **ends)
+        return OwnLayers(checked_layers(list(made), config.layers, name), config.input_dropout, **ends)
     if isinstance(made, nn.Module):
         return OwnModule(made, name, config, num_classes)
     problem = f"{name} made {type(made).__name__}, not a model"
@@ -270,25 +278,7 @@ def seeded(rng: StepRandom) -> Iterator[None]:
     if not rng.training:
         yield
         return
+    # It seeds the generators of devices as well, which nothing else draws from.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng_key(rng.seed, Stream.DROPOUT, rng.train_epoch, rng.position))
         yield
-
-
-def _checked(layers: list[Any], config: TrainConfig, name: str) -> list[nn.Module]:
-    """Returns the layers, with defaults for missing `cacheable`, `reads_own` and `edge_weight`."""
-    problems = [] if len(layers) == config.layers else [f"it has {len(layers)} layers, the train table {config.layers}"]
-    for index, layer in enumerate(layers):
-        missing = [half for half in HALVES if not callable(getattr(layer, half, None))]
-        if not isinstance(layer, nn.Module) or missing:
-            lacks = f"has no {' and no '.join(missing)}" if missing else "is no torch module"
-            problems.append(f"layer {index} ({type(layer).__name__}) {lacks}")
-            continue
-        # Missing attributes get the safe values: parameters inside aggregate, own rows read, plain edges.
-        for attribute, value in (("cacheable", False), ("reads_own", True), ("edge_weight", None)):
-            if not hasattr(layer, attribute):
-                setattr(layer, attribute, value)
-    if problems:
-        raise InputError(f"{name}: {'; '.join(problems)}", "each layer is a torch module with aggregate(block, h_src, rng) "
-                         "and update(agg, h_dst, rng)")  # fmt: skip
-    return layers

@@ -35,6 +35,8 @@ from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3
 """Columns of features and number of classes of a model for a graph of which they are not known."""
+KINDS: Mapping[str, set[str]] = {"dgl": {"module"}, "pyg": set(), "subgraph": {"graph_module"}}
+"""Form of a module's batches -> options of the table of options; `blocks = "pyg"` is one itself."""
 OF_CODE = (TypeError, NameError, AttributeError)
 """Errors that no number of columns or classes explains."""
 NUM_SEEDS, NUM_NODES = 3, 8
@@ -68,7 +70,8 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
             yield f"{error.problem}: {error.remedy}"
         return
     found = [clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model))]
-    yield from found
+    inside = [] if isinstance(model, LayeredModel) else model.convolutions
+    yield from (f"{text}; it is built of {', '.join(inside)}" if inside else text for text in found)
     error = None if found else _forward_error(model, table.config, in_width, num_classes)
     if isinstance(error, InputError) and (known or not isinstance(error, WidthError)):
         yield f"{error.problem}: {error.remedy}"
@@ -130,8 +133,7 @@ def _place(reference: str, error: Exception) -> str:
 
 def _kinds(model: Model) -> set[str]:
     """Returns the options of the table of options that a model is."""
-    layered = isinstance(model, LayeredModel)
-    found = {"layers" if layered else "graph_module" if model.takes_graph else "module"}
+    found = {"layers"} if isinstance(model, LayeredModel) else KINDS[model.form]
     return found | ({"buffers"} if any(True for _ in model.buffers()) else set())
 
 

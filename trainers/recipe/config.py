@@ -25,7 +25,6 @@ from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import fanout_problems, spelled
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
@@ -134,9 +133,6 @@ class TrainConfig(Architecture):
             yield KeyProblem("class_weights", f"class_weights = {list(weights)!r} has negative weights or only zeros")
         if isinstance(self.pos_weight, tuple) and not (self.pos_weight and min(self.pos_weight) > 0):
             yield KeyProblem("pos_weight", f"pos_weight = {list(self.pos_weight)!r} has weights that are not above 0")
-        if self.device != "cpu" and is_reference(self.model):
-            why = f"runs the models of graphmill, not {self.model}: its blocks are on the CPU"
-            yield KeyProblem("device model", f"device = {self.device!r} {why}")
         if self.device != "cpu" and not technique.on_device:
             text = f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone"
             yield KeyProblem("device trainer", text)

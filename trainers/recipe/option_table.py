@@ -230,7 +230,7 @@ OPTIONS: Mapping[str, Option] = {
         _key("pyg", '`blocks = "pyg"`', "blocks", asked=lambda c: c.train.blocks == "pyg"),
         _key("subgraph", '`blocks = "subgraph"`', "blocks", asked=lambda c: c.train.blocks == "subgraph"),
         _key("layers", "own model, a list of layers", "model", asked=_is_own, scope="code"),
-        _key("module", "own module over whole blocks", "model", asked=_is_own, scope="code"),
+        _key("module", "own module over blocks of DGL", "model", asked=_is_own, scope="code"),
         _key("graph_module", "own module `forward(x, edge_index)`", "model", asked=_is_own, scope="code"),
         _key("buffers", "own model with buffers", "model", asked=_is_own, scope="code"),
         _own("packed", '`rows = "packed"`', "rows", lambda value: value == "packed"),

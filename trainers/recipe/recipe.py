@@ -68,7 +68,7 @@ class ModelRecipe(Stage):
         return None if found is None else found.beside(waiting_term())
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Returns role -> SHA-256 of the source file of the user's own model and sampling function, if the recipe names them.
+        """Returns role -> SHA-256 of the source of the user's own model and sampling function, if the recipe names them.
 
         Raises:
             InputError: the module does not exist.

@@ -38,7 +38,7 @@ from graphmill.trainers.recipe.option_table import (
 
 MODELS = {
     "layers": "is a list of layers",
-    "module": "is one module over whole blocks",
+    "module": "is one module over blocks of DGL",
     "graph_module": "is one module over a graph",
     "buffers": "has buffers",
 }

@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from graphmill.trainers.recipe.file_rules import FileRule
 from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
-EVERYWHERE = (*each("link", "has a link of its own", whens="gpu"), *each("uva", "computes where the graph is"))
+EVERYWHERE = (
+    *each("link", "has a link of its own", whens="gpu"),
+    *each("uva", "computes where the graph is"),
+    *each("module", "makes no blocks of DGL", whens="gpu", remedy='write it for blocks = "pyg", or set device = "cpu"'),
+)
 """Limits of every technique."""
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (

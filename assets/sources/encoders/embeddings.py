@@ -4,7 +4,7 @@
         return rows                     # numbers [len(texts), width], an array or a tensor on the CPU
 
 The function gets the texts of consecutive rows, at most 8 MiB of encoded rows at once, and no gap. Its row of a text may depend on that
-text alone. The SHA-256 of its module's file is part of the version of the features; the module's own imports and model files are not.
+text alone. The source of the function and of what it uses is part of the version of the features; model files that it reads are not.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from graphmill.assets.storage.names.code_source import source_digest
 from graphmill.assets.storage.names.home import home_folder
-from graphmill.assets.storage.names.user_code import find_source, is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.filesystem import replace_atomically, shows_changes, sync_path
 from graphmill.assets.storage.system.machine import require_plain_file
 from graphmill.kernels.errors import InputError
@@ -101,12 +102,12 @@ def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
 
 
 def code_digests(references: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns role -> SHA-256 of the source file, for those of the texts that are references to a user's own code.
+    """Returns role -> SHA-256 of the source (`source_digest`), for those of the texts that are references to a user's own code.
 
     Raises:
         InputError: a module does not exist.
     """
-    return {role: sha256_file(find_source(text)) for role, text in references.items() if is_reference(text)}
+    return {role: source_digest(text) for role, text in references.items() if is_reference(text)}
 
 
 def remembered_digests(

@@ -1,8 +1,8 @@
 """References to a user's own code: "package.module:name" in a pipeline file.
 
 The module is looked for on Python's path (PYTHONPATH, installed packages) and then in the folder of the pipeline file. Its source is an
-external input: the SHA-256 of that one file enters the versions of the artifacts built with it, so an edit trains anew. The module's own
-imports are not followed. Finding a module imports nothing, so listing assets never runs a user's code.
+external input: the source of what is named and of what this uses (`code_source`) enters the versions of the artifacts built with it, so an
+edit of it trains anew. Finding a module imports nothing, so listing assets never runs a user's code.
 """
 
 from __future__ import annotations
@@ -54,13 +54,20 @@ def find_source(reference: str) -> Path:
         problem = f'"{reference}" is not of the form "package.module:name"'
         raise InputError(problem, "for example mymodels.wide:WideSage")
     module = reference.partition(":")[0]
-    for path in (None, _folders(reference)):
-        spec = _find_spec(module, path)
-        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
-            return Path(spec.origin)
-    places = " and in ".join(["on Python's path", *_folders(reference)])
+    if (found := find_module(module, folders_of(reference))) is not None:
+        return found
+    places = " and in ".join(["on Python's path", *folders_of(reference)])
     problem = f'"{reference}": there is no module {module} {places}'
     raise InputError(problem, "put it beside the pipeline file, install it, or set PYTHONPATH")
+
+
+def find_module(name: str, folders: list[str]) -> Path | None:
+    """Returns the file of a module on Python's path, or else in folders, without importing anything; None if there is no Python source."""
+    for path in (None, folders):
+        spec = _find_spec(name, path)
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            return Path(spec.origin)
+    return None
 
 
 def load_reference(reference: str) -> Any:
@@ -71,7 +78,7 @@ def load_reference(reference: str) -> Any:
     """
     source, (module_name, _, name) = find_source(reference), reference.partition(":")
     # At the end: a file beside the pipeline never hides an installed package, and the module finds its neighbours.
-    sys.path.extend(folder for folder in _folders(reference) if folder not in sys.path)
+    sys.path.extend(folder for folder in folders_of(reference) if folder not in sys.path)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -100,7 +107,8 @@ def runs_user_code() -> bool:
     return bool(_LOADED)
 
 
-def _folders(reference: str) -> list[str]:
+def folders_of(reference: str) -> list[str]:
+    """Returns the folder of the pipeline file that a reference is from, in a list; an empty one for a plain text."""
     folder = getattr(reference, "folder", None)
     return [] if folder is None else [str(folder)]
 

@@ -68,14 +68,13 @@ def leaderboard(
         leaderboard_json,
         leaderboard_table,
         print_leaderboard,
-        stored_entries,
     )
-    from graphmill.jobs.commands.results.tuned import all_entries
+    from graphmill.jobs.commands.results.tuned import all_entries, with_older
 
     if as_json and markup:
         raise InputError(f"--json and --{markup} are two forms of one table", "give one of them")
     loaded = pipeline.load()
-    entries = all_entries(loaded, home) if every else stored_entries(loaded, home)
+    entries = all_entries(loaded, home) if every else with_older(loaded, home)
     write_table = class_board if by else leaderboard_table
     write_json, write_text = (class_board_json, print_class_board) if by else (leaderboard_json, print_leaderboard)
     if markup:

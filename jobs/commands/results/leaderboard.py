@@ -37,7 +37,6 @@ MOST_LISTED = 3
 """Largest number of models whose best epochs are all listed; of more, the smallest and the largest."""
 PIPE_WIDTH = 160
 """Columns of text if the output is not a terminal: a row must not be folded in a log."""
-
 LINK_MEANINGS = {
     "disk": "read from disk past the page cache",
     "mapped": "asked of a mapped file",
@@ -70,6 +69,7 @@ class Entry:
         splits: the split of each model, "" if the pipeline names none.
         wanted: number of models that the table asks for; 0 if that is not known.
         tuned: keys and values in which it differs from other models of the table.
+        older: whether the user's own code has changed since they were trained.
     """
 
     table: TrainTable | TrainedTable
@@ -77,6 +77,7 @@ class Entry:
     splits: Sequence[str] = ()
     wanted: int = 0
     tuned: str = ""
+    older: bool = False
 
     def scores(self, split: str) -> list[float]:
         """The table's metric on a part of the split, one value per model; empty if the graph lacks that part."""
@@ -192,6 +193,7 @@ def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "versions": [model.version for model in entry.models],
             "warnings": entry.warnings(),
             "tuned": entry.tuned or None,
+            "older_source": entry.older,
         }
         for entry in ranked(entries)
     ]
@@ -211,7 +213,7 @@ def leaderboard_json(pipeline_name: str, entries: Sequence[Entry]) -> str:
 def equal_models(entries: Sequence[Entry]) -> list[list[str]]:
     """Returns groups of names of tables that were trained apart and ended with equal bits: weights, losses and scores."""
     first_of_version = {entry.models[0].version: entry for entry in reversed(entries)}
-    apart = [entry for entry in entries if first_of_version[entry.models[0].version] is entry]
+    apart = [each for each in entries if first_of_version[each.models[0].version] is each and not each.older]
     return _groups(apart, Entry.results)
 
 
@@ -321,7 +323,9 @@ def _costs(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    more = [f" + {len(entry.models) - 1} more" if len(entry.models) > 1 else "" for entry in entries]
+    more = [
+        f" + {len(each.models) - 1} more" * (len(each.models) > 1) + ", older source" * each.older for each in entries
+    ]
     return {"models": [short(entry.models[0].version) + text for entry, text in zip(entries, more, strict=True)]}
 
 
@@ -339,6 +343,8 @@ def remarks(entries: Sequence[Entry]) -> Iterator[str]:
     if links:
         yield f"Bytes: {'; '.join(f'{link} = {LINK_MEANINGS[link]}' for link in LINKS if link in links)}."
     yield from _over_splits(entries)
+    if names := ", ".join(dict.fromkeys(entry.table.name for entry in entries if entry.older)):
+        yield f"Older source ({names}): the model's own code has changed since, and a run trains it anew."
     for entry in entries:
         if entry.wanted > len(entry.models):
             splits = dict.fromkeys(each for each in entry.splits if each)

@@ -10,6 +10,7 @@ from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.collect import asked_for
+from graphmill.assets.storage.names.user_code import find_source, is_reference
 from graphmill.assets.storage.names.version import canonical, short
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.results.views import flattened
@@ -130,12 +131,21 @@ def _reasons(step: Step, config: Any, versions: Versions, like: Artifact, missin
     yield from _changed(flattened(like.config), flattened(canonical(config)))
     old, new = like.manifest["raw"], versions.raw(step.recipe, config)
     changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    if changed:
-        yield f"other content outside: {', '.join(changed)}"
+    code = {name: _own_code(config, name) for name in changed}
+    yield from (f"other source of {reference}, {find_source(reference)}" for reference in code.values() if reference)
+    if others := [name for name in changed if not code[name]]:
+        yield f"other content outside: {', '.join(others)}"
     for role, source in step.inputs.items():
         entry = like.inputs.get(role, {})
         if versions.read(step, role) not in (entry.get("version"), entry.get("aspect_version")):
             yield f"{source.name} {'is to be built' if source.name in missing else 'is another one'}"
+
+
+def _own_code(config: Any, role: str) -> str:
+    """Returns the reference to a user's own code whose digest has a role among those of a config, "" if it is of other content."""
+    table, key = {"model": ("train", "model"), "sampling": ("sampling", "method")}.get(role, ("", ""))
+    reference = getattr(getattr(config, table, None), key, "")
+    return reference if is_reference(reference) else ""
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

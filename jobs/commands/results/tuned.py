@@ -1,15 +1,24 @@
-"""All models that the store has of a pipeline, with the keys that were tuned: `graphmill leaderboard PIPELINE --all`."""
+"""Models of a pipeline besides those that its file asks for now.
+
+`graphmill leaderboard PIPELINE` shows those that were trained under an older source of a user's own code, and `--all` every one that the
+store has, with the keys that were tuned.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import home_folder
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.names.version import canonical_json, short
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.results.leaderboard import Entry, TrainedTable
+from graphmill.jobs.commands.results.leaderboard import Entry, TrainedTable, stored_entries
 from graphmill.jobs.commands.results.views import flattened
+from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 
 SHOWN = ("model", "trainer", "metric")
@@ -37,6 +46,57 @@ def all_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     for (name, _), models in found.items():
         alike.setdefault(_base(name, tables), []).append(_keys(models[0]))
     return [_entry(name, models, alike[_base(name, tables)]) for (name, _), models in found.items()]
+
+
+def with_older(pipeline: Pipeline, home: Path | None) -> list[Entry]:
+    """Returns the entries of the models that a pipeline asks for, then those of models that differ from them in the user's own code alone.
+
+    Raises:
+        InputError: raw content is missing, or the store has no model.
+    """
+    older = _older_entries(pipeline, home)
+    try:
+        return [*stored_entries(pipeline, home), *older]
+    except InputError:
+        if not older:
+            raise
+        return older
+
+
+def _older_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
+    """Returns an entry for each source that a table's models were trained under and that is no longer the one of its file."""
+    method = pipeline.sampling.method if pipeline.sampling else ""
+    tables = {table.name: table for table in pipeline.train if is_reference(table.model) or is_reference(method)}
+    if not tables:
+        return []
+    store, versions = Store(home), Versions()
+    steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)))
+    asked = {
+        (step.name, canonical_json(config)): (part, config)
+        for step in steps
+        for part in step.apart
+        for config in part.configs
+    }
+    found: dict[tuple[str, bytes], list[Artifact]] = {}
+    for name, model in models_of(store, pipeline):
+        part, config = asked.get((name, canonical_json(model.config)), (None, None))
+        if part is not None and name in tables and _differs_in_source(model, part, config, versions):
+            found.setdefault((name, canonical_json(model.manifest["raw"])), []).append(model)
+    return [
+        Entry(table=tables[name], models=models, splits=[""] * len(models), older=True)
+        for (name, _), models in found.items()
+    ]
+
+
+def _differs_in_source(model: Artifact, step: Step, config: Any, versions: Versions) -> bool:
+    """Tells whether a model differs from that of a step in nothing but the digests of the user's own code."""
+    same = all(
+        versions.read(step, role) in (entry.get("version"), entry.get("aspect_version"))
+        for role, entry in model.inputs.items()
+        if role in step.inputs
+    )
+    of_now = model.manifest["code_version"] == step.recipe.code_version
+    return same and of_now and model.manifest["raw"] != versions.raw(step.recipe, config)
 
 
 def models_of(store: Store, pipeline: Pipeline) -> Iterator[tuple[str, Artifact]]:

@@ -129,8 +129,3 @@ def test_auto_says_what_it_took(tmp_path, monkeypatch):
     lines = []
     train_small(tmp_path, device="auto", epochs=1, report=lines.append)
     assert lines[0] == 'small: device = "auto" is cpu on this machine'
-
-
-def test_models_of_the_user_stay_on_the_cpu():
-    with pytest.raises(InputError, match=r"runs the models of graphmill, not examples\.own:model"):
-        TrainTable(name="a", device="cuda", model="examples.own:model")

@@ -83,7 +83,7 @@ def trained(folder: Path, home: Path, **execution: Any) -> Artifact:
 
 
 def test_there_is_an_example_of_each_form() -> None:
-    assert [name for name, _, _ in EXAMPLES] == ["maxpool", "over_graph", "over_dgl", "over_pyg", "hubs"]
+    assert [name for name, _, _ in EXAMPLES] == ["maxpool", "whole", "over_graph", "over_dgl", "over_pyg", "hubs"]
 
 
 @pytest.mark.parametrize(("name", "code", "toml"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])

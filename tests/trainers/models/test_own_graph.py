@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
+from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.storage.names.user_code import Reference, load_reference
 from graphmill.kernels.blocks.pyg_blocks import to_subgraph
 from graphmill.kernels.errors import InputError
@@ -20,11 +21,13 @@ from graphmill.kernels.types import BatchKey, Block, Topology
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import OwnModule, form_of
+from graphmill.trainers.models.own_limits import model_problems
 from graphmill.trainers.recipe.config import TrainConfig, TrainTable
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import MemorySource, RowIds
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.assets.packed_chunks.packed import build_packed
+from tests.recipes import recipe, sbm
 from tests.trainers.graphs import attributed, random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
 from tests.trainers.models.test_own import written
@@ -277,6 +280,15 @@ def test_weights_and_relations_are_given_where_the_signature_takes_them(tmp_path
 )
 def test_the_signature_says_whether_a_module_takes_a_graph(parameters: list[str], blocks: str, form: str) -> None:
     assert form_of(parameters, blocks, "mine") == form
+
+
+def test_a_refusal_names_the_convolutions(folder: Path) -> None:
+    table = {"name": "mine", "model": "tutorials:Attention", "trainer": "fresh"}
+    text = recipe(table, graph=sbm(), sampling={"fanouts": [4, 4], "batch_size": 64}, hotness={})
+    pipeline = parse_pipeline(folder / "mine.toml", text.encode(), TrainTable)
+    ((_, problem),) = model_problems(pipeline)
+    assert 'is one module over a graph, but trainer = "fresh"' in problem
+    assert problem.endswith("; it is built of GATConv")
 
 
 def test_what_does_not_go_together_is_explained(folder: Path) -> None:
