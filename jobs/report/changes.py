@@ -167,7 +167,7 @@ def _score_rows(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[list[
     for name in dict.fromkeys([*now, *before]):
         pair = [each.get(name, {"metric": "", "valid": [], "test": []}) for each in (before, now)]
         if pair[0] != pair[1]:
-            metrics = dict.fromkeys(METRICS.get(each["metric"], each["metric"]) for each in pair if each["metric"])
+            metrics = dict.fromkeys(METRICS.get(key, key) for each in pair if (key := str(each["metric"])))
             scores = (spread(each[split], each["metric"]) for split in SCORED for each in pair)
             rows.append([name, ", now ".join(metrics), *scores])
     return rows

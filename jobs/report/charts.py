@@ -45,6 +45,7 @@ from graphmill.jobs.report.series import (
     Axis,
     Series,
     Value,
+    by_unit,
     cached_shares,
     costs,
     hit_curves,
@@ -53,7 +54,7 @@ from graphmill.jobs.report.series import (
     value_words,
 )
 from graphmill.trainers.record.ledger import MOST_BATCHES, hidden_share, lanes
-from graphmill.trainers.record.scores import named, scale
+from graphmill.trainers.record.scores import named, percent, scale
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
 LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))
@@ -70,8 +71,13 @@ MOST_BARS = 60
 def drawings(facts: ReportFacts) -> list[ReportFigure]:
     """Returns the figures of a report that have something to show."""
     entries = facts.entries[:MOST_BARS]
-    found = [quality(entries)]
-    found += [learning(facts.entries, value, over) for value in get_args(Value)[::-1] for over in get_args(Axis)]
+    found = [quality(group) for group in by_unit(entries)]
+    found += [
+        learning(group, value, over)
+        for value in get_args(Value)[::-1]
+        for over in get_args(Axis)
+        for group in by_unit(facts.entries, value)
+    ]
     found += [
         *class_drawings(facts.entries),
         hits(facts),
@@ -85,7 +91,7 @@ def drawings(facts: ReportFacts) -> list[ReportFigure]:
 
 
 def quality(entries: Sequence[Entry]) -> ReportFigure | None:
-    """Draws the mean scores of each table, with the smallest and the largest of its models."""
+    """Draws the mean scores of each table, which have one unit, with the smallest and the largest of its models."""
     names = [entry.table.name for entry in entries]
     scores = {split: [entry.scores(split) for entry in entries] for split in ("valid", "test")}
     if not any(each for values in scores.values() for each in values):
@@ -116,7 +122,8 @@ def quality(entries: Sequence[Entry]) -> ReportFigure | None:
         add_legend(figure, axes)
 
     says = "Mean validation and test score of each train table; lines reach from the worst to the best of its models."
-    return ReportFigure(name="quality", title="Quality", says=says, draw=draw, height=bars_height(len(names), 1))
+    name, title = _named_by_unit("quality", "Quality", entries)
+    return ReportFigure(name=name, title=title, says=says, draw=draw, height=bars_height(len(names), 1))
 
 
 def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure | None:
@@ -143,13 +150,21 @@ def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure
     what = "Validation score" if value == "valid" else "Training loss"
     band = " Bands reach from the worst to the best seed." if any(curve.low for curve in curves) else ""
     same = " Tables with equal results are one curve." if any(" = " in curve.label for curve in curves) else ""
+    name, title = f"{'score' if value == 'valid' else 'loss'}-over-{over}", f"{what} over {over}"
+    if value == "valid":
+        name, title = _named_by_unit(name, title, entries)
     return ReportFigure(
-        name=f"{'score' if value == 'valid' else 'loss'}-over-{over}",
-        title=f"{what} over {over}",
+        name=name,
+        title=title,
         says=f"{len(curves)} curves.{same}{band} {ends(curves)}",
         draw=draw,
         height=2.7 + legend_height([curve.label for curve in curves]),
     )
+
+
+def _named_by_unit(name: str, title: str, entries: Sequence[Entry]) -> tuple[str, str]:
+    """Returns name and title of a figure of scores; those of errors stand beside one of shares."""
+    return (name, title) if percent(entries[0].table.metric) else (f"{name}-errors", f"{title}, errors")
 
 
 def hits(facts: ReportFacts) -> ReportFigure | None:

@@ -163,15 +163,17 @@ def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
     from graphmill.jobs.commands.aligned import terminal_columns
     from graphmill.jobs.commands.results.leaderboard import ranked, stored_entries
     from graphmill.jobs.report.plots import curve_lines, spans_decades
-    from graphmill.jobs.report.series import learning_curves, value_words
+    from graphmill.jobs.report.series import by_unit, learning_curves, value_words
 
     entries = ranked(stored_entries(pipeline, home))
     width = terminal_columns() or TERMINAL_WIDTH
     for value in VALUES:
-        what = value_words(value, [entry.table.metric for entry in entries])
         for over, unit in AXES.items():
-            curves = learning_curves(entries, value, over)
-            if curves:
+            for group in by_unit(entries, value):
+                curves = learning_curves(group, value, over)
+                if not curves:
+                    continue
+                what = value_words(value, [entry.table.metric for entry in group])
                 log = value == "loss" and spans_decades(curves)
                 title = f"{pipeline.name}: {what}, over {unit}{', logarithmic' if log else ''}"
                 click.echo("\n".join([*curve_lines(title, curves, width, log=log), ""]))

@@ -13,6 +13,7 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.names.version import short
+from graphmill.assets.tasks.labels import COLUMN_WORDS
 from graphmill.jobs.commands.results.leaderboard import Entry, ranked, stored_entries
 from graphmill.jobs.commands.results.status import NEVER, State, pipeline_states
 from graphmill.jobs.figures.class_scores import SPLITS
@@ -144,8 +145,9 @@ def read_facts(pipeline: Pipeline, home: Path | None, now: datetime | None = Non
 
 
 def data_table(facts: ReportFacts) -> PlainTable:
-    """Returns a row for each graph of a pipeline: nodes, edges, classes and the sizes of the splits."""
-    names = {f"num_{name}": name for name in ("nodes", "edges", "classes", "labelled")}
+    """Returns a row for each graph of a pipeline: nodes, edges, classes, labels or targets, and the sizes of the splits."""
+    columns = COLUMN_WORDS[facts.pipeline.graph.task][1]
+    names = {"num_nodes": "nodes", "num_edges": "edges", "num_classes": columns, "num_labelled": "labelled"}
     names |= {f"num_{part}": words for part, words in SPLITS.items()}
     graphs = {each.name: each.artifact for each in facts.states if each.artifact and each.artifact.stage == "graph"}
     rows = [

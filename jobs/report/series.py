@@ -17,7 +17,7 @@ from graphmill.jobs.figures.cost import epoch_cost
 from graphmill.jobs.figures.curves import read_history
 from graphmill.kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios
 from graphmill.trainers.recipe.page import device_share
-from graphmill.trainers.record.scores import loss_unit, named, scale
+from graphmill.trainers.record.scores import loss_unit, named, percent, scale
 
 Value = Literal["loss", "valid"]
 """The training loss, or the validation score."""
@@ -44,6 +44,14 @@ def value_words(value: Value, metrics: Sequence[str]) -> str:
         metrics: metric of each train table, at least one.
     """
     return f"validation {named(metrics)}" if value == "valid" else f"mean training loss{loss_unit(metrics[0])}"
+
+
+def by_unit(entries: Sequence[Entry], value: Value = "valid") -> list[list[Entry]]:
+    """Returns groups of train tables that one axis may show: scores that are shares, and errors; of losses all tables."""
+    if value == "loss":
+        return [[*entries]]
+    groups = [[each for each in entries if percent(each.table.metric) == share] for share in (True, False)]
+    return [group for group in groups if group]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.sources.edges.config import OF_NODES
+from graphmill.assets.sources.edges.label_columns import label_columns
 from graphmill.assets.sources.edges.open_table import features_read, named_by
 from graphmill.assets.sources.encoders.rules import encoder_of
 from graphmill.assets.sources.folder.columns import profile_columns
@@ -16,6 +17,7 @@ from graphmill.assets.sources.folder.tables import FoundTable
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.tables.config import OF_RELATION, NodeTable, RelationTable, TypedTableKeys
+from graphmill.assets.tasks.labels import CLASSES
 
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgeTableKeys
@@ -48,7 +50,7 @@ class TableGraph:
     Attributes:
         roles: name of a table -> column -> what it is taken for.
         features: name of a table -> its feature columns.
-        label, split: table and column of the classes, and the column of the split beside it; None without one.
+        label, split: table and column of the classes, and the column of the split beside it; None without one, as of other kinds of labels.
         no_label: values of the column of classes that mean no label, in small letters.
         problems: lines about files that could not be read.
     """
@@ -109,6 +111,8 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
         if table is None:
             continue
         roles[table.name] = {c: role.removesuffix("_column") for c, role in named_by(keys, OF_NODES).items()}
+        labels = label_columns(table.files, keys, config.task)
+        roles[table.name] |= {each.name: "label" for each in table.columns if each.first in labels}
         read, rules = features_read(table.files, keys.features), config.rules(name)
         features[table.name] = [each.name for each in table.columns if each.first in read]
         for each in (each for each in table.columns if each.first in read):
@@ -126,6 +130,7 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
     labelled = [
         (name, keys) for name, keys in config.nodes.items() if keys.label_column is not None and keys.path is not None
     ]
+    labelled = labelled if config.task == CLASSES else []
     name, keys = labelled[0] if labelled else ("", None)
     of_label = tables.get(f"nodes.{name}")
     return TableGraph(
@@ -143,7 +148,9 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
 def as_typed(config: EdgeTableKeys) -> TypedTableKeys:
     """Returns the keys of edge and node tables as those of one node type, "nodes", and one relation, "edges"."""
     form: dict[str, Any] = {key: getattr(config, key) for key in ("delimiter", "comment")}
-    of_nodes = {key: getattr(config.unlinked, key) for key in (*OF_NODES, "features", "labels", "no_label")}
+    of_nodes = {
+        key: getattr(config.unlinked, key) for key in (*OF_NODES, "label_columns", "features", "labels", "no_label")
+    }
     of_edges = {key: getattr(config, key) for key in config.edge_roles}
     if config.nodes is None:
         nodes = NodeTable(path=None, num_nodes=config.num_nodes or 1)

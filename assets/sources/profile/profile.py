@@ -141,12 +141,14 @@ def _leaks(graph: TableGraph) -> Iterator[str]:
     for table in graph.tables:
         for name in graph.features.get(table.name, ()):
             yield from _identifies(graph, table, table.column(name))
+    for table in graph.tables:
+        for name in graph.features.get(table.name, ()):
+            if graph.roles[table.name][name].startswith("label"):
+                yield f"{name} of {table.name} is the label and a feature: a model would read what it is to predict"
     if graph.label is None:
         return
     table, label = graph.label
     features = graph.features.get(table.name, ())
-    if label in features:
-        yield f"{label} of {table.name} is the label and a feature: a model would read what it is to predict"
     for each in (table.column(name) for name in features):
         few = 1 < each.distinct * FEWEST_ROWS <= each.rows and "*" not in each.name
         if few and each.name != label and _tells(graph, each.name):

@@ -177,6 +177,8 @@ class TypedTableKeys(SpooledConfig):
     # Names of node types and of relations in their order, which a mapping is hashed without; not a key of [graph].
     order: tuple[tuple[str, ...], ...] = field(init=False, metadata={"key": False})
 
+    tasks = ("classes", "multilabel", "regression")
+
     def __post_init__(self) -> None:
         """Takes the order of the mappings, and checks them."""
         object.__setattr__(self, "order", (tuple(self.nodes), tuple(self.edges)))

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 class TypedTablesConfig(TypedTableKeys):
     """`[graph]` with `source = "tables"`."""
 
-    tasks = ("classes", "multilabel", "regression")
-
     def raw(self, table: TableConfig | None) -> Mapping[str, str]:
         """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
 

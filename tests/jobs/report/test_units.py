@@ -20,7 +20,7 @@ from graphmill.jobs.figures.curves import draw_curves
 from graphmill.jobs.report.changes import _score_rows
 from graphmill.jobs.report.charts import quality
 from graphmill.jobs.report.plots import curve_lines
-from graphmill.jobs.report.series import learning_curves, value_words
+from graphmill.jobs.report.series import by_unit, learning_curves, value_words
 from graphmill.trainers.recipe.page import headline
 from graphmill.trainers.record.checks import chance_check
 from graphmill.trainers.record.epoch_lines import EpochLines
@@ -178,3 +178,16 @@ def assert_unit(said: str, metric: str, value: float) -> None:
 def test_the_loss_of_numbers_has_no_unit_and_that_of_labels_has_one() -> None:
     for kind, metrics in METRICS_OF.items():
         assert (", nats" in value_words("loss", [metrics[0]])) == (kind != "regression")
+
+
+def test_errors_and_shares_have_no_axis_in_common(tmp_path: Path) -> None:
+    values = {"r2": 0.5, "neg_mean_absolute_error": -400.0, "roc_auc": 0.7, "neg_root_mean_squared_error": -900.0}
+    entries = []
+    for metric, value in values.items():
+        (tmp_path / metric).mkdir()
+        entries.append(entry_of(tmp_path / metric, metric, value))
+    groups = [[each.table.metric for each in group] for group in by_unit(entries)]
+    assert groups == [["r2", "roc_auc"], ["neg_mean_absolute_error", "neg_root_mean_squared_error"]]
+    assert by_unit(entries, "loss") == [entries] and len(by_unit(entries[::2])) == 1
+    figures = [quality(group) for group in by_unit(entries)]
+    assert [each.name for each in figures if each is not None] == ["quality", "quality-errors"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from graphmill.assets.sources.profile.profile import profiled
 from graphmill.assets.sources.registry import config_class
+from graphmill.assets.sources.tables.config import NodeTable
 
 FORMS = ("parquet", "csv")
 
@@ -124,6 +126,32 @@ def test_edge_and_node_tables_are_one_node_type_and_one_relation(given: str, tmp
         assert relation.edges == 3 and [end.isolated for end in relation.ends] == (
             [2, 1] if given == "neither" else [5, 4]
         )
+
+
+@pytest.mark.parametrize("source", ["edges", "tables"])
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_columns_of_labels_are_labels_and_no_classes(source: str, kind: str, tmp_path: Path) -> None:
+    """One that is a feature as well is a leak, whatever its kind."""
+    edges = write(pl.DataFrame({"src": [0, 0, 1], "dst": [1, 2, 5]}), tmp_path / "edges", "parquet")
+    frame = {"id": range(7), "x": [0.5] * 7, "rent": [0, 1, 1, 0, 1, 0, None], "sold": [1] * 7}
+    of_nodes = {"label_columns": ("rent", "sold"), "features": ("x", "sold")}
+    nodes = write(pl.DataFrame(frame), tmp_path / "nodes", "csv")
+    edge = {"path": edges, "source_type": "nodes", "target_type": "nodes"}
+    config = {
+        "edges": lambda: config_class("edges")(edges=edges, nodes=nodes, task=kind, **of_nodes),
+        "tables": lambda: replace(
+            typed({"nodes": {"path": nodes}}, {"edges": edge}),
+            task=kind,
+            nodes={"nodes": NodeTable(path=nodes, **of_nodes)},
+        ),
+    }[source]()
+    with profiled(config) as profile:
+        assert profile is not None
+        found = profile.values()
+    taken = {each["name"]: each["taken_for"] for each in found["tables"]["nodes"]["columns"]}
+    assert taken == {"id": "id", "x": "feature", "rent": "label", "sold": "label, feature"}
+    assert found["label"] is None and not found["classes"]
+    assert found["leaks"] == ["sold of nodes is the label and a feature: a model would read what it is to predict"]
 
 
 def test_a_relation_may_be_called_like_a_node_type(tmp_path: Path) -> None:
