@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from graphmill.assets.graph.links import HELD_OUT
 from graphmill.assets.graph.read import Graph
@@ -98,7 +99,7 @@ def test_no_held_out_edge_is_in_the_topology(tmp_path: Path, keys: Any, seed: in
     require_split(built, whole, message_edges)
 
 
-FORMS = ("edges", "texts", "tables", "texts of tables")
+FORMS = ("edges", "texts", "npz", "pyg", "tables", "texts of tables", "pyg of tables", "dgl of tables")
 
 
 class Shop:
@@ -135,10 +136,14 @@ def shop_graph(folder: Path, shop: Shop, form: str, key: str | None) -> dict[str
     times = days.cast(pl.Datetime("ms")) if form == "edges" else shop.time
     if "tables" not in form:
         src, dst = shop.homogeneous()
+        if form in ("npz", "pyg"):
+            return array_graph(folder, shop, form, key)
         frame = pl.DataFrame({"src": named(src), "dst": named(dst), "part": shop.part(src, dst), "when": times})
         return {"source": "edges", "edges": write(frame, folder / f"edges{end}")} | (
             {key: "part" if "split" in key else "when"} if key else {}
         )
+    if form.startswith(("pyg", "dgl")):
+        return typed_arrays(folder, shop, form[:3], key)
     user, item = shop.bought
     bought = pl.DataFrame({"src": named(user), "dst": named(item), "part": shop.words[user * 31 + item], "when": times})
     knows = pl.DataFrame({"src": named(shop.knows[0]), "dst": named(shop.knows[1])})
@@ -156,10 +161,56 @@ def shop_graph(folder: Path, shop: Shop, form: str, key: str | None) -> dict[str
     return {"source": "tables", "nodes": nodes, "edges": edges}
 
 
+def masks(words: np.ndarray, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The masks of the parts."""
+    return {
+        f"{prefix}{mask}_mask": torch.tensor(words == part)
+        for mask, part in (("train", "train"), ("val", "valid"), ("test", "test"))
+    }
+
+
+def array_graph(folder: Path, shop: Shop, form: str, key: str | None) -> dict[str, Any]:
+    """The keys of the shop in arrays, of one node type."""
+    ends, num_nodes = np.stack(shop.homogeneous()), shop.num_users + shop.num_items
+    words = shop.part(*ends)
+    if form == "npz":
+        codes = np.array([{"train": 0, "valid": 1, "test": 2, "": -1}[word] for word in words.tolist()])
+        arrays = {"edge_time": shop.time} if key == "time_column" else {"edge_split": codes} if key else {}
+        np.savez(folder / "graph.npz", edge_index=ends, num_nodes=num_nodes, y=np.arange(num_nodes) % 2, **arrays)
+        return {"source": "npz", "path": folder / "graph.npz"}
+    data = {
+        "edge_index": torch.tensor(ends),
+        "num_nodes": num_nodes,
+        "edge_when": torch.tensor(shop.time),
+        **masks(words, "edge_"),
+    }
+    torch.save(data, folder / "graph.pt")
+    return {"source": "pyg", "path": folder / "graph.pt"} | ({"time": "edge_when"} if key == "time_column" else {})
+
+
+def typed_arrays(folder: Path, shop: Shop, library: str, key: str | None) -> dict[str, Any]:
+    """The keys of the shop in a graph of PyG or DGL with types."""
+    ends = {("user", "buys", "item"): shop.bought, ("user", "knows", "user"): shop.knows}
+    ends = {kind: tuple(map(torch.tensor, each)) for kind, each in ends.items()}
+    bought = {**masks(shop.words[shop.bought[0] * 31 + shop.bought[1]]), "when": torch.tensor(shop.time)}
+    counts, path = {"user": shop.num_users, "item": shop.num_items}, folder / f"graph.{library}"
+    if library == "pyg":
+        data: dict[Any, Any] = {kind: {"edge_index": torch.stack(each)} for kind, each in ends.items()}
+        data["user", "buys", "item"] |= bought
+        torch.save(data | {name: {"num_nodes": count} for name, count in counts.items()}, path)
+    else:
+        dgl = pytest.importorskip("dgl")
+        graph = dgl.heterograph(ends, num_nodes_dict=counts)
+        graph.edges["buys"].data.update(bought)
+        dgl.save_graphs(str(path), [graph])
+    return {"source": library, "path": path} | ({"time": "when"} if key == "time_column" else {})
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("split", ["random", "time", "given"])
 @pytest.mark.parametrize("how", [{}, {"undirected": False}, {"reverse_types": "own"}], ids=["same", "directed", "own"])
 def test_splits_by_time_and_given_ones_of_every_form(tmp_path: Path, form: str, split: str, how: Any) -> None:
+    how = {} if form == "npz" and "reverse_types" in how else how
     for seed in range(2):
         shop, folder = Shop(seed), tmp_path / str(seed)
         folder.mkdir()
@@ -184,6 +235,11 @@ def shop_links(built: Built, shop: Shop, *, tables: bool) -> list[tuple[int, int
     assert graph.links is not None
     names = pl.read_parquet(built.graph.path / "nodes.parquet")["original_id"].cast(pl.String)
     number = names.str.strip_prefix("n").cast(pl.Int64).to_list()
+    if len(graph.node_types) == 2 and max(number) >= max(shop.num_users, shop.num_items):  # no ids of their own
+        names = [built.numbers["node_types"].index(name) for name in ("user", "item")]
+        firsts = built.graph.array("node_type_ptr").tolist()
+        number = [each - firsts[1] if each >= firsts[1] else each for each in number]
+        assert names in ([0, 1], [1, 0])
     for (source, _, target), part in zip(link_edges(graph, 0, 1, 2), graph.links.split.tolist(), strict=True):
         user, item = (number[source], number[target]) if tables else sorted((number[source], number[target]))
         found.append((user, item if tables else item - shop.num_users, part))
