@@ -15,7 +15,7 @@ from graphmill.assets.graph.links import HELD_OUT
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sources.interface import TaskTable
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
-from tests.assets.sources.own_data import Built, build
+from tests.assets.sources.own_data import Built, build, write_gz
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
 
@@ -99,7 +99,18 @@ def test_no_held_out_edge_is_in_the_topology(tmp_path: Path, keys: Any, seed: in
     require_split(built, whole, message_edges)
 
 
-FORMS = ("edges", "texts", "npz", "pyg", "tables", "texts of tables", "pyg of tables", "dgl of tables")
+FORMS = (
+    "edges",
+    "texts",
+    "npz",
+    "pyg",
+    "tables",
+    "texts of tables",
+    "pyg of tables",
+    "dgl of tables",
+    "ogb",
+    "ogb of tables",
+)
 
 
 class Shop:
@@ -136,12 +147,16 @@ def shop_graph(folder: Path, shop: Shop, form: str, key: str | None) -> dict[str
     times = days.cast(pl.Datetime("ms")) if form == "edges" else shop.time
     if "tables" not in form:
         src, dst = shop.homogeneous()
+        if form == "ogb":
+            return ogb_folder(folder / "ogbl", shop, key, typed=False)
         if form in ("npz", "pyg"):
             return array_graph(folder, shop, form, key)
         frame = pl.DataFrame({"src": named(src), "dst": named(dst), "part": shop.part(src, dst), "when": times})
         return {"source": "edges", "edges": write(frame, folder / f"edges{end}")} | (
             {key: "part" if "split" in key else "when"} if key else {}
         )
+    if form == "ogb of tables":
+        return ogb_folder(folder / "ogbl", shop, key, typed=True)
     if form.startswith(("pyg", "dgl")):
         return typed_arrays(folder, shop, form[:3], key)
     user, item = shop.bought
@@ -188,6 +203,45 @@ def array_graph(folder: Path, shop: Shop, form: str, key: str | None) -> dict[st
     return {"source": "pyg", "path": folder / "graph.pt"} | ({"time": "edge_when"} if key == "time_column" else {})
 
 
+def ogb_folder(top: Path, shop: Shop, key: str | None, *, typed: bool) -> dict[str, Any]:
+    """The keys of the shop in OGB's layout: raw/ has the edges to train on; all edges if `key` is None."""
+    ends = {("user", "buys", "item"): shop.bought, ("user", "knows", "user"): shop.knows}
+    ends = ends if typed else {("node", "edge", "node"): shop.homogeneous()}
+    for number, (kind, (src, dst)) in enumerate(ends.items()):
+        words = (
+            np.full(len(src), "train")
+            if number or key is None
+            else shop.words[src * 31 + dst]
+            if typed
+            else shop.part(src, dst)
+        )
+        pairs, folder = np.stack([src, dst], axis=1), top / "raw" / (f"relations/{'___'.join(kind)}" if typed else "")
+        kept = pairs[words == "train"]
+        write_gz(folder / "edge.csv.gz", kept.tolist())
+        write_gz(folder / "num-edge-list.csv.gz", [[len(kept)]])
+        if typed:
+            write_gz(folder / "edge_reltype.csv.gz", [[number]] * len(kept))
+        for name in ("valid", "test") if number == 0 else ():
+            held = pairs[words == name]
+            content = (
+                {"head": held[:, 0], "tail": held[:, 1], "relation": np.zeros(len(held), np.int64)}
+                if typed
+                else {"edge": held}
+            )
+            (top / "split" / "time").mkdir(parents=True, exist_ok=True)
+            torch.save(
+                content | ({"head_type": ["user"] * len(held)} if typed else {}), top / "split" / "time" / f"{name}.pt"
+            )
+    counts = {"item": shop.num_items, "user": shop.num_users}
+    if typed:
+        write_gz(top / "raw" / "num-node-dict.csv.gz", [[*counts], [*counts.values()]])
+        write_gz(top / "raw" / "triplet-type-list.csv.gz", [*ends])
+    else:
+        write_gz(top / "raw" / "num-node-list.csv.gz", [[sum(counts.values())]])
+        write_gz(top / "raw" / "node-label.csv.gz", [[0]] * sum(counts.values()))
+    return {"source": "ogb", "path": top}
+
+
 def typed_arrays(folder: Path, shop: Shop, library: str, key: str | None) -> dict[str, Any]:
     """The keys of the shop in a graph of PyG or DGL with types."""
     ends = {("user", "buys", "item"): shop.bought, ("user", "knows", "user"): shop.knows}
@@ -211,11 +265,18 @@ def typed_arrays(folder: Path, shop: Shop, library: str, key: str | None) -> dic
 @pytest.mark.parametrize("how", [{}, {"undirected": False}, {"reverse_types": "own"}], ids=["same", "directed", "own"])
 def test_splits_by_time_and_given_ones_of_every_form(tmp_path: Path, form: str, split: str, how: Any) -> None:
     how = {} if form == "npz" and "reverse_types" in how else how
+    if form.startswith("ogb") and split == "time":
+        return  # its folders have no times that all datasets share
     for seed in range(2):
         shop, folder = Shop(seed), tmp_path / str(seed)
         folder.mkdir()
         key = {"random": None, "time": "time_column", "given": "split_column"}[split]
-        whole = build(folder / "home", **shop_graph(folder, shop, form, None), **how)
+        before = folder / "whole"
+        before.mkdir()
+        drawn = {}
+        if form.startswith("ogb"):  # whose nodes have no split, and all of whose edges are in a part
+            shop.words[shop.words == ""], drawn = "train", {"split": "random"}
+        whole = build(folder / "home", **shop_graph(before, shop, form, None), **how, **drawn)
         asked = links(split=split, relations=() if "tables" not in form else ("buys",))
         built = build(folder / "home", **shop_graph(folder, shop, form, key), **how, **asked)
         graph = require_split(built, whole)
