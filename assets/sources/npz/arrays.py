@@ -255,7 +255,7 @@ def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
 
 
 def edge_marks(archive: Archive, marks: LinkSplit | None) -> EdgeMarks | None:
-    """Returns what splits the edges of the `edge_index` form; None if nothing is asked for.
+    """Returns the times or parts of the edges of the `edge_index` form; None if they are not asked for.
 
     Raises:
         InputError: the array is missing, of another shape or type, or has another value.
