@@ -17,7 +17,7 @@ from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.targets import joined_labels, read_labels
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
-from graphmill.assets.tasks.labels import Kind, labelled, no_labels
+from graphmill.assets.tasks.labels import LINKS, Kind, labelled, no_labels
 from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
@@ -35,6 +35,8 @@ def read_binary(path: Path, duck: Duck, kind: Kind) -> Parts:
         if other and not blocks:
             problem = f"{archive.path}: array '{other}' is not read (did you mean 'node_feat'?)"
             raise InputError(problem, "save it as node_feat, or leave it out")
+    if kind == LINKS:
+        return {ONLY: num_nodes}, [relation], blocks, no_labels(LINKS, num_nodes)
     with Archive(required(path / "raw" / "node-label.npz")) as archive:
         labels = read_labels(kind, archive.read("node_label"), num_nodes, f"{archive.path}: node_label", "node_label")
     return {ONLY: num_nodes}, [relation], blocks, labels
@@ -109,7 +111,8 @@ def read_arrays(path: Path, duck: Duck, kind: Kind) -> Parts:
         else:
             refuse_other_spelling(file)
         file = folder / name / "node_label.npy"
-        given = read_labels(kind, open_plain(file), count, str(file), "labels") if file.is_file() else None
+        read = kind != LINKS and file.is_file()
+        given = read_labels(kind, open_plain(file), count, str(file), "labels") if read else None
         labels.append(no_labels(kind, count) if given is None else given)
     return node_types, relations, blocks, joined_labels(kind, labels)
 

@@ -20,7 +20,7 @@ from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.targets import joined_labels
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
-from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
+from graphmill.assets.tasks.labels import CLASSES, LINKS, Kind, no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -41,7 +41,8 @@ def read_text(path: Path, duck: Duck, kind: Kind) -> Parts:
     folder = path / "raw"
     num_nodes = _one_number(duck, folder / "num-node-list.csv.gz")
     blocks = _features(duck, folder / "node-feat.csv.gz", 0, num_nodes)
-    labels = _labels(duck, folder / "node-label.csv.gz", num_nodes, kind)
+    file = folder / "node-label.csv.gz"
+    labels = no_labels(LINKS, num_nodes) if kind == LINKS else _labels(duck, file, num_nodes, kind)
     return {ONLY: num_nodes}, [_relation(duck, folder, (ONLY, "edge", ONLY))], blocks, labels
 
 
@@ -60,7 +61,8 @@ def read_typed_text(path: Path, duck: Duck, kind: Kind) -> Parts:
     for name, count in node_types.items():
         blocks += _features(duck, folder / "node-feat" / name / "node-feat.csv.gz", starts[name], count)
         file = folder / "node-label" / name / "node-label.csv.gz"
-        labels.append(_labels(duck, file, count, kind) if file.is_file() else no_labels(kind, count))
+        read = kind != LINKS and file.is_file()
+        labels.append(_labels(duck, file, count, kind) if read else no_labels(kind, count))
     return node_types, relations, blocks, joined_labels(kind, labels)
 
 

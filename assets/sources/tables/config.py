@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -208,8 +209,8 @@ class TypedTableKeys(SpooledConfig):
                 places = " ".join(f"nodes.{name}.{each}" for each in key.split())
                 yield KeyProblem(places, f"graph.nodes.{name}.{text}")
         for name, relation in self.edges.items():
-            if isinstance(relation, RelationTable):
-                yield from link_problems(relation, self.marks, linked=self.links is not None, of=f"edges.{name}.")
+            linked = self.links is not None
+            yield from link_problems(partial(_given, relation), self.marks, linked=linked, of=f"edges.{name}.")
         if self.links is not None:
             for name, table in self.nodes.items():
                 for key in (*keys, "split_column"):
