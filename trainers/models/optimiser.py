@@ -34,6 +34,9 @@ def make_optimiser(parameters: Iterable[torch.nn.Parameter], config: TrainConfig
         config: `optimizer` and its keys.
     """
     keys: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    parameters = [*parameters] or [
+        torch.nn.Parameter(torch.empty(0))
+    ]  # torch refuses a model whose rows of nodes are all it has
     if config.optimizer == "sgd":
         return without_compiler(torch.optim.SGD)(parameters, momentum=config.momentum, **keys)  # pyright: ignore[reportCallIssue]
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam

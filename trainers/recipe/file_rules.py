@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.sampling.fanouts import by_relation, spelled
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.tasks.labels import LINKS
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.record.scores import METRICS_OF
 
@@ -103,7 +104,12 @@ def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tupl
             "trainer",
             f'trainer = "{train.trainer}" does not train {given} yet: give one of {", ".join(LINK_TRAINERS)}',
         )
-    if train.trainer == "fullgraph" and train.own_settings.mode != "device":
+    if train.model == "rows" and train.trainer == "fullgraph":
+        yield (
+            "model",
+            'model = "rows" reads no edges, and trainer = "fullgraph" passes messages over all: set trainer = "minibatch"',
+        )
+    elif train.trainer == "fullgraph" and train.own_settings.mode != "device":
         yield (
             "trainer",
             f'trainer = "fullgraph" trains {given} uncut alone yet: set mode = "device" in [train.fullgraph]',
@@ -127,6 +133,8 @@ def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tupl
         yield "trainer", f'[sampling] method = "{method}" {text}, and {given} leaves them out: set method = "uniform"'
     if on_gpu:
         yield "device", f'{given} trains on the CPU alone yet: set device = "cpu"'
+    if train.model == "rows" and train.optimizer == "sgd":
+        yield "optimizer", 'optimizer = "sgd", but model = "rows" updates its rows by Adam: set optimizer = "adam"'
     if train.margin != 1.0 and train.link_loss != "margin":
         yield (
             "margin",
@@ -142,6 +150,11 @@ def _foreign_metric(case: FileCase) -> str:
 
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
+    FileRule(
+        "model",
+        lambda c: c.train.model == "rows" and c.kind != LINKS,
+        'model = "rows" is for [task] kind = "links", and the kind is "{case.kind}": take another model',
+    ),
     *(FileRule(key, partial(_foreign, key=key), f"{key} = {{found}}") for key in KINDS_OF),
     FileRule(
         "metric",

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, cast
 
 from graphmill.assets.costs.needs import sizes_of
-from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
@@ -32,6 +31,7 @@ from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.tasks.opened import open_task
+from graphmill.trainers.training.open_rows import model_types
 
 
 def open_run(
@@ -117,7 +117,7 @@ def _open_model(run: Run) -> Model:
         InputError: the model reads relations or weights that the drawn neighbours do not have, or cannot be made.
     """
     semantic, graph, width, drawing = run.semantic, run.graph, run.features.source.width, run.drawing
-    types = node_types(graph.topology, run.features.stored)
+    types = model_types(run.semantic.train, graph.topology, run.features.stored)
     model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
     walks = drawing is not None and drawing.neighbours.method == "random_walk"
     if walks and isinstance(model, LayeredModel) and model.reads_relations:
