@@ -152,6 +152,7 @@ def test_stored_batches_and_packed_rows_end_with_equal_bits(tmp_path: Path) -> N
         options = TABLE | {"trainer": trainer, "epochs": 4} | more
         made = train_packed(packed, tmp_path / trainer, sampling=sampling, **options)
         assert weights(made) == weights(online)
+        assert all(check["passed"] for check in made.summary["checks"]), made.summary["checks"]
     other = SamplingConfig(fanouts=(4, 3), batch_size=128, reuse=2, per_positive=3, negatives="degree")
     with pytest.raises(InputError, match="per_positive"):
         train_packed(packed, tmp_path / "other", sampling=other, **TABLE)
