@@ -78,7 +78,7 @@ KINDS_OF = {
     **dict.fromkeys(("link_head", "link_loss", "margin", "exclude_targets"), ("links",)),
 }
 """Key of a train table -> the kinds of `[task]` for which it has a meaning."""
-LINK_TRAINERS = ("minibatch", "disk", "factored", "fullgraph")
+LINK_TRAINERS = ("minibatch", "disk", "factored", "fullgraph", "distributed")
 """Techniques that train [task] kind = "links"."""
 
 
@@ -90,13 +90,14 @@ def _foreign(case: FileCase, key: str) -> str:
     return f"{value!r} is for [task] kind = {' or '.join(map(repr, KINDS_OF[key]))}, and the kind is {kind!r}: remove the key"
 
 
-def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tuple[str, str]]:
+def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:
     """Yields the problems of a training of links, each with the key of the train table at which it is told.
 
     Args:
         train: the keys of the train table.
         method: of `[sampling]`; None without it.
         on_gpu: whether it computes on a GPU.
+        stored: whether its batches are stored ones.
     """
     given = '[task] kind = "links"'
     if train.trainer not in LINK_TRAINERS:
@@ -120,6 +121,10 @@ def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tupl
             "exclude_targets",
             f'exclude_targets = true, but trainer = "fullgraph" {text}: set exclude_targets = false',
         )
+    own = train.own_settings
+    if train.trainer == "distributed" and (own.rows == "packed" or own.scheme == "vanilla" or stored):
+        text = 'draws batches of links on each rank: leave out samples, rows = "packed" and scheme = "vanilla"'
+        yield "trainer", f'trainer = "distributed" {text}'
     if train.eval == "sampled":
         text = "ranks the rows of all nodes, which an exact evaluation computes"
         yield "eval", f'eval = "sampled", but {given} {text}: remove the key'

@@ -63,7 +63,7 @@ def open_run(
     )
     open_task(run.graph).require(semantic.train)
     if run.graph.links is not None:
-        _require_links(semantic)
+        _require_links(semantic, execution)
         sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
         run.edges = training_edges(run.graph.links, run.graph.topology, sampling, semantic.sampling_seed)
     chosen = _choose_evaluation(run, began)
@@ -77,10 +77,11 @@ def open_run(
     return run, chosen
 
 
-def _require_links(semantic: ModelConfig) -> None:
+def _require_links(semantic: ModelConfig, execution: TrainExecution) -> None:
     """Refuses a recipe that cannot train links."""
     sampling, train = semantic.sampling, semantic.train
-    for _, text in link_problems(train, sampling and sampling.method, train.device == "cuda"):
+    asked = sampling and sampling.method, train.device == "cuda", execution.samples == "stored"
+    for _, text in link_problems(train, *asked):
         problem, _, remedy = text.rpartition(": ")
         raise InputError(problem, remedy)
 

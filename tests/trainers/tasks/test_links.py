@@ -25,10 +25,13 @@ from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Stream
 from graphmill.trainers.inference.predict import predict_table
+from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.recipe.page import headline
 from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.recipe.together import unused_lines
 from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from graphmill.trainers.training.open_run import open_run
@@ -36,8 +39,9 @@ from tests.assets.packed_chunks.packed import build_packed
 from tests.assets.sources.own_data import build_config
 from tests.recipes import recipe, sbm
 from tests.trainers.graphs import link_graph_artifacts
+from tests.trainers.ranks.threads import run_threads
 from tests.trainers.rows.caches import cache_inputs
-from tests.trainers.runs import Predicted, Stops, content, losses, train_packed
+from tests.trainers.runs import Predicted, Stops, build_shards, content, losses, train_packed
 
 DATA = "GRAPHMILL_TEST_DATA"
 GRAPH = sbm(nodes=300, edges=3000, features=8, classes=6, p_in=0.9)
@@ -241,6 +245,7 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"trainer": "fullgraph", "exclude_targets": False}, {"sampling": None}, "uncut alone"),
     ({"trainer": "fullgraph", "fullgraph": {"mode": "device"}}, {"sampling": None}, "exclude_targets = true, but"),
     ({"eval": "sampled"}, {}, "computes: remove the key"),
+    ({"trainer": "distributed", "distributed": {"scheme": "vanilla"}}, {"partitions": {}}, "on each rank: leave out"),
     ({"metric": "accuracy"}, {}, 'metric = "accuracy" is not a metric of'),
     ({"class_weights": "balanced"}, {}, "class_weights = 'balanced' is for"),
     ({"margin": 0.5}, {}, 'is for link_loss = "margin"'),
@@ -306,3 +311,38 @@ def test_rows_alone_are_a_baseline_with_equal_bits(tmp_path: Path) -> None:
     with pytest.raises(ConnectionAbortedError):
         train_links(tmp_path / "stopped", progress=Stops(13), checkpoint_steps=1, **options)
     assert content(train_links(tmp_path / "stopped", resume=True, **options)) == content(rows)
+
+
+def test_ranks_that_share_the_parts_end_with_equal_bits(tmp_path: Path) -> None:
+    """A link belongs to the part of its target; with one part the batches are those of one process."""
+    artifacts = link_graph_artifacts(tmp_path)
+
+    def trained(parts: int, home: str, ranks: Any = ALONE, scheme: Any = "hybrid") -> Artifact | None:
+        table = TrainTable(**(TABLE | {"trainer": "distributed", "settings": DistributedSettings(scheme=scheme)}))
+        inputs, shards = build_shards(tmp_path, artifacts.inputs, parts)
+        run: dict[str, Any] = {
+            "reads": {"shards": shards},
+            "ranks": ranks,
+            "progress": Predicted(),
+            "report": lambda line: None,
+        }
+        models = train_table(Store(tmp_path / home), inputs, table, SAMPLING, 5, **run)
+        return models[0] if models else None
+
+    one, alone = trained(1, "one"), trained(4, "alone")
+    assert one is not None and alone is not None
+    assert weights(one) == weights(train_links(tmp_path))
+    two_steps = trained(4, "two steps", scheme="unfused")
+    assert two_steps is not None and weights(two_steps) == weights(alone)
+    shared = run_threads(2, lambda ranks: trained(4, "shared", ranks))[0]
+    assert shared is not None and content(shared)["metrics.jsonl"] == content(alone)["metrics.jsonl"]
+    assert weights(shared) == weights(alone) != weights(one)
+    assert shared.summary["numbers"]["test_mrr"] == alone.summary["numbers"]["test_mrr"]
+
+
+def test_a_file_whose_model_sees_what_it_predicts_is_told(tmp_path: Path) -> None:
+    for excluded in (True, False):
+        (tmp_path / "mine.toml").write_text(text({"exclude_targets": excluded}))
+        pipeline = load_pipeline(tmp_path / "mine.toml", TrainTable)
+        lines = [*unused_lines(pipeline.train, pipeline.sampling, ())]
+        assert lines == [] if excluded else lines[0].startswith("note: gcn: exclude_targets = false passes messages")
