@@ -81,6 +81,9 @@ def _contents(artifact: Artifact) -> str:
     dropped = numbers.get("num_dropped_edges", 0)
     both += f"; {dropped:,} edges with an end without a node were left out" if dropped else ""
     size = f"{numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges"
+    if "num_links" in numbers:
+        parts = ", ".join(f"{numbers[f'num_{part}_links']:,} {part}" for part in ("train", "valid", "test"))
+        return f" ({size}, {numbers['num_links']:,} links; {parts}{both})"
     if not numbers.get("num_classes"):
         return f" ({size}, no labels{both})" if "num_classes" in numbers else f" ({size}{both})"
     split = ", ".join(f"{numbers[f'num_{part}']:,} {part}" for part in ("train", "valid", "test"))

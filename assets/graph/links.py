@@ -7,7 +7,7 @@ and everything that is compressed afterwards is an edge that a model may see.
 In a graph that is made undirected an edge and its reverse are one link. Otherwise a relation's reverse is the one whose name says so
 (assets/tasks/relations.py), or the relation itself if each of its edges is there in both directions.
 
-Peak memory: 80 bytes per edge of the relations that are predicted, beside the source's own.
+Peak memory: `LINK_BYTES` per edge of the relations that are predicted, beside the source's own edges.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ SAYS = {
     ODD: "Links are predicted: each part has at least ten links, their ends have edges, and no other relation tells a tested link.",
 }
 """Name of a check -> the sentence about it."""
+LINK_BYTES = 132
+"""Most bytes that finding and splitting links takes for an edge of the source: its number and row, and the sort of links."""
 FEW_LINKS, MANY = 10, 0.5
 """Number of links of a part below which its score says little, and share of its links from which an oddity is told."""
 

@@ -23,6 +23,7 @@ from graphmill.assets.graph.checks import (
 )
 from graphmill.assets.graph.links import (
     HELD_OUT,
+    LINK_BYTES,
     ODD,
     SAYS,
     held_out_check,
@@ -116,16 +117,23 @@ def graph_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     survey, nodes = sizes.survey, sizes.num_nodes
     if survey is None:
         return None
+    linked = (
+        ()
+        if semantic.links is None
+        else (Term("links that are split", LINK_BYTES * sizes.num_edges // (1 + semantic.undirected), bound=True),)
+    )
     if survey.phases:
         held, edges = survey.held_after, EDGE_BYTES * min(SLICE_EDGES, sizes.num_edges)
         phases = (
-            *((LIBRARIES, *phase) for phase in survey.phases),
+            *((LIBRARIES, *phase, *linked) for phase in survey.phases),
             (LIBRARIES, *held, Term("edges that are checked", edges)),
             (LIBRARIES, *held, Term("degrees in order", NODE_BYTES * nodes)),
             (DRAWING, *held),
         )
     else:
-        phases = ((DRAWING, Term("source, and sort of its edges", survey.source_bytes, survey.key, bound=True)),)
+        phases = (
+            (DRAWING, Term("source, and sort of its edges", survey.source_bytes, survey.key, bound=True), *linked),
+        )
     stored, scratch = survey.topology_bytes + 20 * nodes, survey.scratch_bytes
     return Need(name="graph", phases=phases, stored=stored, stored_at_most=True, scratch=scratch, work=sizes.num_edges)
 

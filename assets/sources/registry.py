@@ -27,6 +27,7 @@ SOURCES: Mapping[str, str] = {
     "ogb": "graphmill.assets.sources.ogb.source:OgbConfig",
     "pyg": "graphmill.assets.sources.pyg.source:PygConfig",
     "python-environment": "graphmill.assets.sources.python_environment.source:PythonEnvironmentConfig",
+    "ratings": "graphmill.assets.sources.generated.ratings:RatingsConfig",
     "rmat": "graphmill.assets.sources.generated.generators:RmatConfig",
     "sbm": "graphmill.assets.sources.generated.generators:SbmConfig",
     "tables": "graphmill.assets.sources.tables.source:TypedTablesConfig",

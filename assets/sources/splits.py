@@ -98,13 +98,14 @@ def split_problems(parts: tuple[Array, Array, Array], labels: Array) -> Iterator
             yield f"{PARTS[one]} and {PARTS[two]} overlap in {len(both)} nodes: {shown(both)}"
 
 
-def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name: str) -> Array:
-    """Returns the ids i64[n] of the nodes in a mask, of true and false or of 0 and 1 of any type.
+def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name: str, of: str = "node") -> Array:
+    """Returns the ids i64[n] of the nodes, or edges, in a mask, of true and false or of 0 and 1 of any type.
 
     Args:
         values: [N], or several masks [S, N] or [N, S].
         split: which of several masks; None is the first.
         name: name of the array in the remedies.
+        of: what the mask is about, "node" or "edge", for errors.
 
     Raises:
         InputError: the mask has another shape or other values, or there are fewer masks.
@@ -114,7 +115,7 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
         several = several.T
     if several.ndim != 2 or several.shape[1] != num_nodes:
         remedy = (
-            f"give true or false for each node; node ids become a mask by {name} = np.isin(np.arange({num_nodes}), ids)"
+            f"give true or false for each {of}; {of} ids become a mask by {name} = np.isin(np.arange({num_nodes}), ids)"
         )
         raise InputError(f"{where} has shape {list(values.shape)}, not [{num_nodes}] or [S, {num_nodes}]", remedy)
     chosen = split or 0
@@ -123,7 +124,7 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
         raise InputError(problem, "give a smaller `split`" if len(several) > 1 else "leave `split` out")
     if several.dtype.kind not in "biuf" or not np.isin(several[chosen], (0, 1)).all():
         raise InputError(
-            f"{where} is {values.dtype}, and not true or false for each node", _to_mask(several[chosen], name)
+            f"{where} is {values.dtype}, and not true or false for each {of}", _to_mask(several[chosen], name)
         )
     return np.flatnonzero(several[chosen])
 

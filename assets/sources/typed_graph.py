@@ -98,7 +98,7 @@ class TypedGraph:
     blocks: Sequence[FeatureBlock]
     labels: Array
     splits: tuple[Array, Array, Array] | None
-    numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
     unread: Sequence[str] = ()
     class_names: Sequence[str] | None = None
     node_names: Any = None

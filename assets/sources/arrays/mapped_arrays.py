@@ -210,8 +210,10 @@ def _chosen(path: Path, entries: dict[str, Any], name: str | None) -> str:
     return name
 
 
-def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight: Array | None = None) -> Relation:
-    """Returns edges [2, E] with weights [E] as a relation, read slice by slice.
+def array_relation(
+    edges: Array, names: tuple[str, str, str], where: str, weight: Array | None = None, mark: Array | None = None
+) -> Relation:
+    """Returns edges [2, E] with weights [E] and marks f64[E] as a relation, read slice by slice.
 
     Raises:
         InputError: the edges have another shape or type.
@@ -225,7 +227,8 @@ def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight
         for low in range(0, edges.shape[1], STEP_EDGES):
             part = edges[:, low : low + STEP_EDGES]
             weights = None if weight is None else np.asarray(weight[low : low + STEP_EDGES], np.float32)
-            yield EdgeBatch(part[0], part[1], weights)
+            marks = None if mark is None else mark[low : low + STEP_EDGES]
+            yield EdgeBatch(part[0], part[1], weights, mark=marks)
             forget_pages(edges)
 
     return Relation(

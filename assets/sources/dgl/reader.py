@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
     path, folder, request = Path(arguments[1]), Path(arguments[2]), json.loads(arguments[3])
     try:
         graph, beside, others = open_graph(path, request["index"])
-        answer = describe(graph, path, folder, request["names"], request["weight"])
+        answer = describe(graph, path, folder, request["names"], request["of_edges"])
         answer |= {"beside": beside, "others": others}
     except InputError as error:
         answer = {"problem": error.problem, "remedy": error.remedy}
@@ -59,13 +59,13 @@ def _formats(graph: Any) -> list[str]:
     return [*found["created"], *found["not created"]]
 
 
-def describe(graph: Any, path: Path, folder: Path, names: list[str], weight: str | None) -> dict[str, Any]:
+def describe(graph: Any, path: Path, folder: Path, names: list[str], of_edges: list[str]) -> dict[str, Any]:
     """Writes arrays of a graph and returns the names of all its data, and which of them stand in which files.
 
     Args:
         folder: receives the arrays.
         names: names of data of nodes that are wanted.
-        weight: name of the weights of edges; None for none.
+        of_edges: names of data of edges that are wanted.
 
     Raises:
         InputError: a tensor has no NumPy form.
@@ -81,9 +81,10 @@ def describe(graph: Any, path: Path, folder: Path, names: list[str], weight: str
     for number, kind in enumerate(graph.canonical_etypes):
         data, ends = graph.edges[kind].data, graph.edges(etype=kind, order="eid")
         files = {"edge_index": _save(folder / f"edge.{number}.npy", np.stack([end.numpy() for end in ends]))}
-        if weight is not None and weight in data:
-            values = _numpy(data[weight], f"{path}: edata '{weight}'")
-            files[weight] = _save(folder / f"edge.{number}.weight.npy", values)
+        for place, name in enumerate(of_edges):
+            if name in data:
+                values = _numpy(data[name], f"{path}: edata '{name}'")
+                files[name] = _save(folder / f"edge.{number}.{place}.npy", values)
         edges.append({"kind": kind, "names": ["edge_index", *map(str, data)], "files": files})
     return {"nodes": nodes, "edges": edges}
 

@@ -169,7 +169,7 @@ class Drawn:
     def _writes(self, low: int, high: int) -> tuple[Array, Array]:
         counts = self.config.node_types
         drawn = self._draws(WRITES, low, high, 5)
-        paper = _below(drawn[0], counts["paper"])
+        paper = below(drawn[0], counts["paper"])
         # The smallest of three: authors of low numbers write more.
         author = self._of_class(self.classes[paper], counts["author"], drawn[1], np.minimum.reduce(drawn[2:]))
         return author, paper
@@ -184,9 +184,9 @@ class Drawn:
     def _of_class(self, classes: Array, count: int, inside: Array, pick: Array) -> Array:
         """Returns i64[n], nodes of a type: of the given classes with `p_in`, else any; the u64[n] draws decide the class and the node."""
         of_class = (count - 1 - classes) // self.config.classes + 1
-        same = classes + self.config.classes * _below(pick, of_class)
+        same = classes + self.config.classes * below(pick, of_class)
         stays = (inside >> np.uint64(32)) < np.uint64(round(self.config.p_in * 2**32))
-        return np.where(stays, same, _below(pick, count))
+        return np.where(stays, same, below(pick, count))
 
     def _draws(self, word: int, low: int, high: int, count: int) -> list[Array]:
         """Returns `count` draws u64[high - low] of each edge."""
@@ -194,6 +194,6 @@ class Drawn:
         return [draws(keys, number) for number in range(count)]
 
 
-def _below(drawn: Array, count: Array | int) -> Array:
+def below(drawn: Array, count: Array | int) -> Array:
     """Returns i64[n] in 0 to count - 1 from draws u64[n], by the high half of a product; counts are below 2^31."""
     return ((drawn >> np.uint64(33)).astype(np.int64) * count) >> 31

@@ -1,10 +1,11 @@
 """The keys of sources whose graphs are given as arrays by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
-from graphmill.assets.sources.interface import FEATURES_ONLY, TableConfig
+from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.interface import FEATURES_ONLY, LinkSplit, TableConfig
 from graphmill.assets.sources.named.arrays import MASKS
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.kernels.errors import InputError
@@ -19,6 +20,8 @@ class NamedKeys(SpooledConfig):
     label: str | None = None
     # name of the weights among the data of edges
     weight: str | None = None
+    # of links: name of the times among the data of edges, for split = "time" of [task]
+    time: str | None = field(default=None, metadata={"hashed": "unless default"})
     # column of masks [N, S], or a list of columns: one graph each
     split: int | tuple[int, ...] | None = None
 
@@ -29,6 +32,26 @@ class NamedKeys(SpooledConfig):
     def weighted(self) -> bool:
         """Whether edges get weights."""
         return self.weight is not None
+
+    @property
+    def link_splits(self) -> tuple[LinkSplit, ...]:
+        """The splits of edges that the data may give: masks of edges show when they are read."""
+        return ("random", "given") if self.time is None else ("random", "given", "time")
+
+    @property
+    def edge_names(self) -> tuple[str, ...]:
+        """Names of the data of edges that keys name."""
+        return tuple(name for name in (self.weight, self.time) if name is not None)
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields names of times that nothing reads, and of labels that links do not need."""
+        yield from super().problems()
+        if self.time is not None and self.marks != "time":
+            text = f"time = {self.time!r} has no effect: set split = 'time' in [task], with kind = 'links', or leave it out"
+            yield KeyProblem("time", text)
+        for key in ("label", "split") if self.links is not None else ():
+            if getattr(self, key) is not None:
+                yield KeyProblem(key, f"{key} has no effect with [task] kind = 'links': leave it out")
 
     def for_table(self, table: TableConfig) -> Self:
         """Returns the configuration that reads a feature table: `columns` is its name among the data of nodes."""

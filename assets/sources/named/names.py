@@ -15,7 +15,11 @@ def read_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None
 
 
 def missing_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> Iterator[InputError]:
-    """Yields an error for each name of features and labels that no node type has; None among `features` is the library's own name."""
+    """Yields an error for each name of features, labels or times that no type has; None among `features` is the library's own name."""
+    of_edges = sorted({name for each in data.edges.values() for name in each if name != "edge_index"})
+    if keys.time is not None and keys.time not in of_edges:
+        hint = f"{did_you_mean(keys.time, of_edges, chr(39))}; they have {', '.join(of_edges) or 'none'}"
+        yield InputError(f"{data.where}: no edges have '{keys.time}'{hint}", "correct `time` in [graph]")
     has = sorted({name for each in data.nodes.values() for name in each if name != "num_nodes"})
     for key, name in (*(("feature", name) for name in features), ("label", keys.label)):
         if name is not None and name not in has:
@@ -34,14 +38,16 @@ def meant_names(
     lacks_features = wants_features and None in features and words.feature not in has
     lacking = {
         "feature": (words.feature, *words.features) if lacks_features else (),
-        "label": (words.label, *words.labels) if keys.label is None and words.label not in has else (),
+        "label": (words.label, *words.labels)
+        if keys.links is None and keys.label is None and words.label not in has
+        else (),
     }
     for key, others in lacking.items():
         for name in [name for name in has if name not in read and name.lower() in others][:1]:
             problem = f"{data.where}: {words.data[0]}'{name}' is not read (did you mean {key} = \"{name}\"?)"
             remedy = f'set {key} = "{name}" in [graph], or leave it out of the {words.saved} that you save'
             yield InputError(problem, remedy)
-    yield from _other_masks(data)
+    yield from _other_masks(data) if keys.links is None else ()
 
 
 def _other_masks(data: NamedArrays) -> Iterator[InputError]:
@@ -61,7 +67,8 @@ def unread_data(data: NamedArrays, keys: NamedKeys, features: Sequence[str | Non
     for kind, names in data.nodes.items():
         left = [f"'{name}'" for name in names if name not in read]
         found += unread_words(of_nodes, of_nodes, left, f" of node type '{kind}'" if data.typed else " of nodes")
-    read = {"edge_index", keys.weight} | (set() if data.typed else {"edge_type"})
+    read = {"edge_index", *keys.edge_names} | (set() if data.typed else {"edge_type"})
+    read |= {*MASKS, *(f"edge_{mask}" for mask in MASKS)} if keys.marks == "given" else set()
     for edge_type, names in data.edges.items():
         left = [f"'{name}'" for name in names if name not in read]
         found += unread_words(

@@ -92,7 +92,7 @@ def read(
     """
     data, attempts = config.load(folder, features), Attempts()
     attempts.errors += missing_names(data, config, features)
-    relations = attempts(relations_of, data, config.weight)
+    relations = attempts(relations_of, data, config)
     attempts.errors += meant_names(data, config, features, wants_features=wants_features)
     attempts.settle()
     sized = [*read_names(data, config, [config.feature]), *config.feature_columns]
@@ -111,7 +111,7 @@ def read(
         FEWER_NODES,
     )
     labels = attempts(_labels, data, config.label or data.words.label, node_types, config.task)
-    splits = attempts(_splits, data, one_split(config.split), node_types)
+    splits = attempts(_splits, data, one_split(config.split), node_types) if config.links is None else None
     attempts.settle()
     graph = TypedGraph(
         where=data.where,

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive
+from graphmill.assets.sources.edge_marks import EdgeMarks, of_times
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.named.arrays import MEANT
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.splits import is_mask, mask_ids, part_meant
@@ -28,6 +30,9 @@ ADJACENCY = (
     "attr_matrix", "labels", "class_names",
 )  # fmt: skip
 """Arrays of the gnn-benchmark form."""
+
+OF_EDGES = {"time": "edge_time", "given": "edge_split"}
+"""Split of links -> the array of edges that has it: times, or 0 train, 1 valid, 2 test, -1 none."""
 
 LISTS, MASKS = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
 """Names of the arrays that hold a split, as ids and as masks."""
@@ -247,6 +252,36 @@ def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
     except UnicodeDecodeError as error:
         problem = f"{archive.path}: {name} is not UTF-8: {error.reason}"
         raise InputError(problem, f"save {name} as np.array(names, dtype=str)") from error
+
+
+def edge_marks(archive: Archive, marks: LinkSplit | None) -> EdgeMarks | None:
+    """Returns the times or parts of the edges of the `edge_index` form; None if they are not asked for.
+
+    Raises:
+        InputError: the array is missing, of another shape or type, or has another value.
+    """
+    if marks is None:
+        return None
+    name, num_edges = OF_EDGES[marks], archive.header("edge_index").shape[-1]
+    where = f"{archive.path}: {name}"
+    if name not in archive:
+        raise InputError(
+            f"{archive.path}: [task] split = '{marks}' needs an array {name}", "save it, or draw the split"
+        )
+    values = archive.read(name)
+    if marks == "time":
+        found = of_times(values, num_edges, where)
+    else:
+        if values.shape != (num_edges,) or values.dtype.kind not in "iu":
+            problem = f"{where} is {values.dtype}{list(values.shape)}, not integers [{num_edges}]"
+            raise InputError(problem, "give 0 train, 1 valid, 2 test, and -1 for edges of no part")
+        wrong = np.flatnonzero((values < -1) | (values > 2))
+        if len(wrong):
+            raise InputError(
+                f"{where}: edge {wrong[0]} is {values[wrong[0]]}", "give 0 train, 1 valid, 2 test, -1 none"
+            )
+        found = np.where(values < 0, np.nan, values)
+    return EdgeMarks(values=found, place=lambda number: f"{archive.path}: edge_index column {number}")
 
 
 def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, Array, Array] | None:

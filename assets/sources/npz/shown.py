@@ -1,7 +1,18 @@
 """Lines of `graphmill inspect` about an archive's labels, split and arrays that nothing reads."""
 
 from graphmill.assets.sources.arrays.archive import Archive
-from graphmill.assets.sources.npz.arrays import ADJACENCY, KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
+from graphmill.assets.sources.interface import LinkSplit
+from graphmill.assets.sources.npz.arrays import (
+    ADJACENCY,
+    KNOWN,
+    LISTS,
+    MASKS,
+    OF_EDGES,
+    class_names,
+    meant_by,
+    splits,
+    to_labels,
+)
 from graphmill.assets.sources.targets import unlabelled
 from graphmill.assets.sources.unread import unread_words
 from graphmill.assets.tasks.labels import CLASSES, Kind, column_words
@@ -41,10 +52,12 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
     return [f"{rows} split{'s' if rows > 1 else ''}, number {split or 0}: {counts}"]
 
 
-def unread_arrays(archive: Archive, split: int | None) -> list[str]:
+def unread_arrays(archive: Archive, split: int | None, marks: LinkSplit | None = None) -> list[str]:
     """Returns a phrase about the arrays that nothing reads; none if all are read."""
     adjacency = "adj_indptr" in archive and "edge_index" not in archive
-    found = [name for name in archive.names if name not in (ADJACENCY if adjacency else KNOWN)]
+    found = [
+        name for name in archive.names if name not in (ADJACENCY if adjacency else (*KNOWN, OF_EDGES.get(marks or "")))
+    ]
     if "class_names" in archive and "class_names" not in found and archive.dtype("class_names").kind not in "US":
         found.append("class_names (not text)")
     if adjacency and "adj_data" in archive and not archive.dtype("adj_data").hasobject:

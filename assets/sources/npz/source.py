@@ -30,16 +30,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.arrays.archive import Archive, Header
 from graphmill.assets.sources.arrays.edge_forms import to_two_rows
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.features.types import stored_type
-from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
+from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, LinkSplit, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.npz.arrays import (
     LISTS,
     MASKS,
     check_indptr,
     class_names,
+    edge_marks,
     endpoints,
     feature_blocks,
     feature_rows,
@@ -78,6 +80,17 @@ class NpzConfig(GraphConfig):
     example: ClassVar[Mapping[str, Any]] = {"path": "graph.npz"}
     tasks = ("classes", "multilabel", "regression")
 
+    @property
+    def link_splits(self) -> tuple[LinkSplit, ...]:
+        """All splits: the arrays of edges show when they are read."""
+        return ("random", "time", "given")
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a split of nodes, which links do not have."""
+        yield from super().problems()
+        if self.links is not None and self.split is not None:
+            yield KeyProblem("split", "split has no effect with [task] kind = 'links': leave it out")
+
     def brings_split(self) -> bool:
         """Tells it by the names of the arrays; the build reports an archive that cannot be read."""
         try:
@@ -114,7 +127,7 @@ class NpzConfig(GraphConfig):
                 raise InputError(f"{self.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
             num_nodes, width, value = _survey_nodes(archive, headers)
             contents += [*classes_line(archive, num_nodes, self.task), *splits_line(archive, split, num_nodes)]
-            notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split))]
+            notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split, self.marks))]
         turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
         num_edges = edges.shape[0] if turned else edges.shape[-1]
         stored = num_edges * (2 if self.undirected else 1)
@@ -189,7 +202,9 @@ class EdgeListSource(ArchiveSource):
         archive, num_nodes, attempts = self.archive, self.num_nodes, Attempts()
         ends = attempts(self._ends)
         labels = attempts(to_labels, archive, "y", num_nodes, self.config.task)
-        parts = attempts(splits, one_split(self.config.split), archive, num_nodes)
+        linked = self.config.links is not None
+        parts = None if linked else attempts(splits, one_split(self.config.split), archive, num_nodes)
+        marks = attempts(edge_marks, archive, self.config.marks)
         node_names = attempts(texts, archive, "node_names", num_nodes)
         named = None if labels is None else attempts(class_names, archive, labels)
         attempts.settle()
@@ -202,9 +217,10 @@ class EdgeListSource(ArchiveSource):
             labels=labels,
             class_names=named,
             splits=parts,
+            edge_marks=marks,
             node_names=node_names,
             numbers={} if counted else {"num_ids_of_both_ends": shared_ids((src, dst), num_nodes)},
-            unread=unread_arrays(archive, one_split(self.config.split)),
+            unread=unread_arrays(archive, one_split(self.config.split), self.config.marks),
         )
 
     def _ends(self) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, refuse_ot
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.assets.tasks.labels import LINKS, no_labels
 from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
@@ -24,7 +25,7 @@ from graphmill.kernels.types import Array
 INSTEAD = "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id per line"
 
 
-def read_binary(path: Path, duck: Duck) -> Parts:
+def read_binary(path: Path, duck: Duck, *, labelled: bool = True) -> Parts:
     """Reads raw/data.npz and raw/node-label.npz; see `graphmill.assets.sources.ogb.source.read`."""
     with Archive(path / "raw" / "data.npz") as archive:
         num_nodes, num_edges = (_one_count(archive, name) for name in ("num_nodes_list", "num_edges_list"))
@@ -34,6 +35,8 @@ def read_binary(path: Path, duck: Duck) -> Parts:
         if other and not blocks:
             problem = f"{archive.path}: array '{other}' is not read (did you mean 'node_feat'?)"
             raise InputError(problem, "save it as node_feat, or leave it out")
+    if not labelled:
+        return {ONLY: num_nodes}, [relation], blocks, no_labels(LINKS, num_nodes)
     with Archive(required(path / "raw" / "node-label.npz")) as archive:
         labels = known_labels(archive.read("node_label"), num_nodes, f"{archive.path}: node_label", "node_label")
     return {ONLY: num_nodes}, [relation], blocks, labels
@@ -88,7 +91,7 @@ def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
     return FeatureBlock(where=where, num_rows=num_nodes, width=header.shape[1], dtype=header.dtype, slices=slices)
 
 
-def read_arrays(path: Path, duck: Duck) -> Parts:
+def read_arrays(path: Path, duck: Duck, *, labelled: bool = True) -> Parts:
     """Reads processed/<type> and processed/<source>___<relation>___<destination> (MAG240M).
 
     See `graphmill.assets.sources.ogb.source.read`.
@@ -108,7 +111,7 @@ def read_arrays(path: Path, duck: Duck) -> Parts:
             blocks.append(array_block(open_plain(file), starts[name], count, str(file)))
         else:
             refuse_other_spelling(file)
-        if (file := folder / name / "node_label.npy").is_file():
+        if labelled and (file := folder / name / "node_label.npy").is_file():
             labels[starts[name] : starts[name] + count] = known_labels(open_plain(file), count, str(file), "labels")
     return node_types, relations, blocks, labels
 

@@ -1,4 +1,4 @@
-"""Open Graph Benchmark folders, as unzipped: ogbn-* in its text and binary forms, MAG240M in its own.
+"""Open Graph Benchmark folders, as unzipped: ogbn-* and ogbl-* in their text and binary forms, MAG240M in its own.
 
     raw/edge.csv.gz, num-node-list.csv.gz, ...      text: ogbn-arxiv, ogbn-products
     raw/data.npz, node-label.npz                    binary: ogbn-papers100M
@@ -6,6 +6,7 @@
     processed/<type>/node_feat.npy, ...             arrays with node and edge types: MAG240M
     split/<scheme>/train.csv.gz, valid, test        node ids; one more folder, of the node type, if there are types
     split/<scheme>/split_dict.pt                    the same in one file, as OGB's DatasetSaver writes it
+    split/<scheme>/train.pt, valid.pt, test.pt      links of ogbl-* (assets/sources/ogb/link_split.py)
 
 Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-stanford/ogb. Node types are ranges of ids in
 alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Labels of
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.arrays.mapped_arrays import open_plain
-from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig, one_split
+from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, TableConfig, one_split
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.spooled import SpooledConfig
@@ -60,6 +61,14 @@ class OgbConfig(SpooledConfig):
         if isinstance(self.split, tuple) and "random" in self.split:
             text = 'split = [...] names "random", which is drawn and not a folder: name folders, or random alone'
             yield KeyProblem("split", text)
+        if self.links is not None and self.split is not None and (self.marks is None or self.split == "random"):
+            how = "leave it out; split in [task] draws a split of links, or takes that of the folder"
+            yield KeyProblem("split", f"split = {self.split!r} has no effect with [task] kind = 'links': {how}")
+
+    @property
+    def link_splits(self) -> tuple[LinkSplit, ...]:
+        """The splits of links: a drawn one, or that of the folder."""
+        return ("random", "given")
 
     def brings_split(self) -> bool:
         """Tells whether the folder's split is used; "random" draws one instead."""
@@ -72,6 +81,7 @@ class OgbConfig(SpooledConfig):
         below = [path for name in ("raw", "processed") for path in files_below(self.path / name)]
         paths = [path for path in (*below, *splits) if path.suffix in (".gz", ".npz", ".npy")]
         paths += [path for path in (self.path / SPLIT_DICT, *splits) if path.name == SPLIT_DICT and path.is_file()]
+        paths += [path for path in splits if self.marks is not None and path.name in HELD_OUT]
         return {path.relative_to(self.path).as_posix(): path for path in sorted(paths)}
 
     def raw(self, table: TableConfig | None) -> Mapping[str, str]:
@@ -102,6 +112,9 @@ class OgbConfig(SpooledConfig):
         with Duck(None, self.duck_bytes, 2) as duck:
             return survey_typed(read(self, duck), self, self.files())
 
+
+HELD_OUT = ("valid.pt", "test.pt")
+"""Files of links that are held out."""
 
 FEATURE_FILES = ("node-feat.csv.gz", "node_feat.npy")
 """Files that hold only features."""
@@ -140,7 +153,9 @@ def form(path: Path) -> str:
         if (path / name).exists():
             return found
     inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:10]) or "nothing"
-    raise InputError(f"{path} holds neither raw/ nor processed/; it holds {inside}", "give an unzipped ogbn-* folder")
+    raise InputError(
+        f"{path} holds neither raw/ nor processed/; it holds {inside}", "give an unzipped ogbn-* or ogbl-* folder"
+    )
 
 
 def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:
@@ -177,12 +192,17 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
         InputError: a file is missing or does not fit the others.
     """
     from graphmill.assets.sources.ogb.binary import array_split, read_arrays, read_binary
+    from graphmill.assets.sources.ogb.link_split import with_held_out
     from graphmill.assets.sources.ogb.text import read_split, read_text, read_typed_text
 
     path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
-    node_types, relations, blocks, labels = readers[kind](path, duck)
-    if kind == "arrays":
+    node_types, relations, blocks, labels = readers[kind](path, duck, labelled=config.links is None)
+    if config.marks is not None:
+        relations = with_held_out(relations, path, split, duck)
+    if config.links is not None:
+        splits = None
+    elif kind == "arrays":
         splits, numbers = array_split(path, split, duck, node_types, labels)
     else:
         splits = read_split(path, split, duck, node_types, typed=kind == "typed text")

@@ -18,6 +18,7 @@ from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.assets.tasks.labels import LINKS, no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -31,16 +32,17 @@ Parts = tuple[dict[str, int], list[Relation], list[FeatureBlock], Array]
 """Node types, relations, features and labels of a folder; see `TypedGraph`."""
 
 
-def read_text(path: Path, duck: Duck) -> Parts:
+def read_text(path: Path, duck: Duck, *, labelled: bool = True) -> Parts:
     """Reads raw/edge.csv.gz and the files beside it; see `graphmill.assets.sources.ogb.source.read`."""
     folder = path / "raw"
     num_nodes = _one_number(duck, folder / "num-node-list.csv.gz")
     blocks = _features(duck, folder / "node-feat.csv.gz", 0, num_nodes)
-    labels = _labels(duck, folder / "node-label.csv.gz", num_nodes)
+    file = folder / "node-label.csv.gz"
+    labels = _labels(duck, file, num_nodes) if labelled else no_labels(LINKS, num_nodes)
     return {ONLY: num_nodes}, [_relation(duck, folder, (ONLY, "edge", ONLY))], blocks, labels
 
 
-def read_typed_text(path: Path, duck: Duck) -> Parts:
+def read_typed_text(path: Path, duck: Duck, *, labelled: bool = True) -> Parts:
     """Reads raw/relations and the files beside it (ogbn-mag); see `graphmill.assets.sources.ogb.source.read`."""
     folder = path / "raw"
     counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path", NAMED)
@@ -54,7 +56,7 @@ def read_typed_text(path: Path, duck: Duck) -> Parts:
     blocks, labels = [], np.full(sum(node_types.values()), -1, np.int32)
     for name, count in node_types.items():
         blocks += _features(duck, folder / "node-feat" / name / "node-feat.csv.gz", starts[name], count)
-        if (file := folder / "node-label" / name / "node-label.csv.gz").is_file():
+        if labelled and (file := folder / "node-label" / name / "node-label.csv.gz").is_file():
             labels[starts[name] : starts[name] + count] = _labels(duck, file, count)
     return node_types, relations, blocks, labels
 

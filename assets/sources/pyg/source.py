@@ -44,4 +44,4 @@ class PygConfig(NamedSource):
 
     def load(self, folder: Path, features: Sequence[str | None]) -> NamedArrays:
         """Maps the file."""
-        return load_stores(self.path, self.weight)
+        return load_stores(self.path, self.edge_names)

@@ -4,7 +4,7 @@ Classes of `torch_geometric.data` become stand-ins that keep their state and do 
 of its versions is read alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,11 @@ def _remedy(name: str) -> str:
     return "save plain tensors alone: torch.save(data.to_dict(), PATH)"
 
 
-def load_stores(path: Path, weight: str | None) -> NamedArrays:
+def load_stores(path: Path, edge_names: Sequence[str] = ()) -> NamedArrays:
     """Reads a file of `Data`, `HeteroData`, the dictionary of one of them, or the tuple of an `InMemoryDataset` with one graph.
 
     Args:
-        weight: name of the weights among the edges' data.
+        edge_names: names of data of edges, of a graph without types.
 
     Raises:
         InputError: the file cannot be read without running code from it, is damaged, or holds something else.
@@ -97,7 +97,7 @@ def load_stores(path: Path, weight: str | None) -> NamedArrays:
     if isinstance(found, DataObject):
         state = _dict(found.state, path)
         # Versions before 2.0 keep the data in the object itself.
-        return _of_data(_mapping(state.get("_store", state), path), path, weight)
+        return _of_data(_mapping(state.get("_store", state), path), path, edge_names)
     if isinstance(found, HeteroObject):
         state = _dict(found.state, path)
         by_type = {**_dict(state.get("_node_store_dict"), path), **_dict(state.get("_edge_store_dict"), path)}
@@ -106,7 +106,7 @@ def load_stores(path: Path, weight: str | None) -> NamedArrays:
         by_type = {key: value for key, value in found.items() if key != "_global_store"}
         return _of_types(by_type, found.get("_global_store", {}), path)
     if isinstance(found, dict) and any(name in found for name in ("edge_index", "adj_t")):
-        return _of_data(_mapping(found, path), path, weight)
+        return _of_data(_mapping(found, path), path, edge_names)
     what = f"a {type(found).__name__}"
     if isinstance(found, dict):
         what = f"a dictionary of {', '.join(map(str, [*found][:5])) or 'nothing'}"
@@ -140,9 +140,9 @@ def _mapping(store: Any, path: Path) -> dict[str, Any]:
     return {str(name): value for name, value in found.items() if value is not None and not str(name).startswith("_")}
 
 
-def _of_data(data: dict[str, Any], path: Path, weight: str | None) -> NamedArrays:
+def _of_data(data: dict[str, Any], path: Path, edge_names: Sequence[str]) -> NamedArrays:
     """Returns the data of a `Data` object: those of edges have names that begin so."""
-    of_edges = {name for name in data if name == weight or name.startswith(("edge_", "adj"))}
+    of_edges = {name for name in data if name in edge_names or name.startswith(("edge_", "adj"))}
     return NamedArrays(
         where=str(path),
         nodes={ONE_TYPE: {name: value for name, value in data.items() if name not in of_edges}},

@@ -18,7 +18,7 @@ from graphmill.jobs.commands.pipelines.plan import plan
     "source",
     required=True,
     help="What the graph is made from: data (a folder of tables, an .npz archive, tables in Parquet or text, an ogbn-* folder, a file of "
-    "dgl.save_graphs or of PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, rmat, sbm, tables, "
+    "dgl.save_graphs or of PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, ratings, rmat, sbm, tables, "
     "typed-python-environment, typed_citation, or that of an installed package.",
 )
 @click.option("--plan", "planned", is_flag=True, help="Choose the technique for this machine, as graphmill plan does.")

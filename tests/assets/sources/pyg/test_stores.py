@@ -57,7 +57,7 @@ def test_code_in_a_file_is_not_run(tmp_path, kind, zipped):
     made = data.Data(edge_index=edges(), note=kind(tmp_path / "ran"))
     torch.save(made, tmp_path / "graph.pt", _use_new_zipfile_serialization=zipped)
     with pytest.raises(InputError, match="cannot be read without running code from it") as raised:
-        load_stores(tmp_path / "graph.pt", None)
+        load_stores(tmp_path / "graph.pt")
     assert {Runs: "system", Evaluates: "eval", Loads: "_load_from_bytes"}[kind] in raised.value.problem
     assert "torch.save(data.to_dict(), PATH)" in raised.value.remedy and not (tmp_path / "ran").exists()
 
@@ -65,7 +65,7 @@ def test_code_in_a_file_is_not_run(tmp_path, kind, zipped):
 def test_a_plain_pickle_is_not_run(tmp_path):
     (tmp_path / "graph.pt").write_bytes(program(tmp_path / "ran"))
     with pytest.raises(InputError, match="cannot be read without running code"):
-        load_stores(tmp_path / "graph.pt", None)
+        load_stores(tmp_path / "graph.pt")
     assert not (tmp_path / "ran").exists()
 
 
@@ -74,7 +74,7 @@ def test_classes_that_the_process_lets_torch_make_stay_out_and_are_kept(tmp_path
     before = set(torch.serialization.get_safe_globals())
     torch.save(Mine(edge_index=edges()), tmp_path / "graph.pt")
     with pytest.raises(InputError, match=r"holds an object of tests\..*test_stores\.Mine"):
-        load_stores(tmp_path / "graph.pt", None)
+        load_stores(tmp_path / "graph.pt")
     assert set(torch.serialization.get_safe_globals()) == before
 
 
@@ -85,7 +85,7 @@ def test_a_sparse_tensor_of_torch_sparse_is_refused_with_what_to_save(tmp_path, 
     monkeypatch.setitem(sys.modules, "torch_sparse.tensor", module)
     torch.save({"adj_t": module.SparseTensor()}, tmp_path / "graph.pt")
     with pytest.raises(InputError, match=r"torch_sparse\.tensor\.SparseTensor") as raised:
-        load_stores(tmp_path / "graph.pt", None)
+        load_stores(tmp_path / "graph.pt")
     assert "data.edge_index = torch.stack([row, col])" in raised.value.remedy
 
 
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path, cut, zipped):
     torch.save(data.Data(x=torch.rand(50, 8), edge_index=edges()), path, _use_new_zipfile_serialization=zipped)
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(InputError, match="or is damaged") as raised:
-        load_stores(path, None)
+        load_stores(path)
     assert "save it again" in raised.value.remedy
 
 
@@ -108,10 +108,10 @@ def test_a_stand_in_without_state_is_damage(tmp_path):
     torch.save(data.Data(), tmp_path / "graph.pt")
     assert looks_saved(tmp_path / "graph.pt")
     with pytest.raises(InputError, match="no such file"):
-        load_stores(tmp_path / "none.pt", None)
+        load_stores(tmp_path / "none.pt")
     torch.save(Empty(), tmp_path / "graph.pt")
     with pytest.raises(InputError, match="holds an object of NoneType where the data of a graph belong"):
-        load_stores(tmp_path / "graph.pt", None)
+        load_stores(tmp_path / "graph.pt")
 
 
 def test_other_files_do_not_look_saved(tmp_path):
