@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-TASK = 'what a model learns stands in a table of its own: [task] with kind = "classes", "multilabel" or "regression"'
+TASK = 'what a model learns stands in a table of its own: [task] with kind = "classes", "multilabel", "regression" or "links"'
 LOSS = "it follows from [task] kind: of classes it is cross entropy, weighed by class_weights, and `error` names that of numbers"
 RATE = "it is called lr"
 OPTIMISER = "the optimiser is Adam: leave it out, and set lr and weight_decay"
@@ -18,7 +18,9 @@ PRECISION = 'it is called dtype: "float32", "bf16" or "float64"'
 SEED = "one seed stands above all tables; several stand here, as a list: seeds = [0, 1, 2]"
 SPEED = '{new} has the unit in its value: {new} = "12 GB/s"; a card of 12 Gbit/s has an eighth of it, and is written {new} = "12 Gbit/s"'
 DEVICE = 'it is called device: "cpu", "cuda" or "auto"'
-TIMES = "times of edges are not read in this version: leave it out"
+TIMES = (
+    'times of edges split links: they are time_column of an edge table, with [task] kind = "links" and split = "time"'
+)
 
 TRAIN: Mapping[str, str] = {
     "task": TASK, "task_type": TASK, "objective": TASK, "target": TASK, "num_tasks": TASK, "multilabel": TASK, "regression": TASK,
@@ -54,7 +56,7 @@ ELSEWHERE: Mapping[str, str] = (
         name: f"{TRAIN[name]}, in [[train]]"
         for name in ("loss", "criterion", "learning_rate", "optimizer", "optimiser", "scheduler")
     }
-    | dict.fromkeys(("time_column", "timestamp_column", "edge_time"), TIMES)
+    | dict.fromkeys(("timestamp_column", "edge_time"), TIMES)
 )
 """Keys that are keys of no table, and no tables either."""
 

@@ -1,7 +1,8 @@
 """The keys of a `[graph]` table with `source = "edges"`; assets/sources/edges/source.py reads the tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -57,21 +58,22 @@ def given_splits(*tables: Any) -> tuple[LinkSplit, ...]:
     return ("random", *(["time"] if timed else []), *(["given"] if any(each.split_column for each in tables) else []))  # pyright: ignore[reportReturnType]
 
 
-def link_problems(keys: Any, marks: LinkSplit | None, *, linked: bool, of: str = "") -> Iterator[KeyProblem]:
+def link_problems(
+    given: Callable[[str], str | None], marks: LinkSplit | None, *, linked: bool, of: str = ""
+) -> Iterator[KeyProblem]:
     """Yields keys of an edge table that split links, beside a task that does not read them.
 
     Args:
-        keys: keys of the table, `time_column` and, of links, `split_column`.
-        marks: what the task reads.
+        given: function key -> its value, of `time_column` and, of links, `split_column`.
+        marks: the split that the task reads.
         linked: whether links are predicted.
         of: beginning of the keys' names in problems, "edges.NAME." of a table in its own section.
     """
     for key, split in (("time_column", "time"), *([("split_column", "given")] if linked or of else [])):
-        if getattr(keys, key) is not None and marks != split:
+        if (column := given(key)) is not None and marks != split:
             how = f"set split = '{split}' in [task], with kind = 'links', or leave it out"
-            yield KeyProblem(
-                f"{of}{key}", f"{'graph.' if of else ''}{of}{key} = {getattr(keys, key)!r} has no effect: {how}"
-            )
+            named = f"{'graph.' if of else ''}{of}{key}"
+            yield KeyProblem(f"{of}{key}", f"{named} = {column!r} has no effect: {how}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +219,7 @@ class EdgeTableKeys(SpooledConfig):
             yield KeyProblem("num_nodes id_type", text)
         yield from text_problems(self.delimiter, self.comment)
         yield from shared_columns(self)
-        yield from link_problems(self, self.marks, linked=self.links is not None)
+        yield from link_problems(partial(getattr, self), self.marks, linked=self.links is not None)
         if self.links is not None and self.label_column is not None:
             yield KeyProblem("label_column", "label_column has no effect with [task] kind = 'links': leave it out")
         for key in HELD_OUT if self.marks != "given" else ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -207,8 +208,8 @@ class TypedTableKeys(SpooledConfig):
                 text = f'graph.nodes.{name}.label_columns is for [task] kind = "multilabel" or "regression"'
                 yield KeyProblem(f"nodes.{name}.label_columns", f"{text}: name the column of classes as label_column")
         for name, relation in self.edges.items():
-            if isinstance(relation, RelationTable):
-                yield from link_problems(relation, self.marks, linked=self.links is not None, of=f"edges.{name}.")
+            linked = self.links is not None
+            yield from link_problems(partial(_given, relation), self.marks, linked=linked, of=f"edges.{name}.")
         if self.links is not None:
             for name, table in self.nodes.items():
                 for key in (*keys, "split_column"):

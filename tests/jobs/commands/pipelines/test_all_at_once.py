@@ -132,7 +132,9 @@ def test_the_mistakes_of_a_new_user_are_named_at_once_and_their_remedies_lead_to
     made = shop(20_000, 5_000, 200_000)
     as_a_new_user_writes_it(made)
     said = refused(made.write(tmp_path))
-    assert "[graph.edges.clicks] has no key time_column: times of edges are not read" in said
+    assert (
+        "graph.edges.clicks.time_column = 'at' has no effect: set split = 'time' in [task], with kind = 'links'" in said
+    )
     for column in ("country", "plan", "joined", "brand", "age", "rating"):
         assert f"column '{column}' is " in said
     assert "column 'segment' is VARCHAR, not class numbers" in said and 'labels = "names"' in said
@@ -202,7 +204,7 @@ def in_column(table: str, column: str, change: Callable[[pl.Expr], pl.Expr]) -> 
 MISTAKES = {
     "misspelt key": Mistake("label", "no key label_colum", lambda s: renamed(user(s), "label_column", "label_colum")),
     "key of another table": Mistake("lr", "no key lr: it is a key", lambda s: s.recipe["sampling"].update(lr=0.1)),
-    "times of edges": Mistake("at", "no key time_column: times of", lambda s: clicks(s).update(time_column="at")),
+    "times of edges": Mistake("at", "time_column = 'at' has no effect", lambda s: clicks(s).update(time_column="at")),
     "wrong value": Mistake("layers", 'layers = "two"', lambda s: s.recipe["train"][0].update(layers="two")),
     "unknown model": Mistake("model", 'model = "sagee"', lambda s: s.recipe["train"][1].update(model="sagee")),
     "unknown table": Mistake("feature", "a pipeline has no feature", lambda s: s.recipe.update(feature={"dtype": "x"})),
