@@ -346,3 +346,34 @@ def test_a_file_whose_model_sees_what_it_predicts_is_told(tmp_path: Path) -> Non
         pipeline = load_pipeline(tmp_path / "mine.toml", TrainTable)
         lines = [*unused_lines(pipeline.train, pipeline.sampling, ())]
         assert lines == [] if excluded else lines[0].startswith("note: gcn: exclude_targets = false passes messages")
+
+
+def test_pairs_have_the_node_types_of_their_relation(tmp_path: Path) -> None:
+    text = recipe(
+        graph={"source": "ratings", "nodes": 300, "edges": 1500, "features": 4, "classes": 4}, task={"kind": "links"}
+    )
+    (tmp_path / "mine.toml").write_text(text)
+    graph = build_config(tmp_path / "home", load_pipeline(tmp_path / "mine.toml", TrainTable).graph, threads=1).opened
+    assert graph.links is not None and graph.node_types == ("user", "item")
+    # No link has the second relation, that of the reverses.
+    every = (0, 300)
+    assert candidate_ranges(graph.links, graph.topology) == {"source": [(0, 240), every], "target": [(240, 300), every]}
+    edges = training_edges(graph.links, graph.topology, SamplingConfig(fanouts=(4, 3), per_positive=4), seed=1)
+    batch = edges.batch(BatchKey(0, 0, 0), np.arange(500))
+    sources, targets = batch.nodes[batch.negatives[..., 0]], batch.nodes[batch.negatives[..., 1]]
+    assert sources.max() < 240 <= targets.min()
+    own = batch.nodes[batch.pairs]
+    assert (sources[:, 0::2] == own[:, :1]).all() and (targets[:, 1::2] == own[:, 1:]).all()
+
+
+@pytest.mark.slow("the score of links between two node types beside the best known one")
+def test_ratings_are_ranked_as_well_as_can_be(tmp_path: Path) -> None:
+    graph = {"source": "ratings", "nodes": 2000, "edges": 30_000, "features": 8, "classes": 8, "noise": 1.0}
+    table = {"name": "sage", "hidden": 32, "input": "typed", "epochs": 12, "lr": 0.01, "dropout": 0.0, "eval_every": 3}
+    sampling = {"fanouts": [10, 10], "batch_size": 1024}
+    (tmp_path / "mine.toml").write_text(recipe(table, graph=graph, task={"kind": "links"}, sampling=sampling))
+    pipeline, store = load_pipeline(tmp_path / "mine.toml", TrainTable), Store(tmp_path / "home")
+    built = build_config(store.home, pipeline.graph, threads=1)
+    (model,) = train_table(store, built.inputs, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
+    # The best one counts rated items among the others.
+    assert model.summary["numbers"]["test_auc"] == pytest.approx(built.numbers["best_roc_auc"], abs=0.02)
