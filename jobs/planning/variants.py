@@ -18,7 +18,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainConfig, TrainTable, find_table
 from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique
 
-HEAD = ("name", "seed", "description", "owners", "tags", "graph", "features", "run", "schedule")
+HEAD = ("name", "seed", "description", "owners", "tags", "graph", "task", "features", "run", "schedule")
 """Keys and tables of a file that every variant keeps."""
 OWN_KEYS = ("trainer", "trial", "settings", "threads")
 """Keys of a training that no other technique takes over from it."""

@@ -69,11 +69,12 @@ def stored_plan(samples: Samples, plan: EpochPlan, splits: Sequence[Array]) -> S
     return None
 
 
-def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None) -> dict[str, int]:
+def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None, *, whole: bool = True) -> dict[str, int]:
     """Returns the ledger's counts that are known before a run: batches and seeds, and for stored batches inputs and edges.
 
     Args:
         samples: the stored batches that it trains on, None if it samples.
+        whole: whether it takes all edges of stored batches; of others their number is not known.
     """
     counts = {"batches": epochs * plan.num_batches, "seeds": epochs * len(plan.train_ids)}
     if samples is None:
@@ -83,7 +84,7 @@ def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None) -> d
     return {
         INPUTS: int((np.asarray(samples.num_inputs) * times).sum()),
         **counts,
-        **{count_name("edges", layer): n for layer, n in enumerate(edges)},
+        **{count_name("edges", layer): n for layer, n in enumerate(edges if whole else [])},
     }
 
 

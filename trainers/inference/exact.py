@@ -47,6 +47,7 @@ from graphmill.trainers.inference.needed import NeededNodes, find_needed, pays
 from graphmill.trainers.inference.whole import WholeLayers, sums_in_memory
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import mapped_first
+from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.own import Model, OwnModule, dtype_of
 from graphmill.trainers.rows.source import FeatureSource, RowIds
 
@@ -145,6 +146,10 @@ class Inference:
         self.model.eval()
         if isinstance(self.model, LayeredModel):
             yield from self._layers(self.model, needed).ranges()
+            return
+        if isinstance(self.model, RowsAlone):
+            for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1, needed):
+                yield ExactRange(low=low, high=high, logits=self.model.rows(self.nodes.node_ids(low, high)))
             return
         assert isinstance(self.model, OwnModule)
         at_once = self.topology.num_nodes if self._fits_whole(self.model) else _WHOLE_BATCH

@@ -154,7 +154,7 @@ class Executor(ABC):
         run, stored = self.run, self.run.execution.samples == "stored"
         samples = open_samples(run.reads["samples"], parts=()) if stored else None  # its index alone
         return conserved(
-            planned_counts(run.plan, epochs, samples),
+            planned_counts(run.plan, epochs, samples, whole=run.whole_batches),
             ledger_numbers(run.ledger.rows()),
             run.features.source.row_bytes,
             tiered=run.features.source.tiered or run.semantic.train.own_settings.rows == "packed",
@@ -214,6 +214,11 @@ class Run:
     def seeds(self) -> Array:
         """The seeds of an epoch: the training nodes, ids[n], or the numbers 0 to n - 1 of the training edges."""
         return np.array(self.graph.seeds[0])
+
+    @property
+    def whole_batches(self) -> bool:
+        """Whether it takes all edges of its batches: of links those that a batch predicts are taken out."""
+        return self.edges is None or not self.semantic.train.exclude_targets
 
     def seeded(self, sampler: AnySampler) -> AnySampler:
         """Returns a sampler of the run's seeds around one of nodes, which draws or reads stored batches."""

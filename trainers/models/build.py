@@ -29,6 +29,7 @@ from graphmill.trainers.models.layers.rgat import RgatLayer
 from graphmill.trainers.models.layers.rgcn import RgcnLayer
 from graphmill.trainers.models.layers.sage import AGGREGATORS
 from graphmill.trainers.models.links.heads import link_head
+from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.models.precision import kept_dtype
@@ -52,7 +53,7 @@ def build_model(
         config: the architecture, depth, width and the end of each layer.
         num_classes: number of logits; a model of links gives rows of `hidden` columns instead, for its head.
         seed: with the parameter names, decides every initial value.
-        types: the graph's node types and the columns of their features; None if nodes have no types.
+        types: the graph's node types and the columns of their features; None if nodes have no types. For `model = "rows"` required.
 
     Raises:
         InputError: the user's own model cannot be made, or the model reads relations or node types that the graph does not have, or node
@@ -88,6 +89,12 @@ def _build(
 ) -> Model:
     if is_reference(config.model):
         return build_own_model(config, in_width, num_classes, seed)
+    head = link_head(config.link_head, config.hidden, relations=relations) if config.predicts_links else None
+    if config.model == "rows":
+        assert types is not None, "a model of rows gets the nodes as one type without features"
+        rows = RowsAlone(types.starts[-1], config.hidden, config.layers, head)
+        initialise(rows, seed)
+        return rows
     depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
     outputs = hidden if config.predicts_links else num_classes
     first, last = (hidden if config.projects else in_width), (hidden if linear_head else outputs)
@@ -117,7 +124,7 @@ def _build(
         config.input_dropout,
         projection=_projection(config, in_width, types, activation),
         readout=LinearHead(depth, hidden, outputs, config.jk, normed) if linear_head else None,
-        link_head=link_head(config.link_head, hidden, relations=relations) if config.predicts_links else None,
+        link_head=head,
     )
     initialise(model, seed)
     return model

@@ -30,6 +30,9 @@ def without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Opti
 def make_optimiser(parameters: Iterable[torch.nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
     """Returns the optimiser of a train table, as torch.optim computes it."""
     keys: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    parameters = [*parameters] or [
+        torch.nn.Parameter(torch.empty(0))
+    ]  # torch refuses a model whose rows of nodes are all it has
     if config.optimizer == "sgd":
         return without_compiler(torch.optim.SGD)(parameters, momentum=config.momentum, **keys)  # pyright: ignore[reportCallIssue]
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.storage.names.user_code import is_reference
 
-ModelName = Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat"]
+ModelName = Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat", "rows"]
 MODELS = get_args(ModelName)
 
 
@@ -15,7 +15,8 @@ MODELS = get_args(ModelName)
 class Architecture(Checked):
     """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
 
-    # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py.
+    # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py. rows = a learnable row for each
+    # node and nothing else, of [task] kind = "links".
     model: ModelName | str = "sage"
     # Number of message-passing layers, equal to the number of fanouts.
     layers: int = field(default=2, metadata=within(1, 1_000))

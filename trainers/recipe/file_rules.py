@@ -14,6 +14,7 @@ from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.fanouts import by_relation, spelled
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.tasks.labels import LINKS
 from graphmill.kernels.errors import did_you_mean
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.record.scores import METRICS_OF
@@ -90,7 +91,7 @@ KINDS_OF = {
     **dict.fromkeys(("link_head", "link_loss", "margin", "exclude_targets"), ("links",)),
 }
 """Key of a train table -> the kinds of `[task]` for which it has a meaning."""
-LINK_TRAINERS = ("minibatch", "disk", "factored", "fullgraph")
+LINK_TRAINERS = ("minibatch", "disk", "factored", "fullgraph", "distributed")
 """Techniques that train [task] kind = "links"."""
 
 
@@ -102,13 +103,14 @@ def _foreign(case: FileCase, key: str) -> str:
     return f"{value!r} is for [task] kind = {' or '.join(map(repr, KINDS_OF[key]))}, and the kind is {kind!r}: remove the key"
 
 
-def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tuple[str, str]]:
+def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:
     """Yields the problems of a training of links, each with the key of the train table at which it is told.
 
     Args:
         train: the keys of the train table.
         method: of `[sampling]`; None without it.
         on_gpu: whether it computes on a GPU.
+        stored: whether its batches are stored ones.
     """
     given = '[task] kind = "links"'
     if train.trainer not in LINK_TRAINERS:
@@ -116,7 +118,12 @@ def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tupl
             "trainer",
             f'trainer = "{train.trainer}" does not train {given} yet: give one of {", ".join(LINK_TRAINERS)}',
         )
-    if train.trainer == "fullgraph" and train.own_settings.mode != "device":
+    if train.model == "rows" and train.trainer == "fullgraph":
+        yield (
+            "model",
+            'model = "rows" reads no edges, and trainer = "fullgraph" passes messages over all: set trainer = "minibatch"',
+        )
+    elif train.trainer == "fullgraph" and train.own_settings.mode != "device":
         yield (
             "trainer",
             f'trainer = "fullgraph" trains {given} uncut alone yet: set mode = "device" in [train.fullgraph]',
@@ -127,6 +134,10 @@ def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tupl
             "exclude_targets",
             f'exclude_targets = true, but trainer = "fullgraph" {text}: set exclude_targets = false',
         )
+    own = train.own_settings
+    if train.trainer == "distributed" and (own.rows == "packed" or own.scheme == "vanilla" or stored):
+        text = 'draws batches of links on each rank: leave out samples, rows = "packed" and scheme = "vanilla"'
+        yield "trainer", f'trainer = "distributed" {text}'
     if train.eval == "sampled":
         text = "ranks the rows of all nodes, which an exact evaluation computes"
         yield "eval", f'eval = "sampled", but {given} {text}: remove the key'
@@ -140,6 +151,8 @@ def link_problems(train: Any, method: str | None, on_gpu: bool) -> Iterator[tupl
         yield "trainer", f'[sampling] method = "{method}" {text}, and {given} leaves them out: set method = "uniform"'
     if on_gpu:
         yield "device", f'{given} trains on the CPU alone yet: set device = "cpu"'
+    if train.model == "rows" and train.optimizer == "sgd":
+        yield "optimizer", 'optimizer = "sgd", but model = "rows" updates its rows by Adam: set optimizer = "adam"'
     if train.margin != 1.0 and train.link_loss != "margin":
         yield (
             "margin",
@@ -155,6 +168,11 @@ def _foreign_metric(case: FileCase) -> str:
 
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
+    FileRule(
+        "model",
+        lambda c: c.train.model == "rows" and c.kind != LINKS,
+        'model = "rows" is for [task] kind = "links", and the kind is "{case.kind}": take another model',
+    ),
     *(FileRule(key, partial(_foreign, key=key), f"{key} = {{found}}") for key in KINDS_OF),
     FileRule(
         "metric",

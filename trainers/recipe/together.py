@@ -156,7 +156,7 @@ def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
     """Yields the keys of a train table that contradict other tables, as paths below `[[train]]` with dots."""
     train = case.train
     if case.kind == LINKS:
-        yield from link_problems(train, case.drawn and case.drawn.method, case.on_gpu)
+        yield from link_problems(train, case.drawn and case.drawn.method, case.on_gpu, train.stored)
     for rule in (*RULES, *train.technique.rules()):
         if found := rule.broken(case):
             yield rule.key.replace("*", train.trainer), rule.text.format(case=case, found=found)
@@ -240,7 +240,7 @@ def unused_attributes(table: Any, sampling: SamplingConfig | None, stored: Colle
 
 
 def unused_lines(tables: Sequence[Any], sampling: SamplingConfig | None, stored: Collection[str]) -> Iterator[str]:
-    """Yields a line for each attribute that train tables do not use, with the names of those tables.
+    """Yields a line for each attribute that train tables do not use, and for links that they see, with the names of those tables.
 
     Args:
         stored: as for `unused_attributes`.
@@ -249,6 +249,10 @@ def unused_lines(tables: Sequence[Any], sampling: SamplingConfig | None, stored:
     for table in tables:
         for sentence in unused_attributes(table, sampling, stored):
             found.setdefault(sentence, []).append(table.name)
+    for table in tables:
+        if table.predicts_links and not table.exclude_targets:
+            sees = "passes messages over the links that it predicts while it trains, so its loss says little"
+            found.setdefault(f"exclude_targets = false {sees}", []).append(table.name)
     yield from (f"note: {', '.join(names)}: {sentence}" for sentence, names in found.items())
 
 

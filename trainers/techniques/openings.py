@@ -134,7 +134,7 @@ def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None)
 def planned_reads(run: Run, epochs: int) -> dict[str, int]:
     """Returns the numbers that the ledger of all ranks has after training epochs on packed rows, from the cache plan and the samples."""
     samples = open_samples(run.reads["samples"], parts=())  # its index alone
-    counts = planned_counts(run.plan, epochs, samples)
+    counts = planned_counts(run.plan, epochs, samples, whole=run.whole_batches)
     times = batch_uses(run.plan, epochs, samples)
     found = stored_volumes(
         samples, run.reads["cache_plan"], run.reads["packed_chunks"], times, run.features.stored.row_bytes

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, cast
 
 from graphmill.assets.costs.needs import sizes_of
-from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
@@ -32,6 +31,7 @@ from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.tasks.opened import open_task
+from graphmill.trainers.training.open_rows import model_types
 
 
 def open_run(
@@ -63,7 +63,7 @@ def open_run(
     )
     open_task(run.graph).require(semantic.train)
     if run.graph.links is not None:
-        _require_links(semantic)
+        _require_links(semantic, execution)
         sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
         run.edges = training_edges(run.graph.links, run.graph.topology, sampling, semantic.sampling_seed)
     chosen = _choose_evaluation(run, began)
@@ -77,10 +77,11 @@ def open_run(
     return run, chosen
 
 
-def _require_links(semantic: ModelConfig) -> None:
+def _require_links(semantic: ModelConfig, execution: TrainExecution) -> None:
     """Refuses a recipe that cannot train links."""
     sampling, train = semantic.sampling, semantic.train
-    for _, text in link_problems(train, sampling and sampling.method, train.device == "cuda"):
+    asked = sampling and sampling.method, train.device == "cuda", execution.samples == "stored"
+    for _, text in link_problems(train, *asked):
         problem, _, remedy = text.rpartition(": ")
         raise InputError(problem, remedy)
 
@@ -117,7 +118,7 @@ def _open_model(run: Run) -> Model:
         InputError: the model reads relations or weights that the drawn neighbours do not have, or cannot be made.
     """
     semantic, graph, width, drawing = run.semantic, run.graph, run.features.source.width, run.drawing
-    types = node_types(graph.topology, run.features.stored)
+    types = model_types(run.semantic.train, graph.topology, run.features.stored)
     model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
     walks = drawing is not None and drawing.neighbours.method == "random_walk"
     if walks and isinstance(model, LayeredModel) and model.reads_relations:

@@ -135,7 +135,7 @@ def open_samplers(run: Run) -> Sequence[AnySampler | Drawer] | VanillaSampler:
     def make(fanouts: tuple[Any, ...]) -> AnySampler:
         return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.sampling_seed, replace=sampling.replace)
 
-    return [scheduled(sampling, make) for _ in range(threads)]
+    return [run.seeded(scheduled(sampling, make)) for _ in range(threads)]
 
 
 def rank_threads(run: Run) -> int:

@@ -56,10 +56,11 @@ def open_data(run: Run) -> None:
     device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
     lane = open_lane(settings, ranks)
     source = ShardedSource(shards, owned, lane, device, execution.features, ranks)
-    train_ids = np.array(graph.train_ids)
+    seeds = run.seeds
     run.plan = PartPlan(
-        train_ids,
-        owned.part_of[train_ids],
+        seeds,
+        # A link belongs to the part of its target.
+        owned.part_of[seeds if run.edges is None else run.edges.target],
         owned.num_parts,
         sampling.batch_size,
         seed=semantic.sampling_seed,

@@ -36,7 +36,7 @@ def trained(seeds, epochs, loss):
     for epoch in range(epochs):
         for planned in plan.batches(epoch):
             batch = seeds.batch(planned.key, planned.seeds)
-            h = model(torch.from_numpy(batch.nodes.astype(np.int64)), training=True)
+            h = model.rows(batch.nodes, training=True)
             positive, negative = (torch.from_numpy(each.astype(np.int64)) for each in (batch.pairs, batch.negatives))
             scores = head(h[positive[:, 0]], h[positive[:, 1]]), head(h[negative[..., 0]], h[negative[..., 1]])
             loss(*scores).backward()
