@@ -28,6 +28,7 @@ from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORW
 from graphmill.trainers.recipe.costs.memory import (
     HEAP,
     evaluation_terms,
+    node_row_terms,
     parameter_term,
     process_terms,
     row_terms,
@@ -226,7 +227,9 @@ def _memory(case: Case) -> list[Term]:
     ]
     if uncut:
         return found
-    others, bound = sum(term.most for term in found), "chunks" not in case.sizes.artifacts
+    # The common terms, which are added to those of every technique, are held beside rows as well.
+    others = sum(term.most for term in (*found, *node_row_terms(case)))
+    bound = "chunks" not in case.sizes.artifacts
     room = held_on_host(host_bytes(case), _counted(case)[2], others, case.free)
     return [*found, Term(ROWS, room.rows, "hidden", bound, enough=0), Term(BLOCKS, room.blocks, bound=bound)]
 
