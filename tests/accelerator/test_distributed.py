@@ -118,7 +118,7 @@ def test_batches_of_ranks_are_drawn_on_their_accelerators(tmp_path, place, topol
 def test_gradients_stay_on_devices_that_have_a_lane_of_their_own(tmp_path, place, monkeypatch, gradients):
     """The bits of the way through the host, and of one rank; no gradient of a parameter crosses to the host."""
     settings = {"gradients": gradients}
-    options = {"settings": settings, "epochs": 2, "norm": "layer", "dropout": 0.3, "retrain": True, "device": "cuda"}
+    options = {"settings": settings, "epochs": 2, "norm": "batch", "dropout": 0.3, "retrain": True, "device": "cuda"}
     options |= {"sampling": SamplingConfig(fanouts=(4, 3), batch_size=8), "accumulate": 2}
     parts_inputs(tmp_path, 4)
     one = train_parts(tmp_path, 4, **options)

@@ -46,6 +46,7 @@ TEXTS: dict[str, tuple[Any, ...]] = {
     "class_weights": ("balanced", "none", [1, 2, 3], [1, 1], [0, 0, 0], [1.0, 1.0, 1.0, 1.0]),
     "metrics_to": ([], ["tensorboard"], ["nothing"]),
     "schedule": ([], [{"epoch": 2, "fanouts": [2, 2]}], [{"epoch": 1, "fanouts": [2, 2]}], [{"epoch": 2, "fanouts": [2]}]),
+    "samples": ("online", "stored", "stored", "nowhere"),
     "split": (0, "random", [0.5, 0.2, 0.3]),
 }  # fmt: skip
 """Key -> values of those whose annotation does not say what they mean."""

@@ -160,7 +160,7 @@ class BatchNorm(nn.BatchNorm1d):
         if training and self.waiting is not None:
             found = torch.zeros((2, input.shape[1]), dtype=self.weight.dtype, device=input.device)
             self.waiting.append(found)
-            return functional.batch_norm(input, *found, self.weight, self.bias, True, 1.0, self.eps)
+            return functional.batch_norm(input, found[0], found[1], self.weight, self.bias, True, 1.0, self.eps)
         return functional.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, training, self.momentum or 0.1, self.eps
         )

@@ -59,7 +59,8 @@ class NormPass(ChunkPass[T]):
 
     def ended(self, supply: Supply, h: Tensor) -> Tensor:
         """Returns the end of the layer for the rows of a chunk."""
-        layer, device = self.model_on(supply).layers[self.rows.index], supply.place.device
+        layer: Any = self.model_on(supply).layers[self.rows.index]
+        device = supply.place.device
         (ids,) = device.send([supply.ids], IDS, self.mover.ledger)
         masks = self.random.layer(self.rows.index + 1, ids)
         end: Any = layer.finish.end(h, masks, moments=self.mean_and_variance(supply, h.dtype))
@@ -162,7 +163,7 @@ class EndBackwardPass(FactorsPass):
         """Returns the gradient of a chunk's rows."""
         norm, on = batch_norm_of(self.rows.layer), batch_norm_of(self.model_on(supply).layers[self.rows.index])
         moments, h, above, device = self.rows.moments, self.read(supply), self.gradient(supply), supply.place.device
-        assert norm is not None and on is not None and moments is not None and norm.weight.grad is not None
+        assert norm is not None and on is not None and moments is not None
         with torch.enable_grad():
             h = h.detach().requires_grad_()
             with self.computing(supply):
@@ -171,7 +172,9 @@ class EndBackwardPass(FactorsPass):
         mean, variance = self.mean_and_variance(supply, h.dtype)
         scale = (variance + norm.eps).rsqrt()
         sums = (norm.weight.grad, norm.bias.grad)
-        of_weight, of_bias = (device.send_tensor(each, OF_COPIES, self.mover.ledger) for each in sums)
+        of_weight, of_bias = (
+            device.send_tensor(each, OF_COPIES, self.mover.ledger) for each in sums if each is not None
+        )
         h = (h.detach() - mean) * scale
         return found - (on.weight.detach() * scale / moments.count) * (of_bias + h * of_weight)
 
