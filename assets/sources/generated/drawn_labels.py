@@ -23,28 +23,31 @@ OWN, OTHER = 0.9, 0.02
 """Probabilities of a label that the class has, and of one that it has not."""
 NOISE = 0.5 / 43690**0.5
 """Factor of the integers of `normal_int`, so that the noise has the deviation one half."""
-TOPICS, NUMBER = 16, 17
-"""The words after the stream of generators; kernels/graph/generate.py, generators.py and typed_citation.py have the others."""
+WORDS = 7, 8
+"""The words after the stream of generators, of labels and of numbers; kernels/graph/generate.py and generators.py have the others."""
 
 
 def task_labels(
-    kind: Kind, classes: Array, hidden: Array, num_classes: int, seed: int
+    kind: Kind, classes: Array, hidden: Array, num_classes: int, seed: int, words: tuple[int, int] = WORDS
 ) -> tuple[Array, tuple[str, ...], dict[str, Any]]:
     """Returns the labels of a kind of task, the names of classes, labels or targets, and the best score by name.
 
     Args:
         classes: i32[N], the classes that edges and features follow.
         hidden: i32[N], the same with -1 for nodes whose label is hidden.
+        words: words after the stream of generators, of labels and of numbers.
     """
     names = tuple(map(str, range(num_classes)))
     if kind in (CLASSES, LINKS):
         return hidden, names, {}
-    values, best = drawn_labels(kind, classes, num_classes, seed)
+    values, best = drawn_labels(kind, classes, num_classes, seed, words)
     values[hidden < 0] = no_labels(kind, 1, values.shape[1])
     return values, names[: values.shape[1]], best
 
 
-def drawn_labels(kind: Kind, classes: Array, num_classes: int, seed: int) -> tuple[Array, dict[str, Any]]:
+def drawn_labels(
+    kind: Kind, classes: Array, num_classes: int, seed: int, words: tuple[int, int] = WORDS
+) -> tuple[Array, dict[str, Any]]:
     """Returns the labels of all nodes, and the best score by name; no byte depends on threads.
 
     Args:
@@ -52,8 +55,8 @@ def drawn_labels(kind: Kind, classes: Array, num_classes: int, seed: int) -> tup
         classes: i32[N].
     """
     if kind == "multilabel":
-        return _topics(classes, num_classes, seed)
-    name = key(seed, Stream.GENERATORS, NUMBER)
+        return _topics(classes, num_classes, key(seed, Stream.GENERATORS, words[0]))
+    name = key(seed, Stream.GENERATORS, words[1])
     spread = np.sqrt((num_classes**2 - 1) / 12) or 1.0
     level = (np.arange(num_classes) - (num_classes - 1) / 2) / spread
     numbers = np.empty((len(classes), 1), np.float32)
@@ -66,9 +69,9 @@ def drawn_labels(kind: Kind, classes: Array, num_classes: int, seed: int) -> tup
     return numbers, {"best_r2": float(1 - left)}
 
 
-def _topics(classes: Array, num_classes: int, seed: int) -> tuple[Array, dict[str, Any]]:
+def _topics(classes: Array, num_classes: int, name: Any) -> tuple[Array, dict[str, Any]]:
     """Returns the labels, and the F1 over all labels together of the answer c and c + 1."""
-    name, labels = key(seed, Stream.GENERATORS, TOPICS), np.empty((len(classes), num_classes), np.int8)
+    labels = np.empty((len(classes), num_classes), np.int8)
     own, other = (np.uint64(round(share * 2**32)) for share in (OWN, OTHER))
     right = had = given = 0
     for low, high in row_ranges(len(classes), 17 * num_classes):

@@ -35,6 +35,8 @@ from graphmill.kernels.types import Array, Stream
 
 WRITES, AFFILIATED = 7, 8
 """The words after the stream for two relations; kernels/graph/generate.py has the others."""
+LABELS = 16, 17
+"""The words for several labels and for numbers, since those of other generators are taken."""
 PAPERS, INSTITUTIONS = 0.4986, 1 / 9_500
 """Shares of the nodes; the rest are authors."""
 CITATIONS, AFFILIATIONS = 0.7508, 0.0258
@@ -130,7 +132,7 @@ class Drawn:
         """Returns everything but the features; edges are drawn when they are read."""
         config = self.config
         hidden = with_hidden(config, self.classes.copy())
-        known, names, best = task_labels(config.task, self.classes, hidden, config.classes, config.seed)
+        known, names, best = task_labels(config.task, self.classes, hidden, config.classes, config.seed, LABELS)
         labels = no_labels(config.task, config.nodes, known.shape[-1])
         labels[: len(known)] = known
         draw = dict(zip(config.relations, (self._cites, self._writes, self._affiliated), strict=True))

@@ -20,7 +20,7 @@ from graphmill.assets.storage.store import Store
         ("read_bytes_by_tier", {"host": 1 << 20, "disk": 0}, "read by tier (MiB)", {"host": 1.0, "disk": 0.0}),
         ("build_seconds", 0.97123, "build (s)", 0.9712),
         ("test_accuracy", 0.9783333, "test accuracy (%)", 97.83),
-        ("test_roc_auc", 0.912345, "test roc auc", 0.9123),
+        ("test_roc_auc", 0.912345, "test roc auc (%)", 91.23),
         ("touched_ratio", 0.70466, "touched ratio (%)", 70.47),
         ("hit_ratio_random_10_percent", 0.098928, "hit ratio random at 10 % (%)", 9.893),
         ("expected_hit_ratio_5_percent", 0.05, "expected hit ratio at 5 % (%)", 5.0),

@@ -186,6 +186,16 @@ def test_every_source_refuses_a_column_that_no_node_has(tmp_path: Path, reader: 
     assert f"the column '{name}' is unknown of all nodes" in said and said.count("remedy: ") == 1, said
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_that_no_training_node_has_is_refused(tmp_path: Path, kind: Kind) -> None:
+    y = LABELS[kind].copy()
+    y[:4, 1] = np.nan
+    parts = {"train": np.arange(2), "val": np.array([4, 5]), "test": np.array([6, 7])}
+    np.savez(tmp_path / "graph.npz", edge_index=EDGES, num_nodes=np.int64(NODES), y=y, **parts)
+    with pytest.raises(InputError, match="the column '1' is unknown of all training nodes"):
+        build(tmp_path / "home", "npz", path=tmp_path / "graph.npz", task=kind)
+
+
 WRONG: dict[str, tuple[Kind, np.ndarray, str]] = {
     "a whole label of 2": ("multilabel", np.array([[0, 1], [2, 0]] * 4), "node 1, column 0 is 2: a label is 0 or 1"),
     "a label of no node": ("multilabel", np.array([[-1, 1]] * 8), "column '0' is unknown of all nodes"),
