@@ -154,10 +154,10 @@ def _split(
     raw: RawGraph, task: TaskTable, seed: int, triples: Triples, numbers: Array, rows: Array
 ) -> tuple[Array, Array]:
     """Returns (u64[n] the different numbers, ascending, u8[n] their parts) of the edges that are in a part."""
+    ratios: Any = {"seed": seed, "train_ratio": task.train_ratio, "valid_ratio": task.valid_ratio}
     if task.split == "random":
         present = np.unique(numbers)
-        ratios = {"train_ratio": task.train_ratio, "valid_ratio": task.valid_ratio}
-        return present, split_edges(triples, *triples.parts(present), seed=seed, **ratios)
+        return present, split_edges(triples, *triples.parts(present), **ratios)
     marks = raw.edge_marks
     if marks is None:
         raise InputError(
@@ -171,8 +171,7 @@ def _split(
         source, target, relation = triples.parts(numbers)
         check_split(triples, source, target, part, relation, place=lambda row: place(int(rows[row])))
     else:
-        ratios = {"train_ratio": task.train_ratio, "valid_ratio": task.valid_ratio}
-        part = split_edges(triples, *triples.parts(numbers), seed=seed, times=values, **ratios)
+        part = split_edges(triples, *triples.parts(numbers), times=values, **ratios)
     present, first = np.unique(numbers, return_index=True)
     return present, part[first].astype(np.uint8)
 
@@ -245,7 +244,7 @@ def _few(links: Links) -> Iterator[str]:
     for part, name in enumerate(PARTS):
         if (count := int(np.count_nonzero(links.split == part))) < FEW_LINKS:
             little = "nothing is tested" if not count else "a score of so few says little"
-            yield f"{count} links in {name}: {little}; give more edges, or other ratios in [task]"
+            yield f"{count} link{'s' * (count != 1)} in {name}: {little}; give more edges, or other ratios in [task]"
 
 
 def _cold(links: Links, degree: Array) -> Iterator[str]:

@@ -235,7 +235,7 @@ class GraphStage(SourceStage):
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
         counts["num_dropped_edges"] = raw.numbers.get("num_dropped_edges", 0)
         shared = label_checks(raw.labels, len(raw.class_names))
-        shared += [] if links is None else [odd_links(links, sum(found))]
+        shared += [] if links is None else [odd_links(links, found[0] + found[1])]
         return Sound(counts, self._expected(semantic, [*shared, *remarks(raw, semantic, parts, *found)]))
 
     def _expected(self, semantic: GraphConfig, checks: Sequence[Check]) -> list[Check]:

@@ -5,9 +5,12 @@
     head, tail [n], relation [n], head_type, tail_type     ogbl-biokg: ids within the types, numbers of relations
 
 The edges of the graph are those to train on; the two other files have the rest. Negatives and weights of the files are not read, and
-neither is train.pt, whose edges the graph has. Format: `ogb/linkproppred/dataset.py` of github.com/snap-stanford/ogb.
+neither is train.pt, whose edges the graph has. A link that is an edge to train on as well, as an author who works with another one again in
+ogbl-collab, is left out and counted: a model would only repeat what it has seen.
 
-Peak memory: 16 bytes per edge of the two files, beside the files.
+Format: `ogb/linkproppred/dataset.py` of github.com/snap-stanford/ogb.
+
+Peak memory: 16 bytes per edge of the graph, and as many per link of the two files, beside the files.
 """
 
 from __future__ import annotations
@@ -35,11 +38,14 @@ HELD_OUT = {"valid.pt": 1, "test.pt": 2}
 AGAIN = "unzip the dataset again"
 
 
-def with_held_out(relations: Sequence[Relation], root: Path, scheme: str | None, duck: Duck) -> list[Relation]:
+def with_held_out(
+    relations: Sequence[Relation], root: Path, scheme: str | None, duck: Duck, *, undirected: bool
+) -> list[Relation]:
     """Returns the relations with the links to validate and to test behind their edges, and marks for each.
 
     Args:
         scheme: folder in split/; None for the only one.
+        undirected: whether the reverse of an edge is the same link.
 
     Raises:
         InputError: a file is missing or cannot be read, there are several schemes and none was chosen, or a link is of no relation.
@@ -59,7 +65,10 @@ def with_held_out(relations: Sequence[Relation], root: Path, scheme: str | None,
             continue
         for kind, pairs in _typed_pairs(values, path, kinds):
             found[kind].append((path, part, pairs))
-    return [_extended(each, found[each.kind]) for each in relations]
+    return [
+        _Extended(each, found[each.kind], both_ways=undirected and each.kind[0] == each.kind[2]).found()
+        for each in relations
+    ]
 
 
 def _pairs(values: Mapping[str, Any], path: Path) -> Array:
@@ -117,24 +126,62 @@ def _numbered(relations: Sequence[Relation], root: Path, duck: Duck) -> dict[int
     return found
 
 
-def _extended(relation: Relation, held_out: Sequence[tuple[Path, int, Array]]) -> Relation:
-    """Returns a relation with links behind its edges."""
+class _Extended:
+    """A relation with links behind its edges.
 
-    def batches() -> Iterator[EdgeBatch]:
-        for batch in relation.batches():
+    Args:
+        held_out: file, part, and ends i64[n, 2] of its links.
+        both_ways: whether the reverse of an edge is the same link.
+    """
+
+    def __init__(self, relation: Relation, held_out: Sequence[tuple[Path, int, Array]], *, both_ways: bool):
+        self.relation, self.held_out, self.both_ways = relation, held_out, both_ways
+        self.left_out: dict[Path, int] = {}
+
+    def found(self) -> Relation:
+        """Returns the relation."""
+        total = self.relation.num_edges + sum(len(pairs) for *_, pairs in self.held_out)
+        dropped = lambda: sum(self.left_out.values())  # noqa: E731
+        return replace(
+            self.relation,
+            num_edges=total,
+            batches=self._batches,
+            place=self._place,
+            dropped=dropped,
+            remarks=lambda _: [
+                f"{path}: {count:,} links are edges to train on as well, and are left out"
+                for path, count in self.left_out.items()
+                if count
+            ],
+        )
+
+    def _batches(self) -> Iterator[EdgeBatch]:
+        self.left_out, trained = {}, [np.zeros(0, np.uint64)]
+        for batch in self.relation.batches():
+            trained.append(_numbers(batch.src, batch.dst))
             yield batch._replace(mark=np.zeros(len(batch.src)))
-        for _, part, pairs in held_out:
-            yield EdgeBatch(pairs[:, 0], pairs[:, 1], mark=np.full(len(pairs), float(part)))
+        known, first = np.unique(np.concatenate(trained)), self.relation.num_edges
+        for path, part, pairs in self.held_out:
+            again = np.isin(_numbers(pairs[:, 0], pairs[:, 1]), known)
+            if self.both_ways:
+                again |= np.isin(_numbers(pairs[:, 1], pairs[:, 0]), known)
+            rows = np.flatnonzero(~again)
+            self.left_out[path] = self.left_out.get(path, 0) + len(pairs) - len(rows)
+            mark = np.full(len(rows), float(part))
+            yield EdgeBatch(pairs[rows, 0], pairs[rows, 1], rows=first + rows, mark=mark)
+            first += len(pairs)
 
-    def place(row: int) -> str:
-        if row < relation.num_edges:
-            return relation.place(row)
-        row -= relation.num_edges
-        for path, _, pairs in held_out:
+    def _place(self, row: int) -> str:
+        if row < self.relation.num_edges:
+            return self.relation.place(row)
+        row -= self.relation.num_edges
+        for path, _, pairs in self.held_out:
             if row < len(pairs):
                 return f"{path}: row {row}"
             row -= len(pairs)
-        return f"{relation.place(relation.num_edges)}"
+        return self.relation.place(self.relation.num_edges)
 
-    total = relation.num_edges + sum(len(pairs) for *_, pairs in held_out)
-    return replace(relation, num_edges=total, batches=batches, place=place)
+
+def _numbers(source: Array, target: Array) -> Array:
+    """Returns u64[n], a number of each pair; ids have 32 bits."""
+    return (np.asarray(source).astype(np.uint64) << np.uint64(32)) + np.asarray(target).astype(np.uint64)

@@ -199,7 +199,7 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
     node_types, relations, blocks, labels = readers[kind](path, duck, labelled=config.links is None)
     if config.marks is not None:
-        relations = with_held_out(relations, path, split, duck)
+        relations = with_held_out(relations, path, split, duck, undirected=config.undirected)
     if config.links is not None:
         splits = None
     elif kind == "arrays":

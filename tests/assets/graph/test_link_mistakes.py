@@ -8,6 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from graphmill.assets.graph.links import ODD
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from graphmill.kernels.errors import InputError
 from tests.assets.graph.shops import links, write
 from tests.assets.sources.own_data import build
@@ -64,3 +66,22 @@ def test_bad_input_is_told_once_with_its_row(tmp_path: Path, rows: Any, keys: An
 def test_keys_without_effect_are_refused(tmp_path: Path, keys: Any, task: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         build(tmp_path / "home", "edges", **small(tmp_path, GOOD, **keys), **({} if task is None else links(**task)))
+
+
+@pytest.mark.parametrize("source", ["edges", "tables"])
+def test_missing_columns_are_told_beside_other_mistakes(tmp_path: Path, source: str) -> None:
+    path = write(pl.DataFrame({"src": [0, 1], "dst": [1, 7], "when": [1, 2]}), tmp_path / "edges.csv")
+    keys: dict[str, Any] = {"edges": path, "num_nodes": 4, "time_column": "wen"}
+    if source == "tables":
+        relation = RelationTable(path=path, source_type="node", target_type="node", time_column="wen")
+        keys = {"nodes": {"node": NodeTable(num_nodes=4)}, "edges": {"knows": relation}}
+    with pytest.raises(InputError, match="has no column 'wen'") as caught:
+        build(tmp_path / "home", source, **keys, **links(split="time"))
+    assert "2 mistakes" in str(caught.value) and "1 -> 7" in str(caught.value)
+
+
+def test_odd_links_are_told(tmp_path: Path) -> None:
+    built = build(tmp_path / "home", "edges", **small(tmp_path, GOOD, split_column="part"), **links(split="given"))
+    (odd,) = (check for check in built.graph.summary["checks"] if check["name"] == ODD)
+    assert not odd["passed"] and "1 link in train: a score of so few says little" in odd["detail"]
+    assert "1 of 1 test links have an end without any edge that is left" in odd["detail"]

@@ -13,9 +13,10 @@ import torch
 
 from graphmill.assets.graph.links import HELD_OUT
 from graphmill.assets.graph.read import Graph
+from graphmill.assets.sources.generated import generators
 from graphmill.kernels.errors import InputError
 from tests.assets.graph.shops import FORMS, Shop, links, shop_graph
-from tests.assets.sources.own_data import Built, build
+from tests.assets.sources.own_data import Built, build, write_gz
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
 
@@ -112,7 +113,7 @@ def test_splits_by_time_and_given_ones_of_every_form(tmp_path: Path, form: str, 
             shop.words[shop.words == ""], drawn = "train", {"split": "random"}
         whole = build(folder / "home", **shop_graph(before, shop, form, None), **how, **drawn)
         asked = links(split=split, relations=() if "tables" not in form else ("buys",))
-        built = build(folder / "home", **shop_graph(folder, shop, form, key), **how, **asked)
+        built: Built = build(folder / "home", **shop_graph(folder, shop, form, key), **how, **asked)
         graph = require_split(built, whole)
         assert graph.links is not None
         assert not graph.relations or {graph.relations[number] for number in graph.links.predicted} == {
@@ -228,3 +229,28 @@ def test_a_symmetric_relation_of_a_directed_graph_is_its_own_reverse(tmp_path: P
     graph = build(tmp_path / "home", "npz", path=tmp_path / "g.npz", undirected=False, **links()).opened
     assert graph.links is not None and graph.links.reverse_of == (0,)
     assert not {(two, 0, one) for one, _, two in link_edges(graph, 1, 2)} & stored(graph)
+
+
+def test_links_of_spooled_edges_are_those_of_edges_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"nodes": 60, "edges": 400, "p_in": 0.6, "classes": 4}
+    held = require_split(build(tmp_path / "a", "sbm", **keys, **links()), build(tmp_path / "a", "sbm", **keys))
+    monkeypatch.setattr(generators, "HELD_EDGES", 10)
+    spooled = require_split(build(tmp_path / "b", "sbm", **keys, **links()), build(tmp_path / "b", "sbm", **keys))
+    assert link_edges(held, 0) == link_edges(spooled, 0) and link_edges(held, 2) == link_edges(spooled, 2)
+    assert len(held.class_names) == 0 and (held.labels == -1).all()
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+def test_links_of_ogb_that_are_edges_to_train_on_are_left_out(tmp_path: Path, undirected: bool) -> None:
+    top = tmp_path / "ogbl"
+    write_gz(top / "raw" / "edge.csv.gz", [[0, 1], [1, 2], [2, 3]])
+    write_gz(top / "raw" / "num-edge-list.csv.gz", [[3]])
+    write_gz(top / "raw" / "num-node-list.csv.gz", [[5]])
+    (top / "split" / "time").mkdir(parents=True)
+    torch.save({"edge": np.array([[0, 1], [1, 4]])}, top / "split" / "time" / "valid.pt")
+    torch.save({"source_node": np.array([3, 0]), "target_node": np.array([2, 3])}, top / "split" / "time" / "test.pt")
+    built = build(tmp_path / "home", "ogb", path=top, undirected=undirected, **links(split="given"))
+    assert link_edges(built.opened, 1) == [(1, 0, 4)]
+    assert link_edges(built.opened, 2) == [(0, 0, 3), *([] if undirected else [(3, 0, 2)])]
+    said = " ".join(check["detail"] for check in built.graph.summary["checks"])
+    assert "valid.pt: 1 links are edges to train on as well" in said
