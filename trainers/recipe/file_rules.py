@@ -6,14 +6,13 @@ its own beside its limits (trainers/techniques/refusals.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.fanouts import by_relation, spelled
-from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.labels import LINKS
 from graphmill.kernels.errors import did_you_mean
 from graphmill.trainers.recipe.option_table import FileCase
@@ -91,8 +90,6 @@ KINDS_OF = {
     **dict.fromkeys(("link_head", "link_loss", "margin", "exclude_targets"), ("links",)),
 }
 """Key of a train table -> the kinds of `[task]` for which it has a meaning."""
-LINK_TRAINERS = ("minibatch", "disk", "factored", "fullgraph", "distributed")
-"""Techniques that train [task] kind = "links"."""
 
 
 def _foreign(case: FileCase, key: str) -> str:
@@ -101,63 +98,6 @@ def _foreign(case: FileCase, key: str) -> str:
     if kind in KINDS_OF[key] or value == getattr(type(case.train), key):
         return ""
     return f"{value!r} is for [task] kind = {' or '.join(map(repr, KINDS_OF[key]))}, and the kind is {kind!r}: remove the key"
-
-
-def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:
-    """Yields the problems of a training of links, each with the key of the train table at which it is told.
-
-    Args:
-        train: the keys of the train table.
-        method: of `[sampling]`; None without it.
-        on_gpu: whether it computes on a GPU.
-        stored: whether its batches are stored ones.
-    """
-    given = '[task] kind = "links"'
-    if train.trainer not in LINK_TRAINERS:
-        yield (
-            "trainer",
-            f'trainer = "{train.trainer}" does not train {given} yet: give one of {", ".join(LINK_TRAINERS)}',
-        )
-    if train.model == "rows" and train.trainer == "fullgraph":
-        yield (
-            "model",
-            'model = "rows" reads no edges, and trainer = "fullgraph" passes messages over all: set trainer = "minibatch"',
-        )
-    elif train.trainer == "fullgraph" and train.own_settings.mode != "device":
-        yield (
-            "trainer",
-            f'trainer = "fullgraph" trains {given} uncut alone yet: set mode = "device" in [train.fullgraph]',
-        )
-    if train.trainer == "fullgraph" and train.exclude_targets:
-        text = "passes messages over all edges, those that it predicts among them"
-        yield (
-            "exclude_targets",
-            f'exclude_targets = true, but trainer = "fullgraph" {text}: set exclude_targets = false',
-        )
-    own = train.own_settings
-    if train.trainer == "distributed" and (own.rows == "packed" or own.scheme == "vanilla" or stored):
-        text = 'draws batches of links on each rank: leave out samples, rows = "packed" and scheme = "vanilla"'
-        yield "trainer", f'trainer = "distributed" {text}'
-    if train.eval == "sampled":
-        text = "ranks the rows of all nodes, which an exact evaluation computes"
-        yield "eval", f'eval = "sampled", but {given} {text}: remove the key'
-    if is_reference(train.model):
-        yield (
-            "model",
-            f'model = "{train.model}" gives logits of classes, and {given} reads rows of nodes: take a model of graphmill',
-        )
-    if method is not None and method not in ("uniform", "weighted"):
-        text = "may pass the edges that are predicted" if method == "random_walk" else "is not known to leave them out"
-        yield "trainer", f'[sampling] method = "{method}" {text}, and {given} leaves them out: set method = "uniform"'
-    if on_gpu:
-        yield "device", f'{given} trains on the CPU alone yet: set device = "cpu"'
-    if train.model == "rows" and train.optimizer == "sgd":
-        yield "optimizer", 'optimizer = "sgd", but model = "rows" updates its rows by Adam: set optimizer = "adam"'
-    if train.margin != 1.0 and train.link_loss != "margin":
-        yield (
-            "margin",
-            f'margin = {train.margin:g} is for link_loss = "margin", not for {train.link_loss!r}: remove the key',
-        )
 
 
 def _foreign_metric(case: FileCase) -> str:

@@ -77,7 +77,7 @@ def find_data(
         InputError: an artifact is missing, or the pipeline has no table that defines it.
     """
     roles = ["graph", "features", *(sampling.inputs if sampling else ())]
-    return _Finder(pipeline, store, {}, table.feature_table).find_all(roles)
+    return _Finder(pipeline, store, {}, table).find_all(roles)
 
 
 def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:

@@ -43,6 +43,7 @@ class Technique:
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
         roles: whether its threads have roles of their own, so that batches are never prepared in turn with the step.
         approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
+        links: whether it trains [task] kind = "links".
     """
 
     name: str
@@ -65,6 +66,7 @@ class Technique:
     halves: bool = False
     roles: bool = False
     approximate: bool = False
+    links: bool = False
 
     @property
     def own_shards(self) -> bool:
@@ -153,6 +155,7 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
+            links=True,
         ),
         _row(
             "disk",
@@ -162,6 +165,7 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
             on_device=True,
+            links=True,
         ),
         _row(
             "factored",
@@ -169,6 +173,7 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
             roles=True,
+            links=True,
         ),
         _row("fresh", **_FRESH),
         _row("fresh-factored", roles=True, **_FRESH),
@@ -183,6 +188,7 @@ TECHNIQUES: dict[str, Technique] = {
             by_parts=True,
             whole_graph=True,
             halves=True,
+            links=True,
         ),
         _row(
             "distributed",
@@ -192,6 +198,7 @@ TECHNIQUES: dict[str, Technique] = {
             on_device=True,
             data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
+            links=True,
         ),
         _row(
             "fresh-distributed",

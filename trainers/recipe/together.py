@@ -22,7 +22,8 @@ from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.labels import CLASSES, LINKS
-from graphmill.trainers.recipe.file_rules import RULES, link_problems, wrong_set
+from graphmill.trainers.recipe.file_rules import RULES, wrong_set
+from graphmill.trainers.recipe.links import link_problems
 from graphmill.trainers.recipe.option_table import (
     ALWAYS,
     CONDITIONS,

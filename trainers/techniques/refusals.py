@@ -6,6 +6,7 @@ trainers/recipe/option_table.py has the options, trainers/recipe/file_rules.py t
 
 from collections.abc import Mapping
 
+from graphmill.assets.tasks.labels import LINKS
 from graphmill.trainers.recipe.file_rules import FileRule
 from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
@@ -277,7 +278,14 @@ RULES: Mapping[str, tuple[FileRule, ...]] = {
             "devices = {case.own.devices} is not a multiple of ranks = {case.own.ranks}: remove the key, or give a multiple",
         ),
     ),
-    "distributed": OF_DISTRIBUTED,
+    "distributed": (
+        *OF_DISTRIBUTED,
+        FileRule(
+            "*.scheme",
+            lambda c: c.kind == LINKS and c.own.scheme == "vanilla",
+            'scheme = "vanilla" draws neighbours of nodes by messages, and links are drawn by other schemes: remove the key',
+        ),
+    ),
     "fresh-distributed": OF_DISTRIBUTED,
 }
 """Technique -> what its settings ask of the other tables of a file."""

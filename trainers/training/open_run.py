@@ -26,8 +26,8 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
-from graphmill.trainers.recipe.file_rules import link_problems
 from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake
+from graphmill.trainers.recipe.links import link_problems
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.tasks.opened import open_task

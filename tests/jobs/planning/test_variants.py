@@ -25,6 +25,6 @@ def test_variants_keep_the_task_of_the_file(tmp_path: Path, kind: Kind) -> None:
         assert "the kind is 'classes'" not in each.refused
         assert each.pipeline is None or each.pipeline.table("task").kind == kind
     compared = {each.technique.name for each in found if each.pipeline is not None}
-    assert compared == {"disk", "factored"} if kind == "links" else len(compared) == 7
+    assert compared == {"disk", "factored", "distributed"} if kind == "links" else len(compared) == 7
     text = alone(pipeline, "gcn")
     assert parse_pipeline(pipeline.path, text.encode(), TrainTable).table("task").kind == kind

@@ -36,6 +36,9 @@ BROKEN = {
     "a margin of links, of classes": text_of("margin = 2.0"),
     "excluded links, of classes": text_of("exclude_targets = false"),
     "rows of nodes, of classes": text_of('model = "rows"'),
+    "links by messages": text_of(
+        'trainer = "distributed"\ndistributed.scheme = "vanilla"', f'{SAMPLING}{PARTS}[task]\nkind = "links"\n'
+    ),
     "no feature table": text_of('feature_table = "b"'),
     "another feature table": text_of('feature_table = "b"', SAMPLING + '[features.a]\ndtype = "float32"\n'),
     "no table": text_of('trainer = "disk"'),

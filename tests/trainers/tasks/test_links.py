@@ -245,7 +245,7 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"trainer": "fullgraph", "exclude_targets": False}, {"sampling": None}, "uncut alone"),
     ({"trainer": "fullgraph", "fullgraph": {"mode": "device"}}, {"sampling": None}, "exclude_targets = true, but"),
     ({"eval": "sampled"}, {}, "computes: remove the key"),
-    ({"trainer": "distributed", "distributed": {"scheme": "vanilla"}}, {"partitions": {}}, "on each rank: leave out"),
+    ({"trainer": "distributed", "distributed": {"scheme": "vanilla"}}, {"partitions": {}}, "draws neighbours of nodes by messages"),
     ({"metric": "accuracy"}, {}, 'metric = "accuracy" is not a metric of'),
     ({"class_weights": "balanced"}, {}, "class_weights = 'balanced' is for"),
     ({"margin": 0.5}, {}, 'is for link_loss = "margin"'),

@@ -152,7 +152,7 @@ def test_a_key_of_another_kind_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize(
     ("table", "problem"),
-    [('kind = "links"', 'kind = "links" is not one of'), ('kinds = "x"', "has no key kinds")],
+    [('kind = "pairs"', 'kind = "pairs" is not one of'), ('kinds = "x"', "has no key kinds")],
 )
 def test_mistakes_of_the_table_are_told_once(tmp_path: Path, table: str, problem: str) -> None:
     (tmp_path / "mine.toml").write_text(text("regression").replace('kind = "regression"', table))

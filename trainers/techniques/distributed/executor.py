@@ -127,6 +127,8 @@ def open_samplers(run: Run) -> Sequence[AnySampler | Drawer] | VanillaSampler:
     if settings.scheme == "hybrid":
         return [open_sampler(run) for _ in range(threads)]
     if settings.scheme == "vanilla":
+        if run.edges is not None:
+            raise InputError('scheme = "vanilla" draws neighbours of nodes, not of links', "remove the key")
         topology = run.graph.topology
         if not is_reference(run.semantic.train.model):  # the table refuses our models that read these
             topology = replace(topology, weights=None, edge_types=None)

@@ -1,0 +1,57 @@
+"""What a training of links cannot do: trainers, models, ways of sampling and devices, each with the key at which it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
+
+LINKS_TABLE = '[task] kind = "links"'
+
+
+def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:
+    """Yields the problems of a training of links, each with the key of the train table at which it is told.
+
+    Args:
+        train: the keys of the train table.
+        method: of `[sampling]`; None without it.
+        on_gpu: whether it computes on a GPU.
+        stored: whether its batches are stored ones.
+    """
+    yield from _technique_problems(train, stored)
+    if train.eval == "sampled":
+        text = "ranks the rows of all nodes, which an exact evaluation computes"
+        yield "eval", f'eval = "sampled", but {LINKS_TABLE} {text}: remove the key'
+    if is_reference(train.model):
+        text = f"gives logits of classes, and {LINKS_TABLE} reads rows of nodes"
+        yield "model", f'model = "{train.model}" {text}: take a model of graphmill'
+    if method is not None and method not in ("uniform", "weighted"):
+        text = "may pass the edges that are predicted" if method == "random_walk" else "is not known to leave them out"
+        text = f'[sampling] method = "{method}" {text}, and {LINKS_TABLE} leaves them out'
+        yield "trainer", f'{text}: set method = "uniform"'
+    if on_gpu:
+        yield "device", f'{LINKS_TABLE} trains on the CPU alone yet: set device = "cpu"'
+    if train.model == "rows" and train.optimizer == "sgd":
+        yield "optimizer", 'optimizer = "sgd", but model = "rows" updates its rows by Adam: set optimizer = "adam"'
+    if train.margin != 1.0 and train.link_loss != "margin":
+        text = f'margin = {train.margin:g} is for link_loss = "margin", not for {train.link_loss!r}'
+        yield "margin", f"{text}: remove the key"
+
+
+def _technique_problems(train: Any, stored: bool) -> Iterator[tuple[str, str]]:
+    """Yields the problems of a technique, which has some of the links' trainers' ways."""
+    technique, given = find_technique(train.trainer), f'trainer = "{train.trainer}"'
+    if not technique.links:
+        known = ", ".join(each.name for each in TECHNIQUES.values() if each.links)
+        yield "trainer", f"{given} does not train {LINKS_TABLE} yet: give one of {known}"
+    elif technique.whole_graph and train.model == "rows":
+        yield "model", f'model = "rows" reads no edges, and {given} passes messages over all: take another trainer'
+    elif technique.whole_graph and "chunks" in train.needs:
+        yield "trainer", f'{given} trains {LINKS_TABLE} uncut alone yet: set mode = "device" in [train.{train.trainer}]'
+    elif technique.own_shards and (train.own_settings.rows == "packed" or stored):
+        yield "trainer", f'{given} draws batches of links on each rank: leave out samples and rows = "packed"'
+    if technique.links and technique.whole_graph and train.exclude_targets:
+        text = "passes messages over all edges, those that it predicts among them"
+        yield "exclude_targets", f"exclude_targets = true, but {given} {text}: set exclude_targets = false"
