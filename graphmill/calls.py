@@ -312,7 +312,7 @@ def predict(
     Raises:
         InputError: the model is not trained, the other graph does not fit it, a named node does not exist, or the file cannot be written.
     """
-    from graphmill.trainers.inference.answers import Columns
+    from graphmill.trainers.inference.answers.kinds import Columns
     from graphmill.trainers.inference.predict import predict_table
 
     columns = Columns(probabilities=probabilities, top=top, thresholds=tuple(thresholds))

@@ -295,7 +295,7 @@ def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
     graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
     rows = artifacts["features"].table_facts("rows") if "features" in artifacts else None
-    found = graph.summary["numbers"] if graph else dict.fromkeys(names, 0)
+    found: Mapping[str, int] = graph.summary["numbers"] if graph else dict.fromkeys(names, 0)
     counts: dict[str, Any] = {
         name: found.get(f"{name}_links", found[name]) for name in names
     }  # links are seeds, if there are any

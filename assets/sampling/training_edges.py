@@ -4,6 +4,7 @@ Candidates of a relation's end are the nodes of the types that its edges have th
 left out of the negatives are those of training: whether a pair is held out is not known while a model is trained.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ from graphmill.kernels.links.splits import TRAIN
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import Array, Topology
 
-Ranges = dict[Side, list[tuple[int, int]]]
+Ranges = dict[Side, Sequence[tuple[int, int]]]
 """Side -> (first node, last node + 1) of the candidates of each relation; one entry if edges have no relations."""
 
 
@@ -35,7 +36,7 @@ def training_edges(links: Links, topology: Topology, sampling: Neighbours, seed:
     relation = None if links.relation is None else np.array(links.relation[own])
     triples = Triples(num_nodes=topology.num_nodes, reverse_of=links.reverse_of)
     degrees: dict[Side, Array] = {"source": topology.out_degree, "target": topology.in_degree}
-    candidates: dict[Side, list[Candidates]] = {
+    candidates: dict[Side, Sequence[Candidates]] = {
         side: [
             degree_candidates(low, degrees[side][low:high])
             if sampling.negatives == "degree"
@@ -58,12 +59,14 @@ def training_edges(links: Links, topology: Topology, sampling: Neighbours, seed:
 def candidate_ranges(links: Links, topology: Topology) -> Ranges:
     """Returns the ranges of the nodes that may be an end of an edge, by side and relation."""
     starts = np.array([0, topology.num_nodes] if topology.node_type_ptr is None else topology.node_type_ptr)
-    found: Ranges = {"source": [], "target": []}
+    found: dict[Side, list[tuple[int, int]]] = {"source": [], "target": []}
+    sides: tuple[tuple[Side, Array], ...] = ("source", links.source), ("target", links.target)
     for number in range(len(links.reverse_of)):
         of_relation = slice(None) if links.relation is None else np.flatnonzero(links.relation == number)
-        for side, ends in (("source", links.source[of_relation]), ("target", links.target[of_relation])):
+        for side, all_ends in sides:
+            ends = all_ends[of_relation]
             types = [
                 (low, high) for low, high in pairwise(starts.tolist()) if np.any((ends >= low) & (ends < high))
             ] or [(0, topology.num_nodes)]
             found[side].append((types[0][0], types[-1][1]))
-    return found
+    return {**found}

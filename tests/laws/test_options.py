@@ -22,7 +22,7 @@ from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.inference.answers import Columns
+from graphmill.trainers.inference.answers.kinds import Columns
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.recipe.inputs import find_table_inputs
 from graphmill.trainers.recipe.option_table import CONDITIONS, OPTIONS, Limit

@@ -16,7 +16,7 @@ Of several labels, `labels` is the list of those whose probability reaches the t
 probability, and `label` the list of those that the node has. Of numbers, `prediction` and `label` are f32 in the unit of the data; of
 several targets each has columns of its own, prediction_NAME and label_NAME.
 
-Of links, trainers/inference/link_answers.py says what the columns are.
+Of links, trainers/inference/answers/links.py says what the columns are.
 
 A model predicts from the graph that it was trained on, or from another one with the same schema (trainers/tasks/schema.py); the file's
 key-value metadata name the versions of the model and of both graphs.
@@ -33,55 +33,44 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.stage import Progress, Silent
-from graphmill.assets.features.read import node_types, open_features, require_nodes
-from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import full_disk, full_errno
-from graphmill.assets.tasks.labels import no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import evaluation_plan
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
-from graphmill.trainers.inference.answers import (
-    ROW_GROUP,
-    AskedNodes,
-    Columns,
-    NodeFacts,
-    asked_nodes,
-    labelled_types,
-    open_answers,
-)
+from graphmill.trainers.inference.answers.kinds import ROW_GROUP, Columns, open_answers
+from graphmill.trainers.inference.answers.links import LinkAnswers, LinkRequest
+from graphmill.trainers.inference.answers.nodes import AskedNodes, NodeFacts, asked_nodes, labelled_types
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.choice import Way
 from graphmill.trainers.inference.evaluation import log_key
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.inference.kept import RowLog
-from graphmill.trainers.inference.link_answers import LinkAnswers, LinkRequest
 from graphmill.trainers.inference.sampled import infer_sampled
-from graphmill.trainers.models.build import build_model, require_weights, send_model
-from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.inference.trained import PredictedData, find_model, find_recipe, load_model, reopened
+from graphmill.trainers.models.build import send_model
+from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.recipe.inputs import find_data, find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.tasks.labelled import Scores
-from graphmill.trainers.tasks.schema import read_schema, require_schema
 
 ByRanks = Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping[str, Any], Path], int]
 """A function that predicts by processes, each with the rows of its parts: trainers/techniques/distributed/predict.py."""
@@ -139,7 +128,7 @@ def predict_table(
         columns: the columns that are asked for besides the usual ones.
         types: names of node types, "all" for all of them; none for those that have labels.
         nodes: a file that names nodes of these types, which alone are predicted; None for all of them.
-        pairs, relations: of links, as in `graphmill.trainers.inference.link_answers.LinkRequest`; `columns.top` is its `top`.
+        pairs, relations: of links, as in `graphmill.trainers.inference.answers.links.LinkRequest`; `columns.top` is its `top`.
         other: the pipeline whose graph and features are predicted from; None for those of the training.
         evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws for an evaluation; the column `embedding` has
             the logits then.
@@ -167,8 +156,8 @@ def predict_table(
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
-        learnt = None if other is None else _opened(store, inputs)
-        of = _Data(_opened(store, data), data, learnt)
+        learnt = None if other is None else reopened(store, inputs)
+        of = PredictedData(reopened(store, data), data, learnt)
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
         if of.read.graph.links is not None and not request.of_nodes:
             return model, predict_pairs(store, of, model, semantic, bounds, out, request)
@@ -178,69 +167,9 @@ def predict_table(
         return model, predict_model(store, of, model, semantic, bounds, out, columns, types, nodes, evaluation)
 
 
-class _Opened(NamedTuple):
-    """A graph and its features, opened again under the lease, since a collector may have been faster."""
-
-    artifacts: Mapping[str, Artifact]
-    graph: Graph
-    features: FeatureTable
-
-
-def _opened(store: Store, inputs: Mapping[str, Artifact]) -> _Opened:
-    found = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
-    graph, features = open_graph(found["graph"]), open_features(found["features"])
-    require_nodes(features, graph.topology.num_nodes, "the graph")
-    return _Opened(found, graph, features)
-
-
-class _Data(NamedTuple):
-    """The data that a model predicts from.
-
-    Attributes:
-        read: graph and features.
-        inputs: role -> artifact, with those of the sampling.
-        learnt: the graph and features that it was trained on, if they are others; else None.
-    """
-
-    read: _Opened
-    inputs: Mapping[str, Artifact]
-    learnt: _Opened | None = None
-
-    def graph(self, model: Artifact, semantic: ModelConfig) -> Graph:
-        """Returns the graph with the classes of the model.
-
-        Raises:
-            InputError: the graph does not fit the model.
-        """
-        if self.learnt is None:
-            return self.read.graph
-        artifacts = self.read.artifacts
-        require_schema(read_schema(self.learnt.artifacts), read_schema(artifacts), artifacts["graph"], model)
-        trained, graph = self.learnt.graph, self.read.graph
-        if node_rows(make_model(semantic, trained, self.learnt.features)) is not None:
-            problem = (
-                f"{model.label} has learnt a row for each node without features of the graph that it was trained on"
-            )
-            raise InputError(problem, "train it on the other graph, or give these nodes features")
-        labels = graph.labels
-        if graph.task != trained.task:  # it has none
-            labels = no_labels(trained.task, len(labels), trained.num_classes)
-        return replace(graph, labels=labels, num_classes=trained.num_classes, class_names=trained.class_names)
-
-    def record(self, model: Artifact, evaluation: Way) -> dict[str, str]:
-        """Returns the metadata of the file of predictions."""
-        trained = (self.learnt or self.read).artifacts
-        found = {role: self.read.artifacts[role].version for role in ("graph", "features")}
-        found |= {f"trained_{role}": trained[role].version for role in ("graph", "features")}
-        return {
-            f"graphmill.{name}": each
-            for name, each in {"model": model.version, "evaluation": evaluation, **found}.items()
-        }
-
-
 def predict_model(
     store: Store,
-    data: _Data,
+    data: PredictedData,
     model: Artifact,
     semantic: ModelConfig,
     bounds: Bounds,
@@ -323,7 +252,7 @@ def _sampled(inference: Inference, asked: AskedNodes, semantic: ModelConfig) -> 
 
 def predict_pairs(
     store: Store,
-    data: _Data,
+    data: PredictedData,
     model: Artifact,
     semantic: ModelConfig,
     bounds: Bounds,
@@ -342,7 +271,8 @@ def predict_pairs(
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
             rows = torch.cat([each.logits.cpu() for each in _exact(inference, None, graph.topology.num_nodes)])
             progress.done()
-            frames = answers.frames(loaded.link_head.cpu(), rows)  # pyright: ignore[reportAttributeAccessIssue]
+            assert isinstance(loaded.link_head, LinkHead), "a model of links"
+            frames = answers.frames(loaded.link_head.cpu(), rows)
             write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP)
     finally:
         progress.done()
@@ -394,70 +324,3 @@ def _require_place(out: Path) -> None:
         )
     if not out.absolute().parent.is_dir():
         raise InputError(f"the folder of {out} does not exist", "make it first")
-
-
-def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
-    """Returns a train table and the recipe of its model of a seed, or of its first."""
-    table = find_table(pipeline, name)
-    configs = {config.seed: config for config in model_configs(table, pipeline.sampling_of(table), pipeline.seed)}
-    if seed is not None and seed not in configs:
-        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
-    return table, next(iter(configs.values())) if seed is None else configs[seed]
-
-
-def find_model(
-    store: Store, pipeline: Pipeline, name: str, semantic: ModelConfig, inputs: Mapping[str, Artifact]
-) -> Artifact:
-    """Returns the trained model of a recipe.
-
-    Args:
-        pipeline, name: the train table, for the message.
-        semantic, inputs: the recipe, and the artifacts that decide its weights.
-
-    Raises:
-        InputError: the model is not trained.
-    """
-    model = store.find(ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))
-    if model is None:
-        problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
-        raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
-    return model
-
-
-def is_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None) -> bool:
-    """Tells whether the store has the model of a table on the pipeline's own data; raises InputError without that table or seed."""
-    table, semantic = find_recipe(pipeline, name, seed)
-    try:
-        find_model(store, pipeline, name, semantic, find_model_inputs(pipeline, table, store, {}))
-    except InputError:
-        return False
-    return True
-
-
-def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
-    """Builds the model of a recipe and fills it with an artifact's weights.
-
-    Args:
-        artifact, semantic: the trained model and its recipe.
-        graph: the graph, which names classes and relations.
-        features: the features, which name the columns of each node type.
-
-    Raises:
-        InputError: the user's own code makes another model than it did in the training.
-    """
-    from safetensors.torch import load
-
-    model = make_model(semantic, graph, features)
-    try:
-        model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
-    except RuntimeError as error:
-        problem = f"the weights of {artifact.label} do not fit the model: {error}"
-        raise InputError(problem, "train it again") from error
-    return model
-
-
-def make_model(semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
-    """Returns the model of a recipe with its initial weights; arguments as for `load_model`."""
-    require_weights(semantic.train, graph.topology)
-    types = node_types(graph.topology, features)
-    return build_model(semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types)

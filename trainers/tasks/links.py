@@ -20,7 +20,7 @@ from torch import Tensor
 
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.training_edges import candidate_ranges
-from graphmill.kernels.links.negatives import DrawnNegatives, Side, uniform_candidates
+from graphmill.kernels.links.negatives import Candidates, DrawnNegatives, Side, uniform_candidates
 from graphmill.kernels.links.splits import PARTS
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import Array, BatchKey, Stream
@@ -69,7 +69,9 @@ class LinkTask(TrainingTask):
         edges = {split: numbers for split, numbers in edges.items() if len(numbers)}
         if not edges:
             return {}
-        rows, head = infer(np.arange(self.graph.topology.num_nodes)), copy.deepcopy(model.link_head).cpu()
+        rows, head = infer(np.arange(self.graph.topology.num_nodes)), copy.deepcopy(model.link_head)
+        assert isinstance(head, LinkHead), "a model of links"
+        head = head.cpu()
         return {
             split: (torch.from_numpy(self._measured(head, rows, numbers, metric)), numbers)
             for split, numbers in edges.items()
@@ -96,7 +98,9 @@ class LinkTask(TrainingTask):
             for column, side in enumerate(SIDES):
                 found[:, column] = link_ranks(head, rows, pairs, self.known, side)
         if metric not in OF_RANKS:
-            candidates = {"target": [uniform_candidates(*each) for each in self.ranges["target"]]}
+            candidates: dict[Side, Sequence[Candidates]] = {
+                "target": [uniform_candidates(*each) for each in self.ranges["target"]]
+            }
             negatives = DrawnNegatives(seed=0, per_positive=1, candidates=candidates, known=self.known)
             others = negatives.draw(BatchKey(Stream.EVAL, 0, 0), edges, source, target, relation)[1][:, 0]
             for column, ends in ((2, target), (3, others)):

@@ -323,7 +323,7 @@ Phases = tuple[tuple[tuple[Term, ...], ...], tuple[Term, ...]]
 
 
 def _labels(config: GeneratedConfig) -> Term:
-    several = {"classes": 0, "multilabel": config.classes, "regression": 4}[config.task]
+    several = {"multilabel": config.classes, "regression": 4}.get(config.task, 0)
     return Term("classes and labels", config.nodes * ((4 if config.labelled == 1 else 8) + several))
 
 

@@ -177,7 +177,7 @@ def predict(
     from graphmill.trainers.recipe.costs.memory import prediction_need
 
     require_free(prediction_need(max(1, ranks)))  # before torch is loaded, whose libraries are most of it
-    from graphmill.trainers.inference.answers import Columns
+    from graphmill.trainers.inference.answers.kinds import Columns
     from graphmill.trainers.inference.predict import predict_table
     from graphmill.trainers.record.progress import open_progress
 
@@ -200,7 +200,7 @@ def _model_and_data(
     store: Store, asked: Asked, name: str, seed: int | None, graph: str | None
 ) -> tuple[Pipeline, Pipeline | None]:
     """Returns the pipeline of the model, and that of another graph if one is asked for."""
-    from graphmill.trainers.inference.predict import is_trained
+    from graphmill.trainers.inference.trained import is_trained
 
     loaded = asked.load()
     if graph is not None:

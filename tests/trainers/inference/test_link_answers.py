@@ -11,7 +11,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.inference.answers import Columns
+from graphmill.trainers.inference.answers.kinds import Columns
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table

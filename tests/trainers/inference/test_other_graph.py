@@ -16,7 +16,8 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.inference.predict import find_recipe, is_trained, load_model, predict_table
+from graphmill.trainers.inference.predict import predict_table
+from graphmill.trainers.inference.trained import find_recipe, is_trained, load_model
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.run import train_table
@@ -107,7 +108,7 @@ def test_a_grown_graph_has_the_numbers_of_inference_by_hand(made: Any, tmp_path:
 
 
 def _all() -> Any:
-    from graphmill.trainers.inference.answers import Columns
+    from graphmill.trainers.inference.answers.kinds import Columns
 
     return Columns(probabilities=True)
 

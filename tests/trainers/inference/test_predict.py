@@ -13,7 +13,7 @@ import torch
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.inference.answers import ROW_GROUP, ClassAnswers, Columns, class_column
+from graphmill.trainers.inference.answers.kinds import ROW_GROUP, ClassAnswers, Columns, class_column
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.inference.predict import predict_table
@@ -130,7 +130,7 @@ def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
         store, pipeline, "sage", tmp_path / "a.parquet", seed=4, columns=Columns(probabilities=True)
     )
     table = polars.read_parquet(tmp_path / "a.parquet")
-    from graphmill.trainers.inference.predict import load_model
+    from graphmill.trainers.inference.trained import load_model
     from graphmill.trainers.run import model_configs
 
     opened, config = built.opened, model_configs(pipeline.train[0], pipeline.sampling, 0)[1]

@@ -12,7 +12,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.predict import load_model
+from graphmill.trainers.inference.trained import load_model
 from graphmill.trainers.models.node_rows import LearntRows, RowGradient
 from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs

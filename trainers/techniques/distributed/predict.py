@@ -35,10 +35,12 @@ from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
-from graphmill.trainers.inference.answers import ROW_GROUP, Columns, NodeFacts, asked_nodes, open_answers
+from graphmill.trainers.inference.answers.kinds import ROW_GROUP, Columns, open_answers
+from graphmill.trainers.inference.answers.nodes import NodeFacts, asked_nodes
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.predict import find_recipe, load_model, open_log, whole_file
+from graphmill.trainers.inference.predict import open_log, whole_file
+from graphmill.trainers.inference.trained import find_recipe, load_model
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.ranks.group import PeerError, Ranks, joined

@@ -17,7 +17,8 @@ from graphmill.assets.storage.system.machine import processor_name
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.trainers.inference.answers import AskedNodes, ClassAnswers, Columns, NodeFacts
+from graphmill.trainers.inference.answers.kinds import ClassAnswers, Columns
+from graphmill.trainers.inference.answers.nodes import AskedNodes, NodeFacts
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.loop.executor import Run

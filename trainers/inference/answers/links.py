@@ -36,7 +36,7 @@ from graphmill.kernels.links.negatives import Side
 from graphmill.kernels.links.splits import PARTS
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import Array
-from graphmill.trainers.inference.answers import named_nodes
+from graphmill.trainers.inference.answers.nodes import named_nodes
 from graphmill.trainers.models.links.best import best_ends
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from graphmill.trainers.models.links.heads import LinkHead
 
+SIDES: tuple[Side, ...] = ("source", "target")
 NODES_AT_ONCE = 4096
 """Nodes whose best ends are one frame."""
 PAIRS_AT_ONCE = 1 << 16
@@ -134,7 +135,7 @@ class LinkAnswers:
     def _best(self, head: LinkHead, rows: Tensor) -> Iterator[polars.DataFrame]:
         import polars
 
-        original, side = self._ids(), "target"
+        original, side = self._ids(), SIDES[1]
         known = KnownEdges(self.triples, self.links.source, self.links.target, self.links.relation)
         sources = [self._sources(number) for number in self.chosen]
         self.progress.start("best ends", sum(map(len, sources)), "nodes")
@@ -213,8 +214,8 @@ class LinkAnswers:
             names = [str(each) for each in table["relation"]] if "relation" in wanted else []
             number = {name: self._relation(name) for name in dict.fromkeys(names)}
             relation = np.array([number[name] for name in names] or [self.links.predicted[0]] * len(table))
-        found = [self._nodes(path, table, side, relation) for side in ("source", "target")]
-        return table, *found, relation  # pyright: ignore[reportReturnType]
+        source, target = (self._nodes(path, table, side, relation) for side in SIDES)
+        return table, source, target, relation
 
     def _nodes(self, path: Path, table: polars.DataFrame, side: Side, relation: Array | None) -> Array:
         """Returns i64[n], the nodes of one column of pairs."""

@@ -1,0 +1,153 @@
+"""The trained model of a recipe, and the data that it predicts from: its own, or another graph of the same schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from graphmill.assets.building.materialize import stage_version
+from graphmill.assets.features.read import node_types, open_features, require_nodes
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.store import Store
+from graphmill.assets.tasks.labels import no_labels
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.choice import Way
+from graphmill.trainers.models.build import build_model, require_weights
+from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
+from graphmill.trainers.recipe.inputs import find_model_inputs
+from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.tasks.schema import read_schema, require_schema
+
+
+def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
+    """Returns a train table and the recipe of its model of a seed, or of its first."""
+    table = find_table(pipeline, name)
+    configs = {config.seed: config for config in model_configs(table, pipeline.sampling_of(table), pipeline.seed)}
+    if seed is not None and seed not in configs:
+        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
+    return table, next(iter(configs.values())) if seed is None else configs[seed]
+
+
+def find_model(
+    store: Store, pipeline: Pipeline, name: str, semantic: ModelConfig, inputs: Mapping[str, Artifact]
+) -> Artifact:
+    """Returns the trained model of a recipe.
+
+    Args:
+        pipeline, name: the train table, for the message.
+        semantic, inputs: the recipe, and the artifacts that decide its weights.
+
+    Raises:
+        InputError: the model is not trained.
+    """
+    model = store.find(ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))
+    if model is None:
+        problem = f"{name} (seed {semantic.seed}) is not trained in {store.home}"
+        raise InputError(problem, f"train it: graphmill train {pipeline.reference} {name}")
+    return model
+
+
+def is_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None) -> bool:
+    """Tells whether the store has the model of a table on the pipeline's own data; raises InputError without that table or seed."""
+    table, semantic = find_recipe(pipeline, name, seed)
+    try:
+        find_model(store, pipeline, name, semantic, find_model_inputs(pipeline, table, store, {}))
+    except InputError:
+        return False
+    return True
+
+
+def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
+    """Builds the model of a recipe and fills it with an artifact's weights.
+
+    Args:
+        artifact, semantic: the trained model and its recipe.
+        graph: the graph, which names classes and relations.
+        features: the features, which name the columns of each node type.
+
+    Raises:
+        InputError: the user's own code makes another model than it did in the training.
+    """
+    from safetensors.torch import load
+
+    model = make_model(semantic, graph, features)
+    try:
+        model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
+    except RuntimeError as error:
+        problem = f"the weights of {artifact.label} do not fit the model: {error}"
+        raise InputError(problem, "train it again") from error
+    return model
+
+
+def make_model(semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
+    """Returns the model of a recipe with its initial weights; arguments as for `load_model`."""
+    require_weights(semantic.train, graph.topology)
+    types = node_types(graph.topology, features)
+    return build_model(semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types)
+
+
+class OpenedData(NamedTuple):
+    """A graph and its features, opened again under the lease, since a collector may have been faster."""
+
+    artifacts: Mapping[str, Artifact]
+    graph: Graph
+    features: FeatureTable
+
+
+def reopened(store: Store, inputs: Mapping[str, Artifact]) -> OpenedData:
+    """Returns the graph and the features of inputs, each opened by its version."""
+    found = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
+    graph, features = open_graph(found["graph"]), open_features(found["features"])
+    require_nodes(features, graph.topology.num_nodes, "the graph")
+    return OpenedData(found, graph, features)
+
+
+class PredictedData(NamedTuple):
+    """The data that a model predicts from.
+
+    Attributes:
+        read: graph and features.
+        inputs: role -> artifact, with those of the sampling.
+        learnt: the graph and features that it was trained on, if they are others; else None.
+    """
+
+    read: OpenedData
+    inputs: Mapping[str, Artifact]
+    learnt: OpenedData | None = None
+
+    def graph(self, model: Artifact, semantic: ModelConfig) -> Graph:
+        """Returns the graph with the classes of the model.
+
+        Raises:
+            InputError: the graph does not fit the model.
+        """
+        if self.learnt is None:
+            return self.read.graph
+        artifacts = self.read.artifacts
+        require_schema(read_schema(self.learnt.artifacts), read_schema(artifacts), artifacts["graph"], model)
+        trained, graph = self.learnt.graph, self.read.graph
+        if node_rows(make_model(semantic, trained, self.learnt.features)) is not None:
+            problem = (
+                f"{model.label} has learnt a row for each node without features of the graph that it was trained on"
+            )
+            raise InputError(problem, "train it on the other graph, or give these nodes features")
+        labels = graph.labels
+        if graph.task != trained.task:  # it has none
+            labels = no_labels(trained.task, len(labels), trained.num_classes)
+        return replace(graph, labels=labels, num_classes=trained.num_classes, class_names=trained.class_names)
+
+    def record(self, model: Artifact, evaluation: Way) -> dict[str, str]:
+        """Returns the metadata of the file of predictions."""
+        trained = (self.learnt or self.read).artifacts
+        found = {role: self.read.artifacts[role].version for role in ("graph", "features")}
+        found |= {f"trained_{role}": trained[role].version for role in ("graph", "features")}
+        return {
+            f"graphmill.{name}": each
+            for name, each in {"model": model.version, "evaluation": evaluation, **found}.items()
+        }
