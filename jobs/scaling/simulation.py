@@ -102,7 +102,7 @@ def _cost(each: StepNeed, need: Need, stored: dict[str, int], machines: Machines
     return StageCost(
         name=each.name,
         machines=used,
-        memory_bytes=need.memory_bytes,
+        memory_bytes=need.required_bytes,
         memory_at_most=need.is_bound,
         input_bytes=inputs,
         stored_bytes=need.stored,

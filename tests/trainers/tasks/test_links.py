@@ -24,6 +24,7 @@ from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Stream
+from graphmill.trainers.inference.answers.kinds import Columns
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs
@@ -236,8 +237,8 @@ def test_a_pipeline_file_trains_links_and_orders_them_by_rank(tmp_path: Path) ->
     (model,) = train_table(store, built.inputs, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
     assert model.summary["numbers"]["test_auc"] > 0.6
     assert "test mean reciprocal rank" in headline([model])
-    with pytest.raises(InputError, match="scores pairs"):
-        predict_table(store, pipeline, "gcn", tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="the model scores pairs"):
+        predict_table(store, pipeline, "gcn", tmp_path / "a.parquet", columns=Columns(probabilities=True))
 
 
 MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [

@@ -12,7 +12,7 @@ Of pairs that a file names (`--pairs FILE`), in its order:
 
     source, target, relation    as in the file
     score                       f32
-    split                       "train", "valid" or "test" if the pair is an edge of that part; null if it is no known edge
+    split                       "train", "valid" or "test" if the pair is an edge of that part; null if it is in none
 
 Of neither, the rows of nodes: `node_id` and `embedding`, whose pairs the head scores (trainers/models/links/heads.py).
 
@@ -211,9 +211,11 @@ class LinkAnswers:
             raise InputError(f"{path} has no pair", remedy)
         relation = None
         if self.links.relation is not None:
-            names = [str(each) for each in table["relation"]] if "relation" in wanted else []
-            number = {name: self._relation(name) for name in dict.fromkeys(names)}
-            relation = np.array([number[name] for name in names] or [self.links.predicted[0]] * len(table))
+            relation = np.full(len(table), min(self.links.predicted))
+            if "relation" in wanted:
+                names = [str(each) for each in table["relation"]]
+                number = {name: self._relation(name) for name in dict.fromkeys(names)}
+                relation = np.array([number[name] for name in names])
         source, target = (self._nodes(path, table, side, relation) for side in SIDES)
         return table, source, target, relation
 

@@ -41,7 +41,7 @@ def best_ends(
         rows: float[N, H], what the model computes of each node.
         ends: i64[n], nodes that stay.
         relation: i64[n], or None if edges have no relations.
-        known: edges that are left out; a node is no end of itself, either.
+        known: edges that are left out, as is the pair of a node and itself.
         side: the end that candidates stand for.
         candidates: (first node, last node + 1).
         count: number of ends per node.
