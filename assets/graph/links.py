@@ -5,7 +5,8 @@ checked with its rows. The edges of the links that are held out, their copies an
 and everything that is compressed afterwards is an edge that a model may see.
 
 In a graph that is made undirected an edge and its reverse are one link. Otherwise a relation's reverse is the one whose name says so
-(assets/tasks/relations.py), or the relation itself if each of its edges is there in both directions.
+(assets/tasks/relations.py), or the relation itself if each of its edges is there in both directions and no given split has the two in
+different parts, as those of knowledge graphs have.
 
 Peak memory: `LINK_BYTES` per edge of the relations that are predicted, beside the source's own edges.
 """
@@ -57,7 +58,7 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     names = list(raw.numbers.get("edge_types", ()))
     predicted = named_relations(task.relations, names, "[task] relations") if names or task.relations else [0]
     numbers, rows = _numbers(raw, predicted, max(1, len(names)))
-    triples = Triples(num_nodes=raw.num_nodes, reverse_of=_reverse_of(raw, config, names, predicted, numbers))
+    triples = Triples(num_nodes=raw.num_nodes, reverse_of=_reverse_of(raw, config, names, predicted, numbers, rows))
     if not len(numbers):
         raise InputError(
             "no edge of a predicted relation joins two nodes", "leave [task] relations out, or name others"
@@ -120,7 +121,7 @@ def _numbers(raw: RawGraph, predicted: Sequence[int], num_relations: int) -> tup
 
 
 def _reverse_of(
-    raw: RawGraph, config: GraphConfig, names: Sequence[str], predicted: Sequence[int], numbers: Array
+    raw: RawGraph, config: GraphConfig, names: Sequence[str], predicted: Sequence[int], numbers: Array, rows: Array
 ) -> tuple[int, ...]:
     """Returns the relation of the reverse of each relation's edges.
 
@@ -145,9 +146,28 @@ def _reverse_of(
     back = contains(present, alone.numbers(target, source, relation))
     for number in predicted:
         both = back[relation == number]
-        if found[number] == NO_REVERSE and len(both) and both.all():
+        if (
+            found[number] == NO_REVERSE
+            and len(both)
+            and both.all()
+            and not _crosses(raw, config, number, numbers, rows)
+        ):
             found[number] = number
     return tuple(found)
+
+
+def _crosses(raw: RawGraph, config: GraphConfig, number: int, numbers: Array, rows: Array) -> bool:
+    """Returns whether a given split has an edge of a relation and its reverse in different parts."""
+    if raw.edge_marks is None or config.links is None or config.links.split != "given":
+        return False
+    alone = Triples(num_nodes=raw.num_nodes, reverse_of=(NO_REVERSE,) * (number + 1))
+    source, target, relation = alone.parts(numbers)
+    own = (relation == number) & ~np.isnan(raw.edge_marks.values[rows])
+    ends = np.minimum(source[own], target[own]), np.maximum(source[own], target[own])
+    _, link = np.unique(alone.numbers(*ends), return_inverse=True)
+    part, first = raw.edge_marks.values[rows[own]], np.zeros(len(own))
+    first[link] = part  # of the edges of a link the part of one
+    return bool(np.any(first[link] != part))
 
 
 def _split(

@@ -206,6 +206,30 @@ def test_files_of_each_part_are_triples_of_a_knowledge_graph(tmp_path: Path, end
     )
 
 
+@pytest.mark.parametrize("crosses", [True, False])
+def test_edges_of_both_directions_may_be_in_two_parts_of_a_given_split(tmp_path: Path, crosses: bool) -> None:
+    """So has Nations: half of the triples of a relation that goes both ways train, and their reverses test."""
+    pairs = [(one, two) for one in range(6) for two in range(one)]
+    back = [(two, one) for one, two in pairs]
+    parts = (
+        (pairs, back[:2], back[2:])
+        if crosses
+        else (pairs[:9] + back[:9], pairs[9:12] + back[9:12], pairs[12:] + back[12:])
+    )
+    for name, part in zip(("train", "valid", "test"), parts, strict=True):
+        pl.DataFrame(part, schema=["src", "dst"], orient="row").write_parquet(tmp_path / f"{name}.parquet")
+    files = {
+        "edges": tmp_path / "train.parquet",
+        "valid_edges": tmp_path / "valid.parquet",
+        "test_edges": tmp_path / "test.parquet",
+    }
+    built = build(tmp_path / "home", "edges", **files, undirected=False, **links(split="given")).opened
+    assert built.links is not None and built.links.reverse_of == ((-1,) if crosses else (0,))
+    counts = np.bincount(built.links.split, minlength=3).tolist()
+    assert counts == ([15, 2, 13] if crosses else [9, 3, 3])
+    assert built.topology.num_edges == (15 if crosses else 18)
+
+
 def test_a_relation_beside_its_reverse_is_not_reversed_again(tmp_path: Path) -> None:
     """PyG's `ToUndirected` makes a relation of reverse edges."""
     shop = Shop(1)
