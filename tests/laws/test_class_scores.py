@@ -15,6 +15,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.predict import predict_model
+from graphmill.trainers.inference.trained import PredictedData, reopened
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
 from graphmill.trainers.record.class_scores import BINS, ClassCounts, read_scores
@@ -55,7 +56,9 @@ def predicted(case: Case, model: Artifact, out: Path) -> pl.DataFrame:
     """The table that `predict` writes of all nodes, classes as text."""
     (semantic,) = model_configs(TrainTable(**(SMALL | {"name": "small"} | METRIC)), SAMPLING, 5)
     bounds = Bounds(workspace_bytes=1 << 20, threads=1)
-    predict_model(Store(case.home), case.graph.inputs, model, semantic, bounds, out)
+    store = Store(case.home)
+    data = PredictedData(reopened(store, case.graph.inputs), case.graph.inputs)
+    predict_model(store, data, model, semantic, bounds, out)
     return pl.read_parquet(out).with_columns(pl.col("class", "label").cast(pl.String))
 
 
