@@ -135,9 +135,9 @@ def job_names(pipeline: str) -> dict[str, str]:
     return {selection: f"{group_of(pipeline)}__{selection}" for selection in JOBS}
 
 
-def surroundings() -> Surroundings:
-    """Returns the store of the default home, with steps that a cancellation ends and without other listeners."""
-    return Surroundings(store=Store(), make_progress=lambda context: CancelableProgress(Silent(), context))
+def surroundings(home: Path | None = None) -> Surroundings:
+    """Returns the store of a home, None for the default one, with steps that a cancellation ends and without other listeners."""
+    return Surroundings(store=Store(home), make_progress=lambda context: CancelableProgress(Silent(), context))
 
 
 def definitions_of(

@@ -17,7 +17,9 @@ MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
 BYTES = re.compile(r"(?:(\w+)_)?bytes((?:_by_\w+)?)")
 NOT_TESTED = "not tested: {} was built before this check was made"
-SHARES = ("_ratio", "_share", "accuracy", "_macro", "_micro", "_weighted", "_auc", "_precision", "_r2")
+SHARES = (
+    "_ratio", "_share", "accuracy", "_macro", "_micro", "_weighted", "_auc", "_precision", "_r2", "_mrr", "_hits@10", "_ap",
+)  # fmt: skip
 
 
 def labelled(name: str, value: Any) -> tuple[str, Any]:

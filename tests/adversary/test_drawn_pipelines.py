@@ -28,7 +28,7 @@ from tests.adversary.remedies import mistakes_of
 from tests.laws.asked import MODULE, PACKED_ROWS, WIDE, Ask, pipeline_text
 from tests.laws.made import Made
 
-SHORT, LONG, REMEDIES = 30, 3000, 120
+SHORT, LONG, REMEDIES = 40, 3000, 120
 """Numbers of files."""
 TIGHT = {"device": "2%", "host": "2%", "disk": 1}
 """Budgets of which the one of the disk holds nothing."""
@@ -52,7 +52,7 @@ def test_what_is_accepted_makes_a_step(made: Made) -> None:
     assert ends.count(SOUND) > 5 < ends.count(REFUSED)
 
 
-@pytest.mark.slow("3,000 drawn pipelines, where the suite tries 30")
+@pytest.mark.slow("3,000 drawn pipelines, where the suite tries 40")
 def test_what_is_accepted_makes_a_step_long(made: Made) -> None:
     ends = steps(made, range(LONG))
     assert ends.count(SOUND) > 500 < ends.count(REFUSED)

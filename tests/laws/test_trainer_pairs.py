@@ -93,7 +93,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     (of("distributed", scheme="unfused") | BY_RELATION, {}, PARTS, "draws one number of neighbours per layer"),
     (of("distributed", scheme="vanilla"), {"schedule": [{"epoch": 2, "fanouts": [2, 2]}]}, PARTS, "no schedule"),
     (of("distributed", scheme="vanilla") | {"model": "rgcn"}, {}, PARTS, "draws edges without relations"),
-    *(({"trainer": trainer, "norm": "batch"}, {}, PARTS, "with several parts cannot share") for trainer in RANKED),
     (of("fullgraph", devices=3), {}, PARTS, "devices = 3 does not divide"),
     ({"trainer": "fullgraph"}, {}, PARTS | {"chunks": {"self_term": False}}, "self_term = false"),
     (of("factored", presample=1), {}, {}, "no budget for one: add a table"),

@@ -29,7 +29,7 @@ HALVES = each(
     remedy="train it on mini-batches, or write it as a list of layers (docs/own-models.md)",
 )
 OWN_SET = "leave the key out, or give `samples` the name of a [[samples]] table that has these fanouts"
-OTHER_SET = 'give `samples` the name of a [[samples]] table with plan = "shuffled"'
+OTHER_SET = 'give `samples` the name of a [[samples]] table whose plan is "shuffled"'
 DRAWN = (
     *each(
         "schedule",

@@ -178,7 +178,11 @@ def test_a_user_s_own_sampling_function_is_presampled(graph, tmp_path):
     plain = open_hotness(build(graph, tmp_path / "home", policy="presample", sampling=sampling))
     assert made.order.tobytes() == plain.order.tobytes(), "the blend does not know this function: counts stand alone"
     before = HOTNESS.raw(hotness_config(HotnessTable(), sampling, 0))
-    (tmp_path / "hotness_own.py").write_text(OWN + "\n# edited\n")
+    (tmp_path / "hotness_own.py").write_text(OWN + "\n# a comment\n")
+    assert HOTNESS.raw(hotness_config(HotnessTable(), sampling, 0)) == before
+    (tmp_path / "hotness_own.py").write_text(
+        OWN.replace("np.minimum(degree, fanout)", "np.minimum(degree, fanout - 1)")
+    )
     assert HOTNESS.raw(hotness_config(HotnessTable(), sampling, 0)) != before
 
 

@@ -106,9 +106,10 @@ def test_the_written_file_validates_and_replaces_nothing_unasked(tmp_path: Path)
 
 def test_a_refused_technique_has_its_reason(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(recipe(TRAIN | {"norm": "batch"}, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64}))
+    sampling = {"fanouts": [4, 3], "batch_size": 64, "schedule": [{"epoch": 2, "fanouts": [2, 2]}]}
+    path.write_text(recipe(TRAIN, graph=sbm(), sampling=sampling))
     found = {each.technique.name: each for each in variants(load_pipeline(path, TrainTable), ROOM)}
-    assert "batch" in found["distributed"].refused and found["distributed"].pipeline is None
+    assert "schedule" in found["disk"].refused and found["disk"].pipeline is None
     assert found["minibatch"].own and not found["minibatch"].refused
 
 

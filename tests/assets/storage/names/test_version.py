@@ -164,7 +164,7 @@ def test_an_added_key_changes_no_version_of_any_config(config):
     given = {} if isinstance(config, type) else {f.name: getattr(config, f.name) for f in fields(config) if f.init}
     needed = [f for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
     examples = {"Path": Path("edges.csv"), "Mapping[str, NodeTable]": NODES, "Mapping[str, RelationTable]": EDGES}
-    values = {f.name: next((v for name, v in examples.items() if name in str(f.type)), 32) for f in needed} | given
+    values = {f.name: next((v for name, v in examples.items() if name in str(f.type)), 64) for f in needed} | given
     plain = canonical(kind(**values))
     assert canonical(grown(**values)) == plain
     assert canonical(grown(**values, added_later="yes")) == plain | {"added_later": "yes"}
