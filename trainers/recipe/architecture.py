@@ -78,7 +78,7 @@ class Architecture(Checked):
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit the model."""
         yield from super().problems()
-        if self.jk != "none" and self.head != "linear":
+        if self.jk != "none" and self.head != "linear" and not is_reference(self.model):
             text = f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
             yield KeyProblem("jk head", text)
         if self.embedding != "type" and self.input != "typed":
@@ -91,7 +91,7 @@ class Architecture(Checked):
             if self.edge_weight:
                 text = f"edge_weight = true is for the models of graphmill, not for {self.model}, which may read weights itself"
                 yield KeyProblem("edge_weight model", text)
-            ends = {"input": "none", "head": "convolution"}
+            ends = {"input": "none", "head": "convolution", "jk": "none"}
             given = [name for name, none in ends.items() if getattr(self, name) != none]
             if given:
                 words = " and ".join(f"{name} = {getattr(self, name)!r}" for name in given)
