@@ -76,7 +76,7 @@ class _Pipelines(dg.Component, dg.Model, dg.Resolvable):
 
     def _load(self, context: dg.ComponentLoadContext, files: Mapping[Path, bytes], name: str) -> dg.Definitions:
         """Returns the definitions of pipeline files; every step of a run takes them as they were when the run was launched."""
-        home = self.home and context.project_root / self.home
+        home = context.project_root / self.home if self.home else None
         around, parts = replace(surroundings(home), in_project=True), []
         for path, data in pinned_files(lambda: files, name).items():
             with one_home(home):
