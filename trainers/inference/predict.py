@@ -40,6 +40,7 @@ import torch
 
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.stage import Progress, Silent
+from graphmill.assets.graph.read import Graph
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.sizes import parse_size
@@ -142,7 +143,7 @@ def predict_table(
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     _require_place(out)
-    _require_ranks(by_ranks, table, nodes, other, evaluation)
+    _require_ranks(by_ranks, table, nodes or pairs, other, evaluation)
     _require_sampling(evaluation, pipeline, semantic)
     workspace_bytes = parse_size(workspace)
     inputs = find_model_inputs(pipeline, table, store, {})
@@ -156,14 +157,10 @@ def predict_table(
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
-        learnt = None if other is None else reopened(store, inputs)
-        of = PredictedData(reopened(store, data), data, learnt)
+        of = PredictedData(reopened(store, data), data, None if other is None else reopened(store, inputs))
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
-        if of.read.graph.links is not None and not request.of_nodes:
+        if request.of_pairs(of.read.graph, columns, types, evaluation):
             return model, predict_pairs(store, of, model, semantic, bounds, out, request)
-        if pairs is not None or relations:
-            problem = "--pairs and --relation are for models of [task] kind = 'links'"
-            raise InputError(problem, "leave them out" if pairs or columns.top else "give --top K, too")
         return model, predict_model(store, of, model, semantic, bounds, out, columns, types, nodes, evaluation)
 
 
@@ -186,9 +183,7 @@ def predict_model(
         model, semantic: the model and its recipe.
         out, columns, types, nodes, evaluation: as for `predict_table`.
     """
-    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
-    bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
-    graph, features, progress = data.graph(model, semantic), data.read.features, bounds.progress
+    graph, progress = data.graph(model, semantic), bounds.progress
     learnt = graph if data.learnt is None else data.learnt.graph
     num_nodes, table = graph.topology.num_nodes, data.read.artifacts["graph"].file("nodes.parquet")
     known = [*types] or labelled_types(learnt)
@@ -198,12 +193,7 @@ def predict_model(
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             ids, facts = asked.ids(), NodeFacts(table, graph, asked, answers)
-            loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
-            version = (
-                f"{model.version} {'' if data.learnt is None else data.read.artifacts['graph'].version}{evaluation}"
-            )
-            bounds = replace(bounds, kept=open_log(kept_path(out), loaded, version, bounds, ids))
-            inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
+            inference = _inference(store, data, graph, model, semantic, bounds, out, ids, evaluation)
             ranges = (
                 _exact(inference, ids, num_nodes) if evaluation == "exact" else _sampled(inference, asked, semantic)
             )
@@ -250,6 +240,26 @@ def _sampled(inference: Inference, asked: AskedNodes, semantic: ModelConfig) -> 
         yield ExactRange(low=low, high=high, logits=rows)
 
 
+def _inference(
+    store: Store,
+    data: PredictedData,
+    graph: Graph,
+    model: Artifact,
+    semantic: ModelConfig,
+    bounds: Bounds,
+    out: Path,
+    ids: Array | None = None,
+    evaluation: Way = "exact",
+) -> Inference:
+    """Returns the inference of the model on a graph, which goes on from the rows that a killed prediction of the same nodes has kept."""
+    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
+    bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
+    loaded = send_model(load_model(model, semantic, graph, data.read.features), bounds.device)
+    version = f"{model.version} {'' if data.learnt is None else data.read.artifacts['graph'].version}{evaluation}"
+    bounds = replace(bounds, kept=open_log(kept_path(out), loaded, version, bounds, ids))
+    return Inference(loaded, graph.topology, open_source(data.read.features, "auto"), bounds)
+
+
 def predict_pairs(
     store: Store,
     data: PredictedData,
@@ -260,20 +270,24 @@ def predict_pairs(
     request: LinkRequest,
 ) -> int:
     """Writes the Parquet file of the pairs that are asked for, and returns its number of rows; arguments as of `predict_model`."""
-    read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
-    bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
-    graph, features, progress = data.graph(model, semantic), data.read.features, bounds.progress
+    graph, progress = data.graph(model, semantic), bounds.progress
     table = data.read.artifacts["graph"].file("nodes.parquet")
     answers = LinkAnswers(graph=graph, nodes=table, request=request, progress=progress)
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
-            loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
-            inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
-            rows = torch.cat([each.logits.cpu() for each in _exact(inference, None, graph.topology.num_nodes)])
+            inference = _inference(store, data, graph, model, semantic, bounds, out)
+            head, num_nodes = inference.model.link_head, graph.topology.num_nodes
+            assert isinstance(head, LinkHead), "a model of links"
+            rows = torch.empty(0)
+            for each in _exact(
+                inference, None, num_nodes
+            ):  # into one array: parts beside their whole are twice the rows
+                rows = each.logits.new_empty(num_nodes, each.logits.shape[1]) if each.low == 0 else rows
+                rows[each.low : each.high] = each.logits
             progress.done()
-            assert isinstance(loaded.link_head, LinkHead), "a model of links"
-            frames = answers.frames(loaded.link_head.cpu(), rows)
-            write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP)
+            frames = on_threads(answers.frames(head.cpu(), rows), bounds.threads)
+            write_frames(part, frames, ROW_GROUP, data.record(model, "exact"))
+        kept_path(out).unlink(missing_ok=True)
     finally:
         progress.done()
     return answers.count
@@ -302,15 +316,16 @@ def _require_sampling(evaluation: Way, pipeline: Pipeline, semantic: ModelConfig
 
 
 def _require_ranks(
-    by_ranks: ByRanks | None, table: TrainTable, nodes: Path | None, other: Pipeline | None, evaluation: Way
+    by_ranks: ByRanks | None, table: TrainTable, named: Path | None, other: Pipeline | None, evaluation: Way
 ) -> None:
-    """Refuses ranks that cannot predict what is asked for."""
+    """Refuses ranks that cannot predict what is asked for; `named` is a file that names nodes or pairs."""
     if by_ranks is None:
         return
     if other is not None or evaluation != "exact":
         raise InputError("--ranks predicts exactly, on the graph of the training", "leave --ranks out")
-    if nodes is not None:
-        raise InputError("--ranks predicts all nodes of a type, and --nodes names some", "leave one of them out")
+    if named is not None:
+        problem = "--ranks predicts all nodes of a type, and --nodes and --pairs name some"
+        raise InputError(problem, "leave --ranks out, or the file")
     if not table.technique.own_shards:
         why = f"trainer = {table.trainer!r} " + ("has none" if table.by_parts else "trains in one process")
         raise InputError(f"--ranks is for models that ranks have trained from shards, and {why}", "leave --ranks out")

@@ -1,5 +1,6 @@
 """Predictions of links: the best ends of nodes, scores of pairs and rows of nodes agree, and leave out what is known."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,17 @@ def test_pairs_have_the_scores_of_their_rows_and_the_split_of_their_edge(trained
         ({"pairs": {"source": ["u1"], "target": ["i1"]}, "columns": Columns(top=1)}, "two tables"),
         ({"relations": ("sells",), "columns": Columns(top=1)}, "--relation sells is not predicted"),
         ({"columns": Columns(probabilities=True)}, "the model scores pairs"),
+        ({"relations": ("buys",)}, "give --top K"),
+        *(
+            (way | {**other, "columns": replace(way.get("columns", Columns()), **columns)}, f"{key}.* beside")
+            for way in ({"columns": Columns(top=2)}, {"pairs": {"source": ["u1"], "target": ["i1"]}})
+            for key, other, columns in (
+                ("--type", {"types": ("user",)}, {}),
+                ("--eval sampled", {"evaluation": "sampled"}, {}),
+                ("--probabilities", {}, {"probabilities": True}),
+                ("--threshold", {}, {"thresholds": ("0.5",)}),
+            )
+        ),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(trained: Any, options: dict[str, Any], said: str) -> None:

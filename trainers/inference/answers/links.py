@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     import polars
     from torch import Tensor
 
+    from graphmill.trainers.inference.answers.kinds import Columns
     from graphmill.trainers.models.links.heads import LinkHead
 
 SIDES: tuple[Side, ...] = ("source", "target")
@@ -67,10 +69,36 @@ class LinkRequest:
     relations: Sequence[str] = ()
     nodes: Path | None = None
 
-    @property
-    def of_nodes(self) -> bool:
-        """Whether the rows of nodes are asked for, and no pairs."""
-        return not self.top and self.pairs is None
+    def of_pairs(self, graph: Graph, columns: Columns, types: Sequence[str], evaluation: str) -> bool:
+        """Tells whether pairs are asked for, and not the answers for nodes, or of links their rows.
+
+        Args:
+            columns, types, evaluation: what else is asked for, as of `graphmill.trainers.inference.predict.predict_table`.
+
+        Raises:
+            InputError: a key is for another table.
+        """
+        if graph.links is None:
+            if self.pairs is not None or self.relations:
+                raise InputError("--pairs and --relation are for models of [task] kind = 'links'", "leave them out")
+            return False
+        if not self.top and self.pairs is None:
+            if self.relations:
+                raise InputError("--relation is of the best ends of nodes", "give --top K, too")
+            return False
+        others = {
+            "--probabilities": columns.probabilities,
+            "--threshold": columns.thresholds,
+            "--type": types,
+            "--eval sampled": evaluation != "exact",
+        }
+        if wrong := [key for key, given in others.items() if given]:
+            raise InputError(f"{', '.join(wrong)} beside {'--top' if self.top else '--pairs'} of links", "leave it out")
+        if self.top and self.pairs is not None:
+            raise InputError("--top and --pairs are two tables", "give one of them")
+        if self.pairs is not None and (self.nodes is not None or self.relations):
+            raise InputError("--nodes and --relation are of --top", "leave them out: the file names pairs")
+        return True
 
 
 @dataclass(kw_only=True)
@@ -85,7 +113,7 @@ class LinkAnswers:
         count: number of rows that were made so far.
 
     Raises:
-        InputError: keys of the request exclude each other, a relation is not predicted, or the file names what is not there.
+        InputError: a relation is not predicted, or the file names what is not there.
     """
 
     graph: Graph
@@ -98,10 +126,6 @@ class LinkAnswers:
     def __post_init__(self):
         links = self.graph.links
         assert links is not None, "a graph of links"
-        if self.request.top and self.request.pairs is not None:
-            raise InputError("--top and --pairs are two tables", "give one of them")
-        if self.request.pairs is not None and (self.request.nodes is not None or self.request.relations):
-            raise InputError("--nodes and --relation are of --top", "leave them out: the file names pairs")
         self.links, self.ranges = links, candidate_ranges(links, self.graph.topology)
         self.triples = Triples(num_nodes=self.graph.topology.num_nodes, reverse_of=links.reverse_of)
         self.chosen = [self._relation(name) for name in self.request.relations] or list(links.predicted)
@@ -126,8 +150,9 @@ class LinkAnswers:
             raise InputError(f"--relation {name} is not predicted", did_you_mean(name, names) or there)
         return self.graph.relations.index(name)
 
+    @cached_property
     def _ids(self) -> polars.Series:
-        """Returns the ids of all nodes in the raw data."""
+        """The ids of all nodes in the raw data."""
         import polars
 
         return polars.read_parquet(self.nodes, columns=["original_id"], glob=False)["original_id"]
@@ -135,7 +160,7 @@ class LinkAnswers:
     def _best(self, head: LinkHead, rows: Tensor) -> Iterator[polars.DataFrame]:
         import polars
 
-        original, side = self._ids(), SIDES[1]
+        original, side = self._ids, SIDES[1]
         known = KnownEdges(self.triples, self.links.source, self.links.target, self.links.relation)
         sources = [self._sources(number) for number in self.chosen]
         self.progress.start("best ends", sum(map(len, sources)), "nodes")
@@ -223,7 +248,7 @@ class LinkAnswers:
         """Returns i64[n], the nodes of one column of pairs."""
         import polars
 
-        original = self._ids()
+        original = self._ids
         found, kinds = np.full(len(table), -1), np.zeros(len(table), np.int64) if relation is None else relation
         given = table[side].cast(original.dtype, strict=False)
         for number in np.unique(kinds).tolist():
