@@ -1,4 +1,4 @@
-"""Splits of edges into those to train on, to validate and to test, and the topology without the ones that are held out.
+"""Splits of edges into those to train on, to validate and to test, and the edges of a topology that are held out.
 
 An edge and its reverse are one link (kernels/links/triples.py) and are in the same part: a reverse edge in the training data would give a
 tested one away. Copies of an edge are one link, too.
@@ -7,11 +7,10 @@ Drawn: the links of a relation are ordered by a keyed hash of their number (stre
 share in every part. By time: they are ordered by the first time of their edges, links of one time by the hash. So a tested link is one
 that was not seen before.
 
-Peak memory: 60 bytes per edge that is split; `without_edges` 1 byte per stored edge and 40 per edge of a range, besides its result.
+Peak memory: 60 bytes per edge that is split; `stored_edges` 40 per edge of a range.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -103,33 +102,6 @@ def check_split(
             f"or its reverse in {PARTS[split[one]]}; {len(crossing)} such edges"
         )
         raise InputError(problem, "put an edge, its copies and its reverse into one part")
-
-
-def without_edges(topology: Topology, held_out: KnownEdges) -> Topology:
-    """Returns the topology without edges that are held out, and without their reverses; degrees are counted anew.
-
-    Args:
-        held_out: the edges; those of another relation stay.
-
-    Raises:
-        InputError: the edges that are held out have several relations, and the topology has none.
-    """
-    kept, counts = np.empty(topology.num_edges, bool), np.empty(topology.num_nodes, np.int64)
-    out_degree = np.array(topology.out_degree)
-    for (low, high), target, gone in stored_edges(topology, held_out):
-        rows = slice(int(topology.indptr[low]), int(topology.indptr[high]))
-        kept[rows] = ~gone
-        counts[low:high] = np.bincount(target[~gone] - low, minlength=high - low)
-        np.subtract.at(out_degree, topology.indices[rows][gone], 1)
-    optional = {name: getattr(topology, name) for name in ("weights", "edge_types", "edge_ids")}
-    return replace(
-        topology,
-        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        indices=topology.indices[kept],
-        in_degree=counts.astype(np.int32),
-        out_degree=out_degree,
-        **{name: None if array is None else array[kept] for name, array in optional.items()},
-    )
 
 
 def stored_edges(topology: Topology, known: KnownEdges) -> Iterator[tuple[tuple[int, int], Array, Array]]:

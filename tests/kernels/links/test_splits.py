@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.links import splits
-from graphmill.kernels.links.splits import TEST, TRAIN, VALID, check_split, split_edges, without_edges
+from graphmill.kernels.links.splits import TEST, TRAIN, VALID, check_split, split_edges, stored_edges
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from tests.kernels.links.graphs import REVERSES, edge_lists, reversed_edges, topology_of
 
@@ -79,31 +79,28 @@ def test_a_split_that_was_given_is_checked():
 
 
 @given(st.data(), st.sampled_from(REVERSES), st.sampled_from([1, 3, 1 << 22]))
-def test_a_topology_without_edges_is_the_one_that_is_built_without_them(data, reverse_of, at_once):
+def test_known_edges_of_a_topology_are_found_by_ranges(data, reverse_of, at_once):
     num_nodes, edges = data.draw(edge_lists(len(reverse_of)))
     triples = Triples(num_nodes=num_nodes, reverse_of=reverse_of)
     split = split_edges(triples, *columns(edges), seed=1, **HALF)
     graph = topology_of(num_nodes, edges)
-    graph = dataclasses.replace(
-        graph, weights=np.arange(graph.num_edges, dtype=np.float32), edge_ids=np.arange(graph.num_edges)
-    )
     for held_out in ([VALID, TEST], [TEST]):
         gone = np.isin(split, held_out)
+        known = KnownEdges(triples, *(each[gone] for each in columns(edges)))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(splits, "EDGES_AT_ONCE", at_once)
-            found = without_edges(graph, KnownEdges(triples, *(each[gone] for each in columns(edges))))
-        expected = topology_of(num_nodes, [edge for edge, each in zip(edges, gone, strict=True) if not each])
-        for name in ("indptr", "indices", "in_degree", "out_degree", "edge_types"):
-            one, other = getattr(found, name), getattr(expected, name)
-            assert one.dtype == other.dtype, name
-            assert one.tolist() == other.tolist(), name
-        assert found.weights.tolist() == found.edge_ids.tolist()
-        assert (graph.indices[found.edge_ids] == found.indices).all()
+            parts = list(stored_edges(graph, known))
+        target = np.repeat(np.arange(num_nodes), np.diff(graph.indptr))
+        assert np.concatenate([each for _, each, _ in parts] or [[]]).tolist() == target.tolist()
+        kept = topology_of(num_nodes, [edge for edge, each in zip(edges, gone, strict=True) if not each])
+        stays = ~np.concatenate([np.zeros(0, bool), *(each for *_, each in parts)])
+        assert graph.indices[stays].tolist() == kept.indices.tolist()
+        assert np.bincount(target[stays], minlength=num_nodes).tolist() == kept.in_degree.tolist()
 
 
 def test_relations_that_a_graph_lacks_are_refused():
     graph = dataclasses.replace(topology_of(2, [(0, 0, 1)]), edge_types=None)
     with pytest.raises(InputError, match="relations"):
-        without_edges(graph, KnownEdges(Triples(num_nodes=2, reverse_of=(0, 1)), [0], [1], [1]))
-    found = without_edges(graph, KnownEdges(Triples(num_nodes=2), [1], [0]))
-    assert found.num_edges == 0
+        next(stored_edges(graph, KnownEdges(Triples(num_nodes=2, reverse_of=(0, 1)), [0], [1], [1])))
+    ((_, _, gone),) = stored_edges(graph, KnownEdges(Triples(num_nodes=2), [1], [0]))
+    assert gone.all()

@@ -11,10 +11,11 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.samples.record import decode, encode
 from graphmill.kernels.blocks.coefficients import gcn_weights
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.csc import build_csc
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.links.link_sampler import LinkSampler
 from graphmill.kernels.links.negatives import DrawnNegatives, uniform_candidates
-from graphmill.kernels.links.splits import TRAIN, split_edges, without_edges
+from graphmill.kernels.links.splits import TRAIN, split_edges
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
@@ -51,7 +52,10 @@ def split_graph(graph: Graph) -> tuple[Topology, EdgeSeeds, KnownEdges]:
     negatives = DrawnNegatives(seed=1, per_positive=2, candidates=everywhere, known=KnownEdges(triples, source, target))
     own = np.flatnonzero(split == TRAIN)[:400]
     edges = EdgeSeeds(source=source[own], target=target[own], negatives=negatives)
-    return without_edges(topology, held_out), edges, held_out
+    ends, how = (source[split == TRAIN], target[split == TRAIN]), {"duplicates": "keep", "self_loops": "keep"}
+    kept = build_csc(*ends, topology.num_nodes, undirected=False, **how)
+    arrays = {name: getattr(kept, name) for name in ("indptr", "indices", "in_degree", "out_degree")}
+    return Topology(**arrays), edges, held_out
 
 
 def open_links(graph: Graph, workers: int = 2) -> OnlineSource:
