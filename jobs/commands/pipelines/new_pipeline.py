@@ -26,10 +26,15 @@ TYPED_MODEL = """\
 name = "rgcn"
 model = "rgcn"               # or rgat; sage, gat and others read all relations alike"""
 LINK_MODEL = """\
-name = "sage"
-model = "sage"               # or gcn, gat, gin
+name = "{name}"
+model = "{name}"               # {about}
 metric = "mrr"               # mean reciprocal rank of an edge's ends among all nodes of their types; or hits@10, auc, ap
 link_head = "dot"            # how the rows of two nodes make a score; or bilinear, mlp, distmult"""
+GRAPH_MODEL = {"name": "sage", "about": "or gcn, gat, gin"}
+ROWS_MODEL = {
+    "name": "rows",
+    "about": "each node learns a row of its own; with features, and without their #: sage, gcn, gat or gin",
+}
 NODE_ROWS = '\ninput = "typed"\nembedding = "node"           # each node learns a row of its own'
 LINKS = """
 [task]
@@ -182,8 +187,12 @@ def _fitted_to(guess: Guess, folder: Path) -> Template:
     """
     graph = f"{graph_table(guess, folder)}\n"
     if guess.label is None and guess.relations:
-        model = LINK_MODEL + (NODE_ROWS if guess.typed else "")
-        return Template(graph, model, batch_size=512, hidden=64, epochs=20, task=LINKS, dropout=0.1)
+        several = (
+            len(guess.node_types) > 1
+        )  # nodes of one type and without features would all be alike to a model over their edges
+        model = LINK_MODEL.format(**(GRAPH_MODEL if several else ROWS_MODEL)) + NODE_ROWS * several
+        epochs = 20 if several else 100  # of learnable rows an epoch is short, and only those of its nodes move
+        return Template(graph, model, 512, 64, epochs, layers=1 + several, task=LINKS, dropout=0.1)
     model = TYPED_MODEL if guess.typed else MODEL
     model += TYPED_INPUT * (len(guess.node_types) > 1)
     training, layers = int(TRAIN_RATIO * guess.num_labelled), min(4, max(Template.layers, guess.reach + 1))

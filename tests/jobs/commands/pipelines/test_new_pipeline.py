@@ -84,3 +84,23 @@ def test_a_file_that_is_there_stays(folder: Path) -> None:
     with pytest.raises(InputError, match="is there already"):
         write_pipeline("mine", "rmat")
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("types", "model"), [(("people", "people"), "rows"), (("people", "items"), "sage")])
+@pytest.mark.parametrize("rows", [3, 40])
+def test_tables_without_classes_are_of_links_that_nodes_learn_rows_for(
+    types: tuple[str, str], model: str, rows: int
+) -> None:
+    """Of nodes without features a model over their edges alone would see no difference; folders of few rows are such folders, too."""
+    folder = Path("data")
+    folder.mkdir()
+    for name in dict.fromkeys(types):
+        pl.DataFrame({f"{name}_id": range(rows), "size": range(rows)}).write_parquet(folder / f"{name}.parquet")
+    ends = {
+        f"{name}_id_{place}": [(place * each + 1) % rows for each in range(rows)] for place, name in enumerate(types)
+    }
+    pl.DataFrame(ends).write_parquet(folder / "pairs.parquet")
+    pipeline = load_pipeline(write_pipeline("mine", "data"), TrainTable)
+    (table,) = pipeline.train
+    assert pipeline.graph.task == "links" and table.model == model and table.metric == "mrr"
+    assert model == "rows" or table.embedding == "node"
