@@ -42,6 +42,7 @@ INTERFACE, VISIBLE_GPUS, CACHES = "GLOO_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", 
 DAGSTER_HOME, PIPES = "DAGSTER_HOME", "DAGSTER_PIPES_CONTEXT"
 TEMPORARY, PYTHON_PATH, TUNABLES = "TMPDIR", "PYTHONPATH", "GLIBC_TUNABLES"
 SPINS, WAIT_POLICY, TORCH_LOG, DGL_BACKEND = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "TORCH_CPP_LOG_LEVEL", "DGLBACKEND"
+PRODUCTS, SHAPES = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"
 CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_")
 """Beginnings of the variables that an object store's client reads."""
 
@@ -61,6 +62,8 @@ ROWS = (
     (WAIT_POLICY, USER, "How threads wait for work; trainings then leave GOMP_SPINCOUNT alone."),
     (SPINS, USER, "Rounds that a thread spins before it sleeps; trainings take 1000 without it."),
     (TORCH_LOG, USER, "Lines of torch's C++ code that are printed; trainings print none without it."),
+    (PRODUCTS, USER, "Shapes whose compiled products oneDNN keeps; 32 without it."),
+    (SHAPES, USER, "The same, of torch's own layer above oneDNN; 32 without it."),
     (INTERFACE, USER, "Network interface between ranks; that of the node's address without it."),
     (DGL_BACKEND, USER, "Library under DGL; graphmill needs pytorch, and takes it without this."),
     (DAGSTER_HOME, OURS, "Folder of Dagster's history: the home. `graphmill` sets it for its processes."),

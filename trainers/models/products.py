@@ -3,6 +3,9 @@
 `torch.mm` calls oneMKL, which leaves half of a processor unused if its maker is not Intel, and whose sums depend on the number of threads
 at some shapes. oneDNN is a part of torch. On such processors its products take 0.4 to 0.8 of the time; they are the same with any number
 of threads, and a row of the result is the same beside any other rows.
+
+oneDNN compiles a product for each number of rows, and keeps those of the latest 1,024 shapes: half a MiB each, of which a training whose
+batches all differ took hundreds. Those of one batch are enough.
 """
 
 from __future__ import annotations
@@ -17,10 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graphmill.kernels import environment
+
 PIECE_ROWS = 4096
 """Rows of a product that is added to others: it stays in the processor's cache, and so does what oneDNN rearranges of it."""
 LEAST_ENTRIES = 2048
 """Entries of the smaller matrix from which oneDNN takes a product: below it takes longer to prepare than to compute."""
+KEPT_PRODUCTS = 32
+"""Shapes whose compiled products are kept."""
 
 
 Library = Literal["onednn", "blas"]
@@ -34,6 +41,8 @@ def own_library() -> Library:
         intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
         intel = False
+    for name in (environment.PRODUCTS, environment.SHAPES):  # read at the first product
+        environment.set_default(name, str(KEPT_PRODUCTS))
     return "onednn" if torch.backends.mkldnn.is_available() and not intel else "blas"
 
 
