@@ -28,7 +28,8 @@ LEAST_ENTRIES = 2048
 """Entries of the smaller matrix from which oneDNN takes a product: below it takes longer to prepare than to compute."""
 KEPT_PRODUCTS = 32
 """Shapes whose compiled products are kept."""
-
+for name in (environment.PRODUCTS, environment.SHAPES):  # oneDNN and torch read them at the first product
+    environment.set_default(name, str(KEPT_PRODUCTS))
 
 Library = Literal["onednn", "blas"]
 _chosen: list[Library] = []
@@ -41,8 +42,6 @@ def own_library() -> Library:
         intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
         intel = False
-    for name in (environment.PRODUCTS, environment.SHAPES):  # read at the first product
-        environment.set_default(name, str(KEPT_PRODUCTS))
     return "onednn" if torch.backends.mkldnn.is_available() and not intel else "blas"
 
 

@@ -1,5 +1,9 @@
 """Products by oneDNN: those of float64, the same bits on any threads and beside any rows, and BLAS's own where it computes."""
 
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +12,7 @@ from torch.nn import functional
 
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.models.products import (
+    KEPT_PRODUCTS,
     PIECE_ROWS,
     Map,
     add_times,
@@ -106,3 +111,29 @@ def test_a_training_that_goes_on_keeps_the_library_of_its_checkpoint() -> None:
     assert decide_library(ALONE, {"version": "1"}) == "blas", "a checkpoint from before there was a choice"
     for chosen in ("blas", "onednn"):
         assert decide_library(ALONE, {"products": chosen}) == chosen
+
+
+KEPT = """
+import ctypes
+import torch
+from graphmill.trainers.models.products import KEPT_PRODUCTS, onednn_product
+
+NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+Heap = type("Heap", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in NAMES]})
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Heap
+matrix, used = torch.ones(64, 384), []
+for rows in range(100, 100 + 8 * KEPT_PRODUCTS):
+    onednn_product(torch.ones(rows, 384), matrix)
+    used.append(mallinfo().uordblks)
+print(used[2 * KEPT_PRODUCTS] - used[0], used[-1] - used[2 * KEPT_PRODUCTS])
+"""
+
+
+@needs_onednn
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the heap is counted by glibc")
+def test_batches_of_other_sizes_take_no_more_memory_for_compiled_products() -> None:
+    child = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=600, check=True)
+    first, later = map(int, child.stdout.split())
+    assert first > KEPT_PRODUCTS << 13, "nothing was compiled: the test counts nothing"
+    assert later < first / 4
