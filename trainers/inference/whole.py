@@ -167,6 +167,7 @@ class WholeLayers(GatheredLayers):
                 part = block_of(number)
                 for _ in self._walk(level, source, partial(_write_sums, sums, part, first)):
                     pass
+                del part  # it holds its block, and the memory is for one
             summed = sums.read
         yield from self._walk(level, source, lambda low, high: finished(low, high, summed(low, high)))
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -286,6 +287,28 @@ def test_columns_of_rows_come_back_in_any_blocks(tmp_path: Path) -> None:
         assert max(widths) * 37 * 4 <= block_bytes or max(widths) == 1
         if unit and max(widths) >= unit:
             assert all(first % unit == 0 for first, _ in rows.blocks)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gin"])
+def test_one_block_of_columns_of_a_set_is_in_memory_at_a_time(
+    graph: Graph, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(model=name, layers=2, hidden=48, heads=4 if name == "gat" else 1)
+    model = build_model(config, graph.features.width, graph.num_classes, seed=0)
+    block, alive, most = ColumnRows.block, dict[tuple[int, int], list[weakref.ref[torch.Tensor]]](), [0]
+
+    def counted(self: ColumnRows, number: int) -> torch.Tensor:
+        blocks = alive.setdefault((id(self), self.width), [])
+        assert not [each for each in blocks if each() is not None], "a block is made while another is held"
+        values = block(self, number)
+        blocks.append(weakref.ref(values))
+        most[0] = max(most[0], len(blocks))
+        return values
+
+    monkeypatch.setattr(ColumnRows, "block", counted)
+    infer_exact(model, graph.topology, MemorySource(graph.features), 8_000, 2, folder=tmp_path)
+    assert most[0] >= 2
 
 
 @pytest.mark.usefixtures("small_tiles")
