@@ -24,7 +24,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.jobs.operations.difference import PIPELINE_TAG, schedules_of
 from graphmill.jobs.operations.failures import failure_sensor
 from graphmill.jobs.operations.reload import reload_sensor
-from graphmill.jobs.operations.size import is_big, takes_memory
+from graphmill.jobs.operations.size import takes_memory
 from graphmill.jobs.runs.cancellation import CancelableProgress
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.pinned import pinned_files
@@ -157,7 +157,7 @@ def definitions_of(
         if step not in source
     ]
     built += [raw_asset(step, around) for step in data if step.external]
-    built += [training_asset(step, pipeline, around, children, apart=is_big(pipeline)) for step in training]
+    built += [training_asset(step, pipeline, around, children) for step in training]
     selections = {"preprocess": data, "train": training, "all": [*data, *training]}
     asset_jobs = {
         selection: _job(name, selections[selection], pipeline, selection)

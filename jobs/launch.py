@@ -31,7 +31,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import IMPORTED_FROM, home_folder, one_home
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs, job_names
-from graphmill.jobs.operations.size import is_big
+from graphmill.jobs.operations.size import has_processes
 from graphmill.jobs.operations.sound import require_sound
 from graphmill.jobs.runs import watchers as _watchers  # noqa: F401 - for its import
 from graphmill.jobs.runs.cancellation import CancelableProgress, interrupts_cancel
@@ -47,6 +47,7 @@ from graphmill.jobs.runs.instance import (
     reporting_history,
 )
 from graphmill.jobs.runs.listed import listed_in_ui
+from graphmill.jobs.runs.slot import POOL, num_slots
 from graphmill.jobs.runs.training import LAUNCHED_TAG, EpochLines, training_steps
 from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, is_first, launcher
 from graphmill.kernels.errors import InputError
@@ -94,7 +95,7 @@ class Launch:
     ranks: int = 0
     # Address of the Ray cluster that builds parts and trains (assets/cluster/address.py); "" for what the file says, or this machine.
     on: str = ""
-    # False gives each step a process; None decides by the sizes of graph, files, samples and packed chunks.
+    # False gives each step a process; None decides by what is to be built, and by the sizes of graph, files, samples and packed chunks.
     in_process: bool | None = None
     # Gets a line about each artifact; None prints it.
     report: Callable[[str], None] | None = None
@@ -155,7 +156,7 @@ def launch(order: Launch) -> Outcome:
     ):
         tell_dead_runs(instance, order.report or print)
         order = replace(order, on=on)
-        in_process = _in_process(order, steps, store, versions)
+        in_process = _in_process(order, steps, store, versions, instance)
         execute = _execute_here if in_process else _execute_in_processes
         involved = [each for step in steps for each in (step, *step.sources.values())]
         addresses = {(step.recipe.name, version) for step in involved for version in versions.of(step)}
@@ -215,13 +216,20 @@ def _naming_checkpoints(steps: Sequence[Step], store: Store, versions: Versions)
         raise InputError("\n  ".join([error.problem, *found]), error.remedy) from error
 
 
-def _in_process(order: Launch, steps: list[Step], store: Store, versions: Versions) -> bool:
-    """Tells whether this process carries the steps out: those of a small pipeline, and those that have nothing to build."""
+def _in_process(
+    order: Launch, steps: list[Step], store: Store, versions: Versions, instance: dg.DagsterInstance
+) -> bool:
+    """Tells whether this process carries the steps out: those of a small pipeline, trainings in turn, and what has nothing to do."""
     if order.in_process is not None:
         return order.in_process
-    return not is_big(order.pipeline) or (
-        not order.retrain and all(find_all(store, step, versions) is not None for step in steps)
-    )
+
+    def to_do(step: Step) -> bool:
+        return (order.retrain and isinstance(step.recipe, ModelRecipe)) or find_all(store, step, versions) is None
+
+    trainings = [step for step in steps if isinstance(step.recipe, ModelRecipe)]
+    builds = any(to_do(step) for step in steps if step not in trainings)
+    at_once = num_slots(instance, POOL) != 1 and sum(map(to_do, trainings)) > 1
+    return not has_processes(order.pipeline, builds or at_once)
 
 
 def _selected(order: Launch) -> list[Step]:

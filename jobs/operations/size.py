@@ -39,16 +39,25 @@ LIGHT = ("budgets",)
 
 
 def is_big(pipeline: Pipeline) -> bool:
-    """Tells whether each step should have a process of its own: graph, files, samples or packed chunks are large."""
+    """Tells whether a step that builds should have a process of its own: graph, files, samples or packed chunks are large."""
     edges = getattr(pipeline.graph, "edges", 0)
     if isinstance(edges, int) and edges >= BIG_EDGES:
         return True
     return raw_bytes(pipeline) >= BIG_FILE_BYTES or built_bytes(pipeline) >= BIG_BUILD_BYTES
 
 
-def waited_for(pipeline: Pipeline, need: Need | None) -> Need | None:
-    """Returns the need of a step with the command that waits for it, if the steps of a pipeline run in processes of their own."""
-    return need.beside(COMMAND) if need is not None and is_big(pipeline) else need
+def has_processes(pipeline: Pipeline, builds: bool) -> bool:
+    """Tells whether a command gives each step a process: a training has one of its own, for which the command itself can wait.
+
+    Args:
+        builds: whether data are built, and not models alone.
+    """
+    return builds and is_big(pipeline)
+
+
+def waited_for(pipeline: Pipeline, need: Need | None, builds: bool) -> Need | None:
+    """Returns the need of a step, with the command that waits for it if steps have processes (`has_processes`)."""
+    return need.beside(COMMAND) if need is not None and has_processes(pipeline, builds) else need
 
 
 def takes_memory(pipeline: Pipeline, stage: str) -> bool:

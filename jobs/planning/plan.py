@@ -20,7 +20,7 @@ from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.machine import memory_bytes, usable_cores
 from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.operations.rates import COPY, DISK, FAULTS, PAGES, STARTS, STEPS, WRITE, kept_rates, measured_rates
-from graphmill.jobs.operations.size import is_big, waited_for
+from graphmill.jobs.operations.size import has_processes, waited_for
 from graphmill.jobs.planning.graph import built_graph, is_drawn, scaled_sizes, stand_in
 from graphmill.jobs.planning.planned import Planned, TechniquePlan
 from graphmill.jobs.planning.variants import Room, Variant, alone, variants
@@ -137,11 +137,12 @@ class _Planner:
         step = next(each for each in training_steps(variant.pipeline, data) if each.name == variant.name)
         needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
         semantic: ModelConfig = step.configs[0]
-        waiting = _waiting_bytes(variant.pipeline)
+        builds = any(each.missing for each in needs)
+        waiting = _waiting_bytes(variant.pipeline, builds)
         found, evaluation = self._forecast(step, semantic, table.execution, waiting)
-        if found is not None and is_big(variant.pipeline):  # a process of its own carries the step out
+        if found is not None and has_processes(variant.pipeline, builds):
             found = replace(found, start_seconds=found.start_seconds + 1 / self._rates[STEPS])
-        need = waited_for(variant.pipeline, step.recipe.need(semantic, table.execution, self.known.sizes(step)))
+        need = waited_for(variant.pipeline, step.recipe.need(semantic, table.execution, self.known.sizes(step)), builds)
         fit = (
             found is not None
             and (found.memory_bytes or 0) <= memory_bytes() - waiting
@@ -292,9 +293,9 @@ class _Planner:
         return replace(speeds, call=call, rank_rate=rate)
 
 
-def _waiting_bytes(pipeline: Pipeline) -> int:
+def _waiting_bytes(pipeline: Pipeline, builds: bool) -> int:
     """Returns the bytes of the processes that wait for a training: its step, and the command if steps have processes of their own."""
-    return WAITING_BYTES + COMMAND.most * is_big(pipeline)
+    return WAITING_BYTES + COMMAND.most * has_processes(pipeline, builds)
 
 
 def _whole_case(case: Case, sizes: Sizes) -> Case:

@@ -3,6 +3,7 @@
 No `from __future__ import annotations` here: Dagster reads the types of a run's config at run time.
 """
 
+import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -90,13 +91,12 @@ def _steps_of(pipeline: Pipeline, preprocessing: list[Step], trial: bool) -> lis
 
 
 def training_asset(
-    step: Step, pipeline: Pipeline, around: Surroundings, children: ChildProcesses, *, apart: bool = False
+    step: Step, pipeline: Pipeline, around: Surroundings, children: ChildProcesses
 ) -> dg.AssetsDefinition:
     """Returns the asset that trains a table's models in a child process, unless the store has them all.
 
     Args:
         pipeline: the recipe; its text goes to the child, so a later edit changes nothing.
-        apart: whether each step has a process of its own, for which a command waits.
     """
 
     def body(context: dg.AssetExecutionContext, config: TrainingRun) -> Iterator[Any]:
@@ -124,7 +124,8 @@ def training_asset(
                         command = [sys.executable, "-m", "graphmill.trainers", pipeline.name, step.name]
                         need = _need(one, each, inputs)
                         if need is not None and not around.on:  # the kernel would end the command without a word
-                            require_fit(need.beside(COMMAND) if apart else need, memory_bytes())
+                            waited = multiprocessing.parent_process() is not None  # by what started this step's process
+                            require_fit(need.beside(COMMAND) if waited else need, memory_bytes())
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
                         reported |= dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from graphmill.assets.building.child import child_environment
-from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.results.status import pipeline_states
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.operations.size import is_big
 from graphmill.jobs.runs.instance import open_instance
+from graphmill.jobs.runs.slot import POOL
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.checkpoint_head import waiting_run
@@ -248,6 +249,38 @@ def test_only_large_graphs_get_a_process_for_each_step(tmp_path):
     assert is_big(load_tiny(tmp_path, edges="2000 -> 200000000"))
 
 
+def test_a_command_waits_itself_for_the_trainings_of_large_data(first, home, monkeypatch):
+    """What is to be built gets a process for each step, and so do trainings that may run at once."""
+    pipeline = first[0]
+    monkeypatch.setattr("graphmill.jobs.operations.size.is_big", lambda pipeline: True)
+    here: list[bool] = []
+
+    def stopped(order, steps, store, versions, instance):
+        here.append(True)
+        raise InputError("stopped")
+
+    monkeypatch.setattr("graphmill.jobs.launch._execute_here", stopped)
+    monkeypatch.setattr(
+        "graphmill.jobs.launch._execute_in_processes", lambda *given: here.append(False) or stopped(*given)
+    )
+
+    def runs_here(**order) -> bool:
+        here.clear()
+        with pytest.raises(InputError, match="stopped"):
+            launch(Launch(pipeline=order.pop("pipeline", pipeline), home=home, **order))
+        return here[0]
+
+    assert runs_here(selection="train", retrain=True) and runs_here(retrain=True) and runs_here()
+    assert not runs_here(
+        pipeline=parse_pipeline(pipeline.path, pipeline.text.replace("300", "301").encode(), TrainTable)
+    )
+    with open_instance(home) as instance:
+        instance.event_log_storage.set_concurrency_slots(POOL, 2)
+        assert not runs_here(selection="train", retrain=True)
+        assert runs_here(selection="train", retrain=True, names=("sage",))
+        instance.event_log_storage.set_concurrency_slots(POOL, 1)
+
+
 LAUNCHER = """
 import sys
 from pathlib import Path
@@ -296,8 +329,8 @@ def test_ctrl_c_at_a_terminal_prints_one_line(tmp_path, in_process):
     path, home = write_tiny(tmp_path, tables=("sage",), epochs="2 -> 100000"), tmp_path / "home"
     text = f"""
 import sys
-from graphmill.jobs import launch
-launch.is_big = lambda pipeline: {not in_process}
+from graphmill.jobs.operations import size
+size.is_big = lambda pipeline: {not in_process}
 sys.argv[1:] = ["--home", {str(home)!r}, "run", {str(path)!r}, "-v"]
 from graphmill.jobs.cli import main
 if __name__ == "__main__":

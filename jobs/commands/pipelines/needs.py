@@ -126,7 +126,8 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | No
     steps = [*data, *training_steps(pipeline, data)]
     known = KnownSizes(store) if known is None else known
     found = step_needs(steps, store, execution, known)
-    found = [replace(each, need=waited_for(pipeline, each.need)) for each in found]
+    builds = any(each.missing for each in found if each.name not in tables)
+    found = [replace(each, need=waited_for(pipeline, each.need, builds)) for each in found]
     folder = next(parent for parent in (store.home, *store.home.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
     given = {"memory_bytes": memory_bytes(), "disk_bytes": free, "home": store.home, "on": pipeline.on}
