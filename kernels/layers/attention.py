@@ -58,12 +58,7 @@ OWN_TERM = -1  # in the place of an occurrence
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeMask:
-    """Attention dropout of one block.
-
-    Attributes:
-        kept: u8[nnz + num_dst, H], 0 for a dropped weight.
-        scale: factor of the weights that are kept.
-    """
+    """Attention dropout of one block: `kept`, u8[nnz + num_dst, H], is 0 for a dropped weight, and `scale` the factor of the others."""
 
     kept: Array
     scale: float

@@ -136,11 +136,7 @@ class DrawnNegatives:
     def draw(
         self, batch: BatchKey, edges: Array, source: Array, target: Array, relation: Array | None
     ) -> tuple[Array, Array]:
-        """Returns the negatives of a batch, see `Negatives`.
-
-        Raises:
-            InputError: all candidates of an edge are known.
-        """
+        """Returns the negatives of a batch, see `Negatives`; raises InputError if all candidates of an edge are known."""
         words = absorb_ids(key(self.seed, Stream.NEGATIVES, batch.stream, batch.epoch, batch.step), edges)
         of = np.zeros(len(edges), np.int64) if relation is None else relation
         made = {
@@ -197,11 +193,7 @@ class _Request:
     known: KnownEdges | None
 
     def drawn(self, candidates: Candidates, places: Array, first: int) -> tuple[Array, Array]:
-        """Returns i64[k], ends for these places i64[k] of the request, and bool[k], whether no candidate was allowed.
-
-        Args:
-            first: number of the first attempt.
-        """
+        """Returns i64[k], ends for places i64[k] of the request from attempt `first` on, and bool[k], whether no candidate was allowed."""
         found, left = np.empty(len(places), np.int64), np.arange(len(places))
         for attempt in range(first, first + ATTEMPTS):
             bits = draws(self.words[places[left]], attempt * self.per_positive + self.columns[places[left]])
@@ -245,11 +237,7 @@ class _Request:
 
 @dataclass(frozen=True, kw_only=True)
 class GivenNegatives:
-    """Negatives that were given: targets in the place of an edge's own.
-
-    Attributes:
-        targets: ids[n, k] global, those of every edge.
-    """
+    """Negatives that were given: targets, ids[n, k] global, in the place of each edge's own."""
 
     targets: Array
 

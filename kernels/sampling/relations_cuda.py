@@ -17,11 +17,7 @@ from graphmill.kernels.types import Topology
 
 
 class RowFanout(int):
-    """The most neighbours of a row in a layer, -1 if only its row bounds them.
-
-    Attributes:
-        numbers: i32[R] on the device, the numbers per relation; None if the layer has one number.
-    """
+    """The most neighbours of a row, -1 for all; `numbers` are those per relation, i32[R] on the device, or None for one number."""
 
     numbers: Any = None
 

@@ -275,11 +275,7 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
 
 
 def require_weights(block: Block) -> Any:
-    """Returns f32[nnz], the data's weights that a block carries.
-
-    Raises:
-        InputError: it carries none.
-    """
+    """Returns f32[nnz], the data's weights that a block carries; raises InputError if it carries none."""
     if block.weight is None:
         raise InputError(
             "the model reads the data's edge weights, and a block has none", "give the sampler a graph with weights"

@@ -40,12 +40,7 @@ GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
 
 
 class DiskSource(PreparedSource):
-    """Supplies the batches of an epoch from disk.
-
-    Args:
-        sampler: reads the stored batches.
-        samples: the batches that it reads.
-    """
+    """Supplies the batches of an epoch from disk, where `sampler` reads the stored `samples`."""
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: AnySampler, samples: Samples):
         super().__init__(batching, batching.queue_bytes // NUM_QUEUES)

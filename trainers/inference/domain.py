@@ -19,12 +19,7 @@ from graphmill.trainers.rows.source import FeatureSource
 
 
 class Piece(NamedTuple):
-    """Some rows of a result.
-
-    Attributes:
-        places: i64[k], their row numbers in the result.
-        rows: float[k, num_classes].
-    """
+    """Rows of a result, float[k, num_classes], and their numbers there, i64[k]."""
 
     places: Array
     rows: Tensor

@@ -49,12 +49,7 @@ class NeededNodes:
     num_edges: tuple[int, ...]
 
     def holds(self, level: int, node_ids: Array) -> Array:
-        """Returns bool[n], whether each node is in a set.
-
-        Args:
-            level: number of the set.
-            node_ids: ids[n], global.
-        """
+        """Returns bool[n], whether each node of ids[n] is in the set of a level."""
         return (self.sets[level][node_ids >> 6] >> (node_ids & 63).astype(np.uint64) & np.uint64(1)).astype(bool)
 
     def flags(self, level: int, low: int, high: int) -> Array:

@@ -122,11 +122,7 @@ class PredictedData(NamedTuple):
     learnt: OpenedData | None = None
 
     def graph(self, model: Artifact, semantic: ModelConfig) -> Graph:
-        """Returns the graph with the classes of the model.
-
-        Raises:
-            InputError: the graph does not fit the model.
-        """
+        """Returns the graph with the classes of the model; raises InputError if the graph does not fit the model."""
         if self.learnt is None:
             return self.read.graph
         artifacts = self.read.artifacts

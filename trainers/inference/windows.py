@@ -66,11 +66,7 @@ class Rows(Protocol):
 
 
 class MemoryRows:
-    """Rows in memory.
-
-    Args:
-        values: float[N, width], to be read or to be written range by range.
-    """
+    """Rows in memory, float[N, width], to be read or to be written range by range."""
 
     def __init__(self, values: Tensor):
         self.values, self.width, self.dtype = values, values.shape[1], values.dtype

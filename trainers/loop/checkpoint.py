@@ -118,11 +118,7 @@ def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Replaces the checkpoint at `path` atomically and durably.
-
-    Raises:
-        InputError: the disk refuses it; the previous checkpoint stays.
-    """
+    """Replaces a checkpoint atomically and durably; raises InputError if the disk refuses it, and the previous checkpoint stays."""
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
     head |= {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads), "products": library()}
     text = json.dumps(head | ({"evaluation": checkpoint.evaluation} if checkpoint.evaluation else {}))
@@ -147,11 +143,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def checkpoint_bytes(path: Path) -> bytes | None:
-    """Returns the bytes of a checkpoint, None if there is none.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Returns the bytes of a checkpoint, None if there is none; raises InputError if the file cannot be read."""
     try:
         return read_whole_file(path)
     except FileNotFoundError:
@@ -162,11 +154,7 @@ def checkpoint_bytes(path: Path) -> bytes | None:
 
 
 def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
-    """Returns the checkpoint that a file holds.
-
-    Raises:
-        InputError: the file is damaged, or belongs to another recipe.
-    """
+    """Returns the checkpoint that a file holds; raises InputError if the file is damaged, or belongs to another recipe."""
     remedy = _remedy(path)
     try:
         require_whole(data)
@@ -196,11 +184,7 @@ def damaged_checkpoint(path: Path, problem: object) -> InputError:
 
 
 def require_tensors(part: str, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Compares the tensors of a part of a checkpoint with tensors of the names, shapes and types that a run has.
-
-    Raises:
-        ValueError: a name is missing or unknown, or a tensor has another shape or type.
-    """
+    """Raises ValueError if a part of a checkpoint lacks or adds a tensor, or has one of another shape or type."""
     for name in sorted(found.keys() | wanted.keys()):
         shapes = [
             "missing" if name not in each else f"{each[name].dtype}{list(each[name].shape)}" for each in (found, wanted)

@@ -99,11 +99,7 @@ class Executor(ABC):
         ...
 
     def epoch_numbers(self, epoch: int) -> Mapping[str, float | int]:
-        """Returns numbers to add to the metrics row of an epoch that has just ended; all ranks call it.
-
-        Args:
-            epoch: training epoch, from 0.
-        """
+        """Returns numbers to add to the metrics row of an epoch, from 0, that has just ended; all ranks call it."""
         return {}
 
     def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
@@ -305,11 +301,7 @@ class BatchGradient:
         self.model, self.seed, self.loss, self.dtype = model, seed, loss.of(model), dtype
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> Done:
-        """Computes forward and backward passes, and returns the finished batch.
-
-        Args:
-            between: a function between the layers of a layered model, or None.
-        """
+        """Computes forward and backward passes, with a function between the layers or None, and returns the finished batch."""
         more = () if between is None else (between,)
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
         with computing(self.dtype, batch.x.device):

@@ -77,11 +77,7 @@ class Loop:
         self._next_save = 0.0  # of time.monotonic()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continues from a checkpoint instead of the beginning.
-
-        Raises:
-            InputError: it is not one of this training, although it has its version.
-        """
+        """Continues from a checkpoint; raises InputError if it has this training's version but cannot be one of it."""
         try:
             self._require_course(checkpoint.state)
             own = self.model.state_dict()

@@ -124,11 +124,7 @@ def loss_value(loss: Tensor) -> float | Tensor:
 
 
 def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
-    """Returns float[num_classes], the factors of the seeds' losses, or None.
-
-    Raises:
-        InputError: the table's list does not have one weight per class.
-    """
+    """Returns float[num_classes], the factors of the seeds' losses, or None; raises InputError if the list has not one weight per class."""
     dtype = getattr(torch, kept_dtype(train.dtype))
     if train.class_weights == "none":
         return None

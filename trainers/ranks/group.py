@@ -130,11 +130,7 @@ class Lane:
         return self.model.seconds_at_once(self.rank, np.stack([each.view(np.int64) for each in sizes]))
 
     def trade(self, sent: Mapping[int, Array], received: Mapping[int, Array]) -> None:
-        """Sends a piece to each rank of `sent` and fills the buffer of each rank of `received`; neither counted nor modelled.
-
-        Args:
-            sent, received: u8[n] by rank, of at least one byte each.
-        """
+        """Sends and receives a piece, u8[n > 0], to and from each rank of `sent` and of `received`; neither counted nor modelled."""
         group = self._group.library
         with blaming_peers("a round of an exchange"):
             calls = [dist.irecv(torch.from_numpy(piece), rank, group) for rank, piece in received.items()]
@@ -155,11 +151,7 @@ class Lane:
         return np.insert(found.view(np.int64), self.rank, 0)
 
     def gather(self, piece: Array) -> list[Array]:
-        """Returns the pieces of all ranks, in the order of ranks.
-
-        Args:
-            piece: u8[n], the same n at all ranks.
-        """
+        """Returns the pieces, u8[n] with the same n, of all ranks, in the order of ranks."""
         if self.world == 1:
             return [piece]
         began = time.perf_counter()

@@ -133,11 +133,7 @@ class _Finder:
         return name in self._found or name in self._named or name in self.steps
 
     def find_all(self, roles: Sequence[str]) -> dict[str, Artifact]:
-        """Returns role -> artifact.
-
-        Raises:
-            InputError: artifacts are missing; the message names all of them.
-        """
+        """Returns role -> artifact; raises InputError, whose message names all of them, if artifacts are missing."""
         found, missing = {}, []
         for role in roles:
             try:

@@ -83,12 +83,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Overflow
 
 @dataclass(frozen=True, order=True)
 class Waiting:
-    """The position of a run that did not end; the further one is the greater.
-
-    Attributes:
-        epoch: number of epochs that are done.
-        position: number of batches of the next epoch that are done.
-    """
+    """The position of a run that did not end, by epochs and batches of the next one that are done; the further one is the greater."""
 
     epoch: int
     position: int

@@ -74,11 +74,7 @@ class ClassCounts(ClassTotals):
         return np.stack([confidence / UNITS / nodes, right / nodes], axis=1)
 
     def matrix(self, classes: Array) -> Array:
-        """Returns i64[k, k], the rows and columns of some classes of the confusion matrix: row = class, column = answer.
-
-        Args:
-            classes: i64[k], distinct.
-        """
+        """Returns i64[k, k], the rows and columns of k distinct classes of the confusion matrix: row = class, column = answer."""
         place = np.full(len(self.right), -1)
         place[classes] = np.arange(len(classes))
         found = np.diag(self.right[classes])
@@ -95,12 +91,7 @@ class ClassCounts(ClassTotals):
 
 
 def count_classes(logits: Array, labels: Array) -> ClassCounts:
-    """Counts the answers of a model, which are the classes of the largest logits; ties go to the lowest class.
-
-    Args:
-        logits: float[n, num_classes].
-        labels: int[n].
-    """
+    """Counts the answers to int[n] by float[n, num_classes], which are the classes of the largest logits; ties go to the lowest class."""
     num_rows, num_classes = logits.shape
     predicted, bins = np.empty(num_rows, np.int32), np.zeros((3, BINS), np.int64)
     step = max(1, BLOCK_VALUES // num_classes)
@@ -186,11 +177,7 @@ _SCHEMA = Fields(
 
 
 def read_scores(model: Artifact) -> ClassScores | None:
-    """Returns the scores by class of a model; None if it has none, as models that were trained by an earlier version.
-
-    Raises:
-        InputError: its file is damaged, or is not one of scores by class.
-    """
+    """Returns the scores by class of a model, None without, as of an earlier version; raises InputError if the file is damaged."""
     if FILE not in model.files:
         return None
     found = json.loads(model.content_of(FILE))
@@ -216,11 +203,7 @@ def _counts(values: Mapping[str, Any], num_classes: int) -> ClassCounts:
 
 
 def joined_scores(models: Sequence[Artifact]) -> ClassScores | None:
-    """Returns the sum of the counts of models with the same classes; None if a model has none, or other classes.
-
-    Raises:
-        InputError: a file is damaged.
-    """
+    """Returns the sum of the counts of models, None if one has none or other classes; raises InputError for a damaged file."""
     found = [read_scores(model) for model in models]
     known = [each for each in found if each is not None]
     if len(known) < len(found) or any(each.classes != known[0].classes for each in known):

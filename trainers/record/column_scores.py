@@ -90,11 +90,7 @@ class ColumnScores:
 
 
 def read_columns(model: Artifact) -> ColumnScores | None:
-    """Returns the scores by label or target of a model; None if it has none, as models of classes and of an earlier version.
-
-    Raises:
-        InputError: its file is damaged.
-    """
+    """Returns the scores by label or target of a model, None if it has none; raises InputError if its file is damaged."""
     found = json.loads(model.content_of(FILE)) if FILE in model.files else None
     if not isinstance(found, dict) or (kind := found.get("kind")) not in SCORES:
         return None
@@ -109,11 +105,7 @@ def read_columns(model: Artifact) -> ColumnScores | None:
 
 
 def joined_columns(models: Sequence[Artifact]) -> ColumnScores | None:
-    """Returns the scores of several models with the same labels or targets; None if a model has none, or others.
-
-    Raises:
-        InputError: a file is damaged.
-    """
+    """Returns the scores of several models, None if one has none or other labels or targets; raises InputError for a damaged file."""
     found = [read_columns(model) for model in models]
     known = [each for each in found if each is not None]
     if not known or len(known) < len(found) or any((e.kind, e.names) != (known[0].kind, known[0].names) for e in known):

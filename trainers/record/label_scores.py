@@ -15,11 +15,7 @@ from graphmill.trainers.record.scores import area
 
 
 def label_score(metric: str, logits: Array, labels: Array) -> float | None:
-    """Returns a metric of several labels; None if no label defines it.
-
-    Args:
-        logits: float[n, C]; labels: i8[n, C], -1 unknown.
-    """
+    """Returns a metric of logits, float[n, C], and labels, i8[n, C] with -1 for unknown; None if no label defines it."""
     if metric in ("f1_micro", "f1_macro"):
         counts = _counts(logits, labels)
         return float(_f1(*(each.sum(keepdims=True) for each in counts) if metric == "f1_micro" else counts).mean())
@@ -40,11 +36,7 @@ def of_labels(metric: str, logits: Array, labels: Array) -> Array:
 
 
 def scores_by_label(logits: Array, labels: Array) -> ColumnCounts:
-    """Returns the scores of each label; precision, recall and F1 are 0 where they are not defined, as scikit-learn has it.
-
-    Args:
-        logits: float[n, C]; labels: i8[n, C], -1 unknown.
-    """
+    """Returns the scores of each label, as `label_score` takes them; precision, recall and F1 are 0 where scikit-learn has them so."""
     right, have, answered = _counts(logits, labels)
     scores = {"precision": _share(right, answered), "recall": _share(right, have), "f1": _f1(right, have, answered)}
     scores |= {metric: of_labels(metric, logits, labels) for metric in ("average_precision", "roc_auc")}
@@ -69,11 +61,7 @@ def _share(counts: Array, of: Array) -> Array:
 
 
 def average_precision(scores: Array, positive: Array) -> float | None:
-    """Returns the sum over thresholds of the precision times the recall that each adds; None if no node is positive.
-
-    Args:
-        scores: float[n]; positive: bool[n].
-    """
+    """Returns the sum over thresholds of float[n] of the precision times the recall that each adds; None if none of bool[n] is positive."""
     if not positive.any():
         return None
     order = np.argsort(-scores, kind="stable")

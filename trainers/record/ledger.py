@@ -202,12 +202,7 @@ class Timeline:
 
     @contextmanager
     def span(self, lane: str, phase: str, position: int) -> Iterator[None]:
-        """Records the duration of its block.
-
-        Args:
-            phase: its work; `WAIT` if it waits for another lane.
-            position: number of the batch in its epoch.
-        """
+        """Records the duration of its block: work of a phase, or `WAIT` for another lane, on the batch at a position of its epoch."""
         began = self._clock()
         try:
             yield

@@ -145,21 +145,13 @@ class ClassTotals:
 
 
 def class_totals(predicted: Array, labels: Array, num_classes: int) -> ClassTotals:
-    """Counts nodes per class.
-
-    Args:
-        predicted, labels: int[n], class that each node was given, and that it has.
-    """
+    """Counts nodes per class, by int[n], the class that each node was given, and the one that it has."""
     found = {"support": labels, "predicted": predicted, "right": labels[predicted == labels]}
     return ClassTotals(**{name: np.bincount(each, minlength=num_classes) for name, each in found.items()})
 
 
 def same_answer(labels: Array, num_classes: int) -> tuple[int, ClassTotals]:
-    """Returns the class that most nodes have, and the counts if each node were given it.
-
-    Args:
-        labels: int[n], at least one.
-    """
+    """Returns the class that most of n > 0 nodes have, by int[n], and the counts if each node were given it."""
     support = np.bincount(labels, minlength=num_classes)
     largest = int(support.argmax())
     chosen = np.arange(len(support)) == largest
@@ -211,11 +203,7 @@ def _ratio(counts: Array, of: Array) -> Array:
 
 
 def area(scores: Array, positive: Array) -> float | None:
-    """Returns the rank-sum statistic of Mann and Whitney over the number of pairs; None if only one of the two classes occurs.
-
-    Args:
-        scores: float[n]; positive: bool[n].
-    """
+    """Returns the rank-sum statistic of float[n] over the number of pairs of bool[n] (Mann and Whitney); None if only one class occurs."""
     num_positive = int(positive.sum())
     num_pairs = num_positive * (len(scores) - num_positive)
     if num_pairs == 0:

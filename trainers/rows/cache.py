@@ -260,11 +260,7 @@ class PackedRows(FeatureSource):
         return space_for(staging_capacity(self.chunks.place(self._number(key)), self.row_bytes))
 
     def stage(self, key: BatchKey, origin: Array | None = None) -> Staged:
-        """Loads the rows of a batch that are on disk; any number of threads may stage different batches.
-
-        Raises:
-            InputError: a read failed or ended early, or its bytes do not match their digest.
-        """
+        """Loads the rows of a batch that are on disk, on any thread; raises InputError if a read fails or does not match its digest."""
         with self._loader() as loader:
             return loader.load(self._number(key), origin)
 

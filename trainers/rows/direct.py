@@ -115,11 +115,7 @@ class DirectSource(TableSource):
         self._tables = DirectTables([table], reading)
 
     def copy_rows(self, rows: Array, out: Array, ledger: Ledger) -> None:
-        """Writes row rows[i] of the table to row i of out: stored dtype[n, F] in C order, and books the reads.
-
-        Raises:
-            InputError: a page does not match its digest, or a read failed.
-        """
+        """Writes rows of the table to stored dtype[n, F] in C order, and books the reads; raises InputError if one fails or is damaged."""
         self._tables.read(0, rows, out, ledger)
 
     def fill(self, node_ids: Array, out: Array, ledger: Ledger) -> None:

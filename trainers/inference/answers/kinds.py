@@ -47,11 +47,7 @@ class Columns:
 
 
 class Answers(ABC):
-    """Makes the columns of a prediction from logits; each kind of task has its own.
-
-    Attributes:
-        first: names of the columns that stand before the label and the split.
-    """
+    """Makes the columns of a prediction from logits, by kind of task; those named in `first` stand before the label and the split."""
 
     first: Sequence[str] = ()
     probabilities = False
@@ -81,11 +77,7 @@ class Answers(ABC):
 
 
 def open_answers(graph: Graph, columns: Columns) -> Answers:
-    """Returns the answers of a graph's kind of task.
-
-    Raises:
-        InputError: a column is asked for that the kind does not have, or a threshold is wrong.
-    """
+    """Returns the answers of a graph's kind of task; raises InputError for a column that the kind does not have, and a wrong threshold."""
     if graph.task == LINKS:
         return RowAnswers(columns)
     if graph.task == "classes":
@@ -133,11 +125,7 @@ class ClassAnswers(Answers):
         return {"label": names_at(self.names, labels).alias("label")}
 
     def _chosen(self, found: Tensor) -> tuple[Array, Tensor]:
-        """Returns i64[n], the class of each row, -1 where none is given, and float[n], its probability or the largest.
-
-        Args:
-            found: float[n, C], probabilities.
-        """
+        """Returns i64[n], the class of each row, -1 where none is given, and float[n], its probability or the largest, from float[n, C]."""
         probability, place = found.max(dim=1)
         if self.of_class:
             classes = list(self.of_class)
@@ -233,11 +221,7 @@ class NumberAnswers(Answers):
 
 
 class RowAnswers(Answers):
-    """Gives the row that a model of links computes of a node, as its embedding.
-
-    Raises:
-        InputError: probabilities or thresholds are asked for.
-    """
+    """Gives the row that a model of links computes of a node, as its embedding; raises InputError for probabilities and thresholds."""
 
     def __init__(self, columns: Columns):
         if columns.probabilities or columns.thresholds:

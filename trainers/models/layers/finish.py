@@ -110,11 +110,7 @@ class Finish(nn.Module):
 
 
 class RowMoments(NamedTuple):
-    """Count, mean and variance of the columns of rows.
-
-    Attributes:
-        mean, squares: float64[F]; `squares` are the sums of squared distances to the mean.
-    """
+    """Count, mean and variance of the columns of rows; `squares`, float64[F] as `mean`, are sums of squared distances to the mean."""
 
     count: int
     mean: Tensor

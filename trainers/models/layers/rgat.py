@@ -56,11 +56,7 @@ class RelationPairs:
 
 
 def relation_pairs(block: Block) -> RelationPairs:
-    """Returns the pairs of a block that has relations; they are kept with the block, whose edges may not change after.
-
-    Args:
-        block: the block, on the host or on a device; `edge_type` is there.
-    """
+    """Returns the pairs of a block with `edge_type`, on any device; they are kept with the block, whose edges may not change after."""
     found = vars(block).get(MEMO)
     if found is None:
         found = _made(block, relation_runs(block))
@@ -117,11 +113,7 @@ def _made(block: Block, runs: RelationRuns) -> RelationPairs:
 
 
 def _transposed(block: Block, source: Tensor, num_src: int, dst: Tensor) -> dict[str, Any]:
-    """Returns the arrays of a transpose, as `block` keeps its own.
-
-    Args:
-        source, dst: i64[edges], the ends of each edge.
-    """
+    """Returns the arrays of a transpose, as `block` keeps its own, of edges with ends i64[edges]."""
     order = torch.argsort(source, stable=True)
     begins = torch.cat([order.new_zeros(1), torch.bincount(source, minlength=num_src).cumsum(0)])
     arrays = {"t_start": begins, "t_edge": order, "t_dst": dst[order]}
@@ -161,11 +153,7 @@ class RgatLayer(nn.Module):
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """The attention-weighted sums of all relations, side by side by head: float[num_dst, heads * depth].
-
-        Raises:
-            InputError: the block has no relations.
-        """
+        """The attention-weighted sums of all relations by head, float[num_dst, heads * depth]; raises InputError if the block has none."""
         if block.edge_type is None:
             problem = 'a block without relations, and model = "rgat"'
             raise InputError(problem, "give the sampler a graph with edge_types")

@@ -45,11 +45,7 @@ class Demand:
 
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """The resources of one rank.
-
-    Attributes:
-        cpus: cores, a whole number or a fraction of one.
-    """
+    """The resources of one rank; `cpus` are cores, a whole number or a fraction of one."""
 
     cpus: float
     gpus: int

@@ -59,11 +59,7 @@ def fitting_workspace(needs: Callable[[int], int], most: int, free: int) -> int:
 
 
 def exact_needs(semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact]) -> Needs | None:
-    """Returns the function that counts the bytes of an exact evaluation of a training; None if the graph is not known.
-
-    Args:
-        artifacts: role -> artifact that the training reads.
-    """
+    """Returns the function that counts the bytes of an exact evaluation of a training on some artifacts; None if the graph is not known."""
     sizes = sizes_of(artifacts)
     if sizes is None:
         return None

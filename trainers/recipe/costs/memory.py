@@ -86,11 +86,7 @@ def prediction_need(ranks: int) -> Need:
 
 
 def bytes_to_come(semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact]) -> int:
-    """Returns the bytes that this process is still to take for a training, at most; 0 if that is not known.
-
-    Args:
-        artifacts: role -> artifact that the training reads.
-    """
+    """Returns the most bytes that this process is still to take for a training on some artifacts; 0 if that is not known."""
     sizes = sizes_of(artifacts)
     need = None if sizes is None else training_need(semantic, execution, sizes)
     return 0 if need is None else max(0, need.memory_bytes - (anonymous_bytes() or 0))
@@ -312,11 +308,7 @@ def tier_terms(case: Case, slots: int = 4) -> list[Term]:
 
 
 def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
-    """Returns (rows of a cached level, whether they are a bound), by the budgets; 0 without budgets.
-
-    Args:
-        level: "device" or "host".
-    """
+    """Returns (rows of the cached level "device" or "host", whether they are a bound), by the budgets; 0 without budgets."""
     if "budgets" in sizes.artifacts:
         numbers = sizes.artifacts["budgets"].summary["numbers"]
         # The device's "auto" is lowered by what a step turns out to take (trainers/training/open_rows.py).

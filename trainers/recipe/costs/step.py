@@ -84,11 +84,7 @@ def item_bytes(train: TrainConfig) -> int:
 def parameter_bytes(
     train: TrainConfig, in_width: int, num_classes: int, relations: int = TAKEN_RELATIONS, types: int = TAKEN_TYPES
 ) -> int:
-    """Returns the bytes of a model's parameters, without those of biases and norms.
-
-    Args:
-        relations, types: numbers of relations and of node types.
-    """
+    """Returns the bytes of a model's parameters for numbers of relations and node types, without those of biases and norms."""
     count = in_width * train.hidden * (types if train.input == "typed" else bool(train.projects))
     widths = layer_widths(train, in_width, num_classes)
     for number, (wide, out) in enumerate(widths):

@@ -49,11 +49,7 @@ NUMBER_BYTES, SIZE_BYTES = 4, 8
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSize:
-    """The size of a model's parameters.
-
-    Attributes:
-        num_bytes: bytes of all of them.
-    """
+    """The size of a model's parameters: bytes and number of tensors."""
 
     num_bytes: int
     tensors: int
@@ -67,11 +63,7 @@ def model_size(train: TrainConfig, in_width: int, num_classes: int) -> ModelSize
 
 
 def gradient_bytes(model: ModelSize, batches: int, ranks: int) -> int:
-    """Returns the bytes that all ranks receive when the gradients of batches are added in order.
-
-    Args:
-        batches: number of batches of all ranks, empty ones included.
-    """
+    """Returns the bytes that all ranks receive when the gradients of batches, empty ones included, are added in order."""
     return batches * (ranks - 1) * (MEMBER_BYTES + model.tensors + model.num_bytes)
 
 
@@ -86,12 +78,7 @@ def head_bytes(row_bytes: int) -> int:
 
 
 def request_bytes(rows: int, calls: int, size_rounds: int, row_bytes: int, ranks: int) -> int:
-    """Returns the bytes of requests and of the heads of their replies, of all ranks.
-
-    Args:
-        calls: exchanges, counted at each rank.
-        size_rounds: rounds of sizes, counted at each rank.
-    """
+    """Returns the bytes of requests and of the heads of replies of all ranks; calls and rounds of sizes are counted at each rank."""
     if not row_bytes:  # rows without columns are not exchanged
         return 0
     return NUMBER_BYTES * rows + (ranks - 1) * (calls * head_bytes(row_bytes) + SIZE_BYTES * size_rounds)

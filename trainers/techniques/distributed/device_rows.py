@@ -49,12 +49,7 @@ from graphmill.trainers.techniques.distributed.settings import WINDOW_BYTES
 
 
 class HotRows(NamedTuple):
-    """The nodes whose rows lie on devices of a machine, in ascending order of ids.
-
-    Attributes:
-        everywhere: ids[r], on every device.
-        by_rank: ids[c] on the device of each rank, in the order of the ranks.
-    """
+    """The nodes whose rows lie on every device of a machine, ids[r], and on that of each rank, ids[c] in the order of ranks; ascending."""
 
     everywhere: Array
     by_rank: tuple[Array, ...]
@@ -219,11 +214,7 @@ class OwnRows(Protocol):
         ...
 
     def tier(self, slots: Array, ledger: Ledger) -> PeerTier:
-        """Returns the own rows of slots i32[n], and books reads of a disk.
-
-        Raises:
-            InputError: a shard is damaged.
-        """
+        """Returns the own rows of slots i32[n], and books reads of a disk; raises InputError if a shard is damaged."""
         ...
 
 
@@ -262,11 +253,7 @@ class ShardArrays(OwnRows):
 
 
 class ShardFiles(OwnRows):
-    """Shards that are read past the page cache, a batch's rows into a buffer of the reading thread.
-
-    Raises:
-        InputError: a shard is damaged, or its file system allows no direct reads.
-    """
+    """Shards that are read past the page cache, into a buffer of the reading thread; raises InputError if one is damaged or cannot be."""
 
     direct = True
 

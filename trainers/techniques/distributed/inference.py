@@ -32,11 +32,7 @@ from graphmill.trainers.techniques.distributed.sharded import Ownership, Sharded
 
 
 class PartNodes(BatchTurns):
-    """The nodes of this rank's parts, part after part.
-
-    Args:
-        ends: i64[N+1], upper bounds of the ends of each node's edges.
-    """
+    """The nodes of this rank's parts, part after part; `ends`, i64[N+1], are upper bounds of the ends of each node's edges."""
 
     shares_rows = True
 
@@ -128,12 +124,7 @@ class PartNodes(BatchTurns):
 
 
 class PartInputs(SourceRows):
-    """Input rows of all nodes, each at the rank that has its part; `gather` is collective.
-
-    Args:
-        features: this rank's rows and the exchange.
-        dtype: type of the rows that are returned.
-    """
+    """Input rows of all nodes as a dtype, each at the rank that has its part; `gather` is collective."""
 
     features: ShardedSource
 

@@ -136,11 +136,7 @@ class ShardedSource(FeatureSource):
         self._slot[node_ids] = make_slots(HOST, np.arange(len(node_ids)))
 
     def fill_devices(self, hot: HotRows) -> None:
-        """Copies rows to the devices of this machine; every rank calls it, before `fill`.
-
-        Raises:
-            InputError: a device has too little memory, or cannot read that of another.
-        """
+        """Copies rows to this machine's devices, before `fill`; collective. Raises InputError if one has or reaches too little memory."""
         here = self.ranks.beside(self.ranks.rank).index(self.ranks.rank)
         everywhere, own = self._copied(hot.everywhere), self._copied(hot.by_rank[here])
         self.devices = open_device_rows(hot, self.device, everywhere, own, len(self._slot), self.ranks)
@@ -185,12 +181,7 @@ class ShardedSource(FeatureSource):
         np.maximum(out, ELSEWHERE, out=out)
 
     def request(self, node_ids: Array, slots: Array) -> Request:
-        """Returns the request for the rows of a batch that other ranks have. Pure, so any thread may call it.
-
-        Args:
-            node_ids: ids[n], distinct.
-            slots: i32[n], written by `mark`.
-        """
+        """Returns the request, from any thread, for rows of distinct ids[n] at other ranks, by i32[n] of `mark`."""
         places = np.flatnonzero(slots == ELSEWHERE)
         return self._request(node_ids[places], places)
 

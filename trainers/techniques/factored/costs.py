@@ -40,12 +40,7 @@ from graphmill.trainers.techniques.stored_costs import reader_bytes, staged_byte
 
 
 def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
-    """Returns the terms of roles.
-
-    Args:
-        staged: bytes of packed rows that wait with a batch.
-        extra_rows: bytes of rows between layers, of each trainer.
-    """
+    """Returns the terms of roles: with bytes of packed rows that wait with a batch, and of rows between the layers of each trainer."""
     settings, count, train = case.settings, case.batch.count, case.semantic.train
     samplers, trainers = settings.roles(usable_cores())
     packed = settings.rows == "packed"
@@ -151,11 +146,7 @@ UNMEASURED = (0.2, 0.6, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class StandbyShare:
-    """Shares of an epoch's batches that devices with the smaller cache train on.
-
-    Attributes:
-        expected, least, most: the best estimate, and both ends of its range.
-    """
+    """Expected, least and most share of an epoch's batches that devices with the smaller cache train on."""
 
     expected: float
     least: float
@@ -184,11 +175,7 @@ def _topology_bytes(case: Case) -> int:
 
 
 def standby_share(case: Case, sample: float, extract: float, train: float) -> StandbyShare:
-    """Returns the shares of the batches that samplers train on.
-
-    Args:
-        sample, extract, train: seconds of a batch in each stage; all 0 if nothing was measured.
-    """
+    """Returns the shares of the batches that samplers train on, by the seconds of a batch in each stage, all 0 if nothing was measured."""
     settings, plan, drawn = case.settings, case.plan, case.drawn
     assert plan is not None and drawn is not None
     if settings.sharing == "time":

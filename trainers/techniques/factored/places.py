@@ -43,11 +43,7 @@ class TopologyParts:
         self._resident = -1
 
     def load(self, blocks: Sequence[Block]) -> None:
-        """Loads the parts that sampling a batch needs.
-
-        Args:
-            blocks: blocks of the batch, the one that consumes features first.
-        """
+        """Loads the parts that sampling a batch needs, by its blocks from the one that consumes features on."""
         for block in reversed(blocks):
             needed = np.unique(np.searchsorted(self.starts, block.dst_ids, side="right") - 1)
             for part in needed[needed != self._resident].tolist():

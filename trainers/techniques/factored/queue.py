@@ -122,11 +122,7 @@ class GlobalQueue:
             self._changed.notify_all()
 
     def take(self, trainer: object) -> tuple[int, Any, int] | None:
-        """Waits until the trainer may take the next batch; returns (position, batch, bytes), or None if none is left.
-
-        Raises:
-            Closed: the epoch has ended.
-        """
+        """Waits until the trainer may take the next batch; returns (position, batch, bytes), None if none is left, or raises `Closed`."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -244,11 +240,7 @@ class Updates:
         self._closed = False
 
     def wait_for_weights(self, position: int) -> int:
-        """Waits until a batch may be trained on; returns the number of updates that the weights lack.
-
-        Raises:
-            Closed: the epoch has ended.
-        """
+        """Waits until a batch may be trained on; returns the number of updates that the weights lack, or raises Closed."""
         group = position // self.group
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self.made >= group - self.staleness)
@@ -263,12 +255,7 @@ class Updates:
             self._changed.notify_all()
 
     def take(self, position: int) -> Result:
-        """Waits for the result of a batch.
-
-        Raises:
-            ExecutorFault: a role is at fault.
-            BaseException: the error that ended a role.
-        """
+        """Waits for the result of a batch; raises the error that ended a role, or ExecutorFault."""
         with self._changed:
             while position not in self._results:
                 if self._error is not None:

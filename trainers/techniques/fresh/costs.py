@@ -193,11 +193,7 @@ def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None, t
 
 
 def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances:
-    """Returns the state of the history of a part.
-
-    Args:
-        within: of each cached layer the share of visits that stay within a part.
-    """
+    """Returns the state of the history of a part; `within` is the share of visits of each cached layer that stay within a part."""
     train, settings, sizes = case.semantic.train, case.settings, case.sizes
     layers, num_nodes = train.layers - 1, sizes.num_nodes
     counted, plan = case.counted, case.plan

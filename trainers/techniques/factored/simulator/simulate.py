@@ -310,11 +310,7 @@ class Allocation:
 
 
 def search(workload: Workload, devices: int) -> Allocation:
-    """Simulates every allocation of devices.
-
-    Args:
-        devices: N_g, at least 1.
-    """
+    """Simulates every allocation of devices, of N_g >= 1."""
     return Allocation(
         devices,
         {samplers: simulate(workload, samplers, devices - samplers).seconds for samplers in range(1, devices + 1)},

@@ -133,11 +133,7 @@ def open_gradients(replicas: Replicas, lane: Lane | None, ledger: Ledger) -> Chu
 
 
 class ChunkGradients:
-    """Collects the gradients of a step's chunks on the devices of a process, and adds them.
-
-    Args:
-        ledger: receives the bytes of gradients of other devices.
-    """
+    """Collects the gradients of a step's chunks on the devices of a process, adds them and books those of other devices."""
 
     def __init__(self, replicas: Replicas, ledger: Ledger):
         self.replicas, self.ledger = replicas, ledger
@@ -186,11 +182,7 @@ class ChunkGradients:
 
 
 class RankGradients(ChunkGradients):
-    """Collects the gradients of this rank's chunks in a step, and adds those of all ranks.
-
-    Args:
-        ledger: receives the bytes of other ranks' gradients.
-    """
+    """Collects the gradients of this rank's chunks in a step, adds those of all ranks and books those of other ranks."""
 
     def __init__(self, replicas: Replicas, lane: Lane, ledger: Ledger):
         super().__init__(replicas, ledger)

@@ -93,11 +93,7 @@ class WholePass:
         return loss
 
     def forward(self, index: int, inputs: HostRows, random: StepRandom, *, caches: bool | None = None) -> PassedRows:
-        """Computes a layer for all nodes, from the rows that it reads.
-
-        Args:
-            caches: whether aggregates are cached if the layer allows it; None = as the training has it.
-        """
+        """Computes a layer for all nodes from the rows that it reads; aggregates are cached if the layer allows it, None as in training."""
         passes, layer = self.passes, self.model.layers[index]
         rows = PassedRows(index=index, layer=layer, inputs=inputs, apart=maps_apart(layer, inputs.width))
         rows.aggregates = self.summed if index == 0 else None

@@ -32,11 +32,7 @@ T = TypeVar("T")
 
 
 class Steps(Protocol):
-    """A source of chunk steps: an artifact, or a list in memory.
-
-    Attributes:
-        num_parts, chunks_per_part: m and n.
-    """
+    """A source of chunk steps, of m parts and n chunks per part: an artifact, or a list in memory."""
 
     num_parts: int
     chunks_per_part: int
