@@ -131,16 +131,13 @@ def _begin(store: Store, table: TrainTable, report: Callable[[str], None]) -> No
 
 
 class _Earlier(NamedTuple):
-    """The model that the store had.
+    """The model that the store had."""
 
-    Attributes:
-        weights: digest of its weights.
-        threads: number of threads that trained it, None if that was not recorded.
-        published: time at which it was published, in seconds since 1970.
-    """
-
+    # Digest of its weights.
     weights: str
+    # Number of threads that trained it, None if that was not recorded.
     threads: int | None
+    # Time at which it was published, in seconds since 1970.
     published: float
 
 

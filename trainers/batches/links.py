@@ -15,12 +15,9 @@ from graphmill.trainers.batches.batch import Batching
 
 @dataclass(frozen=True, kw_only=True)
 class LinkBatching(Batching):
-    """The data of a run on edges; the seeds of its plan are their numbers.
+    """The data of a run on edges; the seeds of its plan are their numbers."""
 
-    Attributes:
-        edges: the edges and the rule of their negatives, the same that the samplers have.
-    """
-
+    # The edges and the rule of their negatives, the same that the samplers have.
     edges: EdgeSeeds
 
     def labels_of(self, item: PlannedBatch) -> Array:

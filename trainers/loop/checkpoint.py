@@ -42,47 +42,41 @@ PARTS = ("model", "best", "optimiser", "executor")
 
 @dataclass
 class RunState:
-    """The position and scores of a run; its tensors are in `Checkpoint`.
+    """The position and scores of a run; its tensors are in `Checkpoint`."""
 
-    Attributes:
-        epoch, position: the training epoch in progress and the next batch of it.
-        loss_sum: sum of the losses of this epoch's batches so far; a float64[] while a device holds it, never in a file.
-        history: one row per epoch: epoch, loss, and valid if it was evaluated.
-        best_score, best_epoch: the best validation score and the epoch (from 1) that gave it; None and 0 before any.
-        waited: number of evaluations since `best_epoch`.
-        done: whether training has ended.
-        moved: rows of the ledger at the beginning of the epoch, which stay if the epoch is cut off.
-    """
-
+    # The training epoch in progress and the next batch of it.
     epoch: int = 0
     position: int = 0
+    # Sum of the losses of this epoch's batches so far; a float64[] while a device holds it, never in a file.
     loss_sum: float | Tensor = 0.0
+    # One row per epoch: epoch, loss, and valid if it was evaluated.
     history: list[dict[str, Any]] = field(default_factory=list)
+    # The best validation score and the epoch (from 1) that gave it; None and 0 before any.
     best_score: float | None = None
     best_epoch: int = 0
+    # Number of evaluations since `best_epoch`.
     waited: int = 0
+    # Whether training has ended.
     done: bool = False
+    # Rows of the ledger at the beginning of the epoch, which stay if the epoch is cut off.
     moved: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Checkpoint:
-    """The full state of a run, to continue from.
+    """The full state of a run, to continue from."""
 
-    Attributes:
-        version: version of the model; a checkpoint of another recipe is refused.
-        state: position and scores of the run.
-        ledger: the ledger's rows so far.
-        parts: part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
-        threads: numbers of threads that the run has had, oldest first.
-        evaluation: way of its evaluations, if the recipe leaves that open; "" if not.
-    """
-
+    # Version of the model; a checkpoint of another recipe is refused.
     version: str
+    # Position and scores of the run.
     state: RunState
+    # The ledger's rows so far.
     ledger: dict[str, Any]
+    # Part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
     parts: Mapping[str, Mapping[str, Tensor]]
+    # Numbers of threads that the run has had, oldest first.
     threads: Sequence[int] = ()
+    # Way of its evaluations, if the recipe leaves that open; "" if not.
     evaluation: str = ""
 
 

@@ -47,11 +47,9 @@ class Group:
     The group's threads drop the tensors of a call after the call has returned, and take Python's lock to do so. An ending interpreter ends
     a thread that asks for the lock, in C++ code that must not be ended there, and the process aborts. So the group is destroyed, which
     waits for its threads, before the process may end.
-
-    Attributes:
-        library: the process group; None once the training has ended.
     """
 
+    # The process group; None once the training has ended.
     library: Any
 
 

@@ -31,20 +31,17 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Interconnect:
-    """Links of one direction each, and the route of every transfer.
+    """Links of one direction each, and the route of every transfer."""
 
-    Attributes:
-        names: name of each link.
-        gbps: speed of each link in GB/s, 10^9 bytes per second.
-        routes: transfer -> links on its way; every ordered pair of devices has one.
-        places: device -> numbers of its groups, the outermost first, and its number in the last one.
-        efficiency: share of its speed that a link has with 1, 2, ... transfers on it; the last number holds for more of them.
-    """
-
+    # Name of each link.
     names: tuple[str, ...]
+    # Speed of each link in GB/s, 10^9 bytes per second.
     gbps: tuple[float, ...]
+    # Transfer -> links on its way; every ordered pair of devices has one.
     routes: Mapping[Pair, tuple[int, ...]]
+    # Device -> numbers of its groups, the outermost first, and its number in the last one.
     places: tuple[tuple[int, ...], ...]
+    # Share of its speed that a link has with 1, 2, ... transfers on it; the last number holds for more of them.
     efficiency: tuple[float, ...] = (1.0,)
 
     @property

@@ -323,16 +323,13 @@ def faster_in_rounds(links: Interconnect, rounds: Rounds) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkModel:
-    """The time of a collective call between ranks on a modelled network, for a machine whose loopback is faster than any network.
+    """The time of a collective call between ranks on a modelled network, for a machine whose loopback is faster than any network."""
 
-    Attributes:
-        latency_seconds: alpha, seconds of each call.
-        gbps: beta in GB/s (10^9 bytes per second) for the larger of sent and received bytes of a rank; None for no bound.
-        links: links between the ranks, with their congestion; None if a rank's own bytes alone count.
-    """
-
+    # Alpha, seconds of each call.
     latency_seconds: float = 0.0
+    # Beta in GB/s (10^9 bytes per second) for the larger of sent and received bytes of a rank; None for no bound.
     gbps: float | None = None
+    # Links between the ranks, with their congestion; None if a rank's own bytes alone count.
     links: Interconnect | None = None
 
     def seconds(self, num_bytes: int) -> float:

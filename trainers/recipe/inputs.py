@@ -22,14 +22,11 @@ from graphmill.trainers.recipe.recipe import ModelRecipe
 
 @dataclass(frozen=True, kw_only=True)
 class TableInputs:
-    """Artifacts of one train table, by role.
+    """Artifacts of one train table, by role."""
 
-    Attributes:
-        inputs: those whose versions enter the model's; `graph` and `features` are among them.
-        reads: the other artifacts that the training reads.
-    """
-
+    # Those whose versions enter the model's; `graph` and `features` are among them.
     inputs: Mapping[str, Artifact]
+    # The other artifacts that the training reads.
     reads: Mapping[str, Artifact] = field(default_factory=dict)
 
 
@@ -88,15 +85,12 @@ def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
 
 @dataclass(eq=False)
 class _Missing(Exception):
-    """An artifact is not in the store.
+    """An artifact is not in the store."""
 
-    Attributes:
-        label, command: the artifact, and the command that builds it.
-        outdated: whether the store's artifacts of the stage were built by an older version of graphmill.
-    """
-
+    # The artifact, and the command that builds it.
     label: str
     command: str
+    # Whether the store's artifacts of the stage were built by an older version of graphmill.
     outdated: bool
 
 

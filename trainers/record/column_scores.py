@@ -30,16 +30,13 @@ SCORES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ColumnCounts:
-    """The scores of the nodes of a split.
+    """The scores of the nodes of a split."""
 
-    Attributes:
-        nodes: i64[C], nodes that have the label, or whose number is known.
-        known: i64[C], nodes of which it is known whether they have the label, or whose number is known.
-        scores: score -> f64[m, C], a row per model, NaN if it is not defined.
-    """
-
+    # Nodes that have the label, or whose number is known, i64[C].
     nodes: Array = field(repr=False)
+    # Nodes of which it is known whether they have the label, or whose number is known, i64[C].
     known: Array = field(repr=False)
+    # Score -> f64[m, C], a row per model, NaN if it is not defined.
     scores: Mapping[str, Array] = field(repr=False)
 
     def means(self) -> dict[str, Array]:

@@ -42,18 +42,15 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The subject of a row of the ledger.
+    """The subject of a row of the ledger."""
 
-    Attributes:
-        link: one of `LINKS`; "mapped" counts asked bytes only, since the operating system decides what a page fault reads.
-        kind: one of `KINDS`.
-        phase: forward or backward.
-        layer: the layer that needed the data, 0 for input features.
-    """
-
+    # One of `LINKS`; "mapped" counts asked bytes only, since the operating system decides what a page fault reads.
     link: str
+    # One of `KINDS`.
     kind: str
+    # Forward or backward.
     phase: Literal["forward", "backward"] = "forward"
+    # The layer that needed the data, 0 for input features.
     layer: int = 0
 
     def __post_init__(self):

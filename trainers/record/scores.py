@@ -84,16 +84,13 @@ def bare(metric: str, value: float, digits: int = 2) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassTotals:
-    """Counts of classified nodes per class.
+    """Counts of classified nodes per class."""
 
-    Attributes:
-        right: i64[C], nodes of a class that were given it.
-        support: i64[C], nodes of a class.
-        predicted: i64[C], nodes that were given a class.
-    """
-
+    # Nodes of a class that were given it, i64[C].
     right: Array = field(repr=False)
+    # Nodes of a class, i64[C].
     support: Array = field(repr=False)
+    # Nodes that were given a class, i64[C].
     predicted: Array = field(repr=False)
 
     @property

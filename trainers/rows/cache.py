@@ -184,23 +184,20 @@ class CachedSource(FeatureSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """The feature rows of a run.
+    """The feature rows of a run."""
 
-    Attributes:
-        stored: the table of the file.
-        table: every row, uncached and without a link; evaluation reads it. A `TableSource`, unless ranks have parts of the rows.
-        source: the source that training gathers from.
-        device: the device that holds the cached rows, and the work while a workspace is set.
-        record: facts about the cache, for run.json; empty without a cache.
-        fill: function that makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique
-            that counts visits itself; None without budgets, or if the cache is filled already.
-    """
-
+    # The table of the file.
     stored: FeatureTable
+    # Every row, uncached and without a link; evaluation reads it. A `TableSource`, unless ranks have parts of the rows.
     table: Any
+    # The source that training gathers from.
     source: FeatureSource
+    # The device that holds the cached rows, and the work while a workspace is set.
     device: Device
+    # Facts about the cache, for run.json; empty without a cache.
     record: dict[str, Any] = field(default_factory=dict)
+    # Function that makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique
+    # that counts visits itself; None without budgets, or if the cache is filled already.
     fill: Callable[[Array], CachedSource] | None = None
 
 

@@ -26,25 +26,22 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Names and places of what a graph and its features have.
+    """Names and places of what a graph and its features have."""
 
-    Attributes:
-        task: kind of the labels.
-        classes: names of the classes, labels or targets in their order; none if the graph has no labels.
-        node_types, relations: names in the order of their numbers; none if nodes or edges have no types.
-        columns: node type -> number of columns of its features.
-        dtype: NumPy name of the stored type of features.
-        weighted: whether edges have weights.
-        encoders: node type -> the fitted encoders of its columns; empty without.
-    """
-
+    # Kind of the labels.
     task: str
+    # Names of the classes, labels or targets in their order; none if the graph has no labels.
     classes: tuple[str, ...]
+    # Names in the order of their numbers; none if nodes or edges have no types.
     node_types: tuple[str, ...] = ()
     relations: tuple[str, ...] = ()
+    # Node type -> number of columns of its features.
     columns: Mapping[str, int]
+    # NumPy name of the stored type of features.
     dtype: str
+    # Whether edges have weights.
     weighted: bool = False
+    # Node type -> the fitted encoders of its columns; empty without.
     encoders: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 

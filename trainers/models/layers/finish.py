@@ -140,12 +140,10 @@ class BatchNorm(nn.BatchNorm1d):
     Its statistics are those of one mini-batch, so a step group is not one large batch. A batch of one row has no variance: it is normalised
     by the running statistics, as in evaluation. If the rows of a step are in several places, their moments are computed before (`moments`),
     and `follow` moves the running statistics once.
-
-    Attributes:
-        waiting: mean and variance without bias, float[2, F], of each training batch, which `follow` is to be called with in the order of
-            batches; None if a batch moves the running statistics itself.
     """
 
+    # Mean and variance without bias, float[2, F], of each training batch, which `follow` is to be called with in the order of
+    # batches; None if a batch moves the running statistics itself.
     waiting: list[Tensor] | None = None
 
     def forward(self, input: Tensor, training: bool = False, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:

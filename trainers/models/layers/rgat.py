@@ -36,22 +36,19 @@ MEMO = "_relation_pairs"
 
 @dataclass(frozen=True, kw_only=True)
 class RelationPairs:
-    """The pairs (relation, source) of a block's edges, by relation and in each by source, and the runs as their destinations.
+    """The pairs (relation, source) of a block's edges, by relation and in each by source, and the runs as their destinations."""
 
-    Attributes:
-        runs: the runs of the block.
-        picked: the block from sources to pairs, one edge each; with its transpose.
-        counts: number of pairs of each relation that the block has.
-        block: the block from pairs to runs. After the pairs its sources have a row for each run, which stands for the run itself.
-        by_edge: that block with its runs in the order of their edges, as masks of edges are drawn.
-        run_halves: i64[runs], the place of a run in a table with a row for each destination and relation that the block has.
-    """
-
+    # The runs of the block.
     runs: RelationRuns
+    # The block from sources to pairs, one edge each; with its transpose.
     picked: Block
+    # Number of pairs of each relation that the block has.
     counts: tuple[int, ...]
+    # The block from pairs to runs. After the pairs its sources have a row for each run, which stands for the run itself.
     block: Block
+    # That block with its runs in the order of their edges, as masks of edges are drawn.
     by_edge: Block
+    # The place of a run in a table with a row for each destination and relation that the block has, i64[runs].
     run_halves: Tensor
 
 

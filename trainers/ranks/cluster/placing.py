@@ -24,22 +24,19 @@ POLL_SECONDS, PATIENCE_SECONDS = 0.5, 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The ranks of a training.
+    """The ranks of a training."""
 
-    Attributes:
-        world: number of ranks that were asked for.
-        parts: number of parts that they share; another number of ranks divides it.
-        threads: number of threads of a rank; 0 for an equal share of the cores.
-        gpus: devices of a rank, 0 or 1.
-        memory_bytes: memory of a rank by its formula, 0 without one.
-        least_bytes: memory that a rank takes for certain.
-    """
-
+    # Number of ranks that were asked for.
     world: int = 1
+    # Number of parts that they share; another number of ranks divides it.
     parts: int = 1
+    # Number of threads of a rank; 0 for an equal share of the cores.
     threads: int = 0
+    # Devices of a rank, 0 or 1.
     gpus: int = 0
+    # Memory of a rank by its formula, 0 without one.
     memory_bytes: int = 0
+    # Memory that a rank takes for certain.
     least_bytes: int = 0
 
 

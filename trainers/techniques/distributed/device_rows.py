@@ -185,28 +185,22 @@ def open_device_rows(
 
 
 class PeerTier(NamedTuple):
-    """The own rows of some slots, as the tier of peers of a gather.
+    """The own rows of some slots, as the tier of peers of a gather."""
 
-    Attributes:
-        slots: i32[n], the slots, pointing into these arrays.
-        arrays: stored dtype[R, F] each.
-        stride: rows between the first slots of neighbouring arrays.
-    """
-
+    # The slots, pointing into these arrays, i32[n].
     slots: Array
+    # Stored dtype[R, F] each.
     arrays: tuple[Array, ...]
+    # Rows between the first slots of neighbouring arrays.
     stride: int
 
 
 class OwnRows(Protocol):
-    """The rows of a rank's shards.
+    """The rows of a rank's shards."""
 
-    Attributes:
-        mapped: whether a gather reads the pages of a file; the system's reads for them are unknown, so only asked bytes are counted.
-        direct: whether each row of a batch is read from the disk.
-    """
-
+    # Whether a gather reads the pages of a file; the system's reads for them are unknown, so only asked bytes are counted.
     mapped: bool = False
+    # Whether each row of a batch is read from the disk.
     direct: bool = False
 
     def windows(self, slots: Array) -> Sequence[Array | None]:

@@ -24,16 +24,13 @@ ASKED, ROWS = Line("rank", "ids"), Line("rank", "feature")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Rows that are wanted from other ranks.
+    """Rows that are wanted from other ranks."""
 
-    Attributes:
-        counts: i64[world], number of rows from each rank; 0 from this one.
-        rows: i32[r], their numbers at their owners, owner after owner.
-        places: i64[r], the place of each in the list of the requesting rank.
-    """
-
+    # Number of rows from each rank, i64[world]; 0 from this one.
     counts: Array
+    # Their numbers at their owners, owner after owner, i32[r].
     rows: Array
+    # The place of each in the list of the requesting rank, i64[r].
     places: Array
 
 

@@ -79,14 +79,11 @@ def _links(case: Case) -> Links:
 
 
 class _StandbyLinks(NamedTuple):
-    """Bytes of an epoch of two kinds of devices, whose caches hold different rows.
+    """Bytes of an epoch of two kinds of devices, whose caches hold different rows."""
 
-    Attributes:
-        share: shares of the batches that go to devices which sample.
-        whole, narrow: link -> bytes if all batches went to devices that train, and to those that sample.
-    """
-
+    # Shares of the batches that go to devices which sample.
     share: StandbyShare
+    # Link -> bytes if all batches went to devices that train, and to those that sample.
     whole: Mapping[str, float]
     narrow: Mapping[str, float]
 

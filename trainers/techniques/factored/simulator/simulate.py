@@ -281,18 +281,15 @@ def formula_samplers(devices: int, sample_seconds: float, train_seconds: float) 
 
 @dataclass(frozen=True)
 class Allocation:
-    """The simulated allocations of a number of devices.
+    """The simulated allocations of a number of devices."""
 
-    Attributes:
-        devices: N_g.
-        seconds: samplers -> seconds of an epoch with switching.
-        static_seconds: the same without switching; allocations without a trainer are missing.
-        formula: N_s of the formula.
-    """
-
+    # N_g.
     devices: int
+    # Samplers -> seconds of an epoch with switching.
     seconds: dict[int, float]
+    # The same without switching; allocations without a trainer are missing.
     static_seconds: dict[int, float]
+    # N_s of the formula.
     formula: int
 
     @property
