@@ -14,7 +14,8 @@ from torch import Tensor
 
 from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.kernels.types import Array
-from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, Rows, empty_rows, numpy_dtype
+from graphmill.trainers.devices.protocol import numpy_dtype
+from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, Rows, empty_rows
 
 
 class SpilledFile:

@@ -27,6 +27,7 @@ from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.types import Array
 from graphmill.kernels.warn_once import warn_once
+from graphmill.trainers.devices.protocol import numpy_dtype
 from graphmill.trainers.recipe.costs.exact import tile_rows
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource
@@ -336,8 +337,3 @@ def empty_rows(num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
 def tile_of(rows: Rows) -> int:
     """Returns the number of nodes that are computed at a time from their rows (`tile_rows`)."""
     return tile_rows(rows.width * rows.dtype.itemsize)
-
-
-def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """Returns the NumPy type of a torch type."""
-    return torch.empty(0, dtype=dtype).numpy().dtype

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphmill.kernels.types import Array
 from graphmill.trainers.record.column_scores import ColumnCounts
-from graphmill.trainers.record.scores import area
+from graphmill.trainers.record.scores import area, ratio
 
 
 def label_score(metric: str, logits: Array, labels: Array) -> float | None:
@@ -38,7 +38,7 @@ def of_labels(metric: str, logits: Array, labels: Array) -> Array:
 def scores_by_label(logits: Array, labels: Array) -> ColumnCounts:
     """Returns the scores of each label, as `label_score` takes them; precision, recall and F1 are 0 where scikit-learn has them so."""
     right, have, answered = _counts(logits, labels)
-    scores = {"precision": _share(right, answered), "recall": _share(right, have), "f1": _f1(right, have, answered)}
+    scores = {"precision": ratio(right, answered), "recall": ratio(right, have), "f1": _f1(right, have, answered)}
     scores |= {metric: of_labels(metric, logits, labels) for metric in ("average_precision", "roc_auc")}
     return ColumnCounts(
         nodes=have, known=(labels >= 0).sum(axis=0), scores={name: values[None] for name, values in scores.items()}
@@ -53,11 +53,7 @@ def _counts(logits: Array, labels: Array) -> tuple[Array, Array, Array]:
 
 
 def _f1(right: Array, have: Array, answered: Array) -> Array:
-    return _share(2 * right, have + answered)
-
-
-def _share(counts: Array, of: Array) -> Array:
-    return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)
+    return ratio(2 * right, have + answered)
 
 
 def average_precision(scores: Array, positive: Array) -> float | None:

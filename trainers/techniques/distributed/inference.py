@@ -20,10 +20,11 @@ from torch import Tensor
 
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.devices.protocol import numpy_dtype
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import BatchTurns, row_ranges
 from graphmill.trainers.inference.needed import NeededNodes
-from graphmill.trainers.inference.windows import Rows, SourceRows, numpy_dtype
+from graphmill.trainers.inference.windows import Rows, SourceRows
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource

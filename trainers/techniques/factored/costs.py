@@ -163,12 +163,15 @@ def standby_rows(case: Case) -> int | None:
 
 def _topology_bytes(case: Case) -> int:
     """Returns the bytes of all arrays of the topology; of one that is not built, without weights."""
-    sizes = case.sizes
     if "graph" in case.artifacts:
-        topology = open_graph(case.artifacts["graph"]).topology
-        arrays = [getattr(topology, each.name) for each in fields(Topology)]
-        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-    return sizes.topology_bytes + 2 * 4 * sizes.num_nodes
+        return topology_bytes(open_graph(case.artifacts["graph"]).topology)
+    return case.sizes.topology_bytes + 2 * 4 * case.sizes.num_nodes
+
+
+def topology_bytes(topology: Topology) -> int:
+    """Returns the bytes of all arrays of a topology."""
+    arrays = [getattr(topology, each.name) for each in fields(topology)]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
 def standby_share(case: Case, sample: float, extract: float, train: float) -> StandbyShare:

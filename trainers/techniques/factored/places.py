@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.cache import CachedSource, PackedRows
 from graphmill.trainers.rows.source import FeatureSource, linked
+from graphmill.trainers.techniques.factored.costs import topology_bytes
 
 TOPOLOGY = Line("h2d", "topology")
 
@@ -71,12 +72,6 @@ class DevicePlace:
     narrower: bool = False
     parts: TopologyParts | None = None
     booked: ExitStack = field(default_factory=ExitStack)
-
-
-def topology_bytes(topology: Topology) -> int:
-    """Returns the bytes of all arrays of a topology."""
-    arrays = [getattr(topology, each.name) for each in fields(topology)]
-    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
 def standby_place(device: Accelerator, features: FeatureSource, held: int) -> DevicePlace:
