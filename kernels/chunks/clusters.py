@@ -85,7 +85,6 @@ def contract(
         clusters, edges: numbers of clusters and of edges between them that are aimed at: at least 1. More are left where `most` forbids
             to put clusters together.
         most: largest weight of a cluster of several nodes.
-        undirected: whether the graph has the reverse of each edge.
 
     Returns:
         The graph of clusters.

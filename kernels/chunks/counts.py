@@ -96,7 +96,6 @@ def cost(v_ori: int, v_p2p: int, v_ru: int, rates: Any) -> float:
     """Returns equation 4: the seconds that the rows of one layer take.
 
     Args:
-        v_ori, v_p2p, v_ru: volumes in rows.
         rates: (T_hd, T_dd, T_ru), rows per second from the host, between devices, and inside a device.
     """
     t_hd, t_dd, t_ru = rates

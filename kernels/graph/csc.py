@@ -75,7 +75,6 @@ def build_csc(
         src, dst: integers[E], global ids; edge e goes from src[e] to dst[e]; memory-mapped or not.
         undirected: whether the reverse of every edge is added; a self-loop is its own reverse and is not added twice.
         duplicates: whether to keep or merge edges with the same ends (an edge in both directions is one, if undirected).
-        self_loops: whether to keep or drop self-loops.
 
     Raises:
         InputError: an end is outside 0..N-1 (with examples), lengths differ, a policy is unknown, or a node has 2^31 edges.

@@ -143,7 +143,6 @@ def visit_rates(
     Args:
         train_ids: ids[n], the seeds of an epoch.
         fanouts: fanouts of the sampler, from the seeds outwards.
-        rounds: number of presampled epochs.
         visits, layer_visits: u32[N] and u32[L, N], the counts of presampling.
         seed: seed that decides which edges are probed for a reverse.
         model: the reach of a sampler that does not draw uniformly without replacement; None for one that does.

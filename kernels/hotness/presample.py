@@ -47,7 +47,6 @@ def count_batches(
     """Samples batches and counts their nodes.
 
     Args:
-        samplers: one for each thread.
         counter: counter of the visits, which are complete when this returns.
         advance: function that gets the number of new batches, on the calling thread; an error that it raises ends the work.
 

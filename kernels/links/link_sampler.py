@@ -22,8 +22,6 @@ class LinkSampler:
     """Samples the blocks under the ends of edges and of their negatives, without the edges themselves.
 
     Args:
-        sampler: draws the neighbours of nodes.
-        edges: the edges that are seeds.
         reverse_of: relation of the reverse of each relation's edges, see `graphmill.kernels.links.exclusion.exclude`.
         exclude_targets: whether the edges themselves are taken out.
 
@@ -49,7 +47,6 @@ class LinkSampler:
 
         Args:
             seeds: i64[p], numbers of the edges.
-            transpose: blocks that get a transpose.
 
         Returns:
             The blocks; the destinations of the last one are the nodes of `EdgeSeeds.batch`.

@@ -61,7 +61,6 @@ class OwnSampler:
     """Samples blocks by a user's own function.
 
     Args:
-        topology: the in-neighbours, which are handed to the function.
         fanouts: one number per layer, from the seeds outwards.
 
     Raises:

@@ -32,11 +32,7 @@ class Closed(Exception):
 
 
 class Closable:
-    """Waits of several threads for one another, which end when it is closed.
-
-    Args:
-        changed: condition, notified of every change; None for one of its own.
-    """
+    """Waits of several threads for one another, notified by a condition (None: its own), which end when it is closed."""
 
     def __init__(self, changed: threading.Condition | None = None):
         self.closed, self._changed = False, changed or threading.Condition()
@@ -60,7 +56,6 @@ class ByteQueue(Closable, Generic[Item]):
     Args:
         capacity_bytes: bound on the bytes of all admitted and not yet released items.
         most_bytes: bound up to which the capacity grows, for two items of the largest size.
-        first: number of the first item.
     """
 
     def __init__(
@@ -118,12 +113,7 @@ class OrderedByteQueue(ByteQueue[Item]):
         self._error: BaseException | None = None
 
     def admit(self, number: int, num_bytes: int) -> None:
-        """Waits for the item's turn and for its bytes.
-
-        Raises:
-            OverBudget: the item alone exceeds what the capacity may grow to.
-            Closed: the consumer has gone.
-        """
+        """Waits for the item's turn and for its bytes; raises OverBudget if it alone can never fit, and Closed if the consumer has gone."""
         self._require(num_bytes, "a batch in the queue")
         with self._changed:
             self._grow(num_bytes)

@@ -54,11 +54,7 @@ class StoredPlan(EpochPlan):
 
 
 def stored_plan(samples: Samples, plan: EpochPlan, splits: Sequence[Array]) -> StoredPlan | None:
-    """Returns the plan of an evaluation whose batches are stored; None if they are not.
-
-    Args:
-        splits: the training, validation and test nodes of the graph.
-    """
+    """Returns the plan of an evaluation whose batches are stored, by the training, validation and test nodes; None if they are not."""
     for epoch in range(samples.num_epochs, len(samples.starts) - 1):
         if np.array_equal(plan.train_ids, splits[epoch - samples.num_epochs + 1]):
             return StoredPlan(plan.train_ids, plan.batch_size, plan.seed, plan.stream, stored_epoch=epoch)

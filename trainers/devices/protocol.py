@@ -66,11 +66,7 @@ class Device(Protocol):
         return {}
 
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
-        """Allocates a tensor and books it under a purpose for as long as it lives.
-
-        Raises:
-            OverBudget: the budget does not allow it; nothing is allocated.
-        """
+        """Allocates a tensor that is booked while it lives; raises OverBudget, and allocates nothing, if the budget does not allow it."""
         ...
 
     @contextmanager

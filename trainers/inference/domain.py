@@ -86,12 +86,7 @@ class Domain:
 
 
 class BatchTurns(Domain):
-    """All nodes, in batches that ranks compute in turns; logits are gathered at every rank, so all take the same decisions.
-
-    Args:
-        topology, ends: as for `Domain`.
-        lane: the lane of the exchanges.
-    """
+    """All nodes, in batches that ranks compute in turns; logits are gathered at every rank, so all take the same decisions."""
 
     def __init__(self, topology: Topology, ends: Array, lane: Lane):
         super().__init__(topology, ends)

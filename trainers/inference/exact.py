@@ -62,7 +62,6 @@ class Inference:
     Args:
         model: the model, on the device of the bounds.
         features: the rows of its nodes, or of this process's nodes.
-        bounds: memory, threads and the device.
         domain: the nodes that this process computes; None for all of them.
     """
 

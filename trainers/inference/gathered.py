@@ -62,8 +62,6 @@ class GatheredLayers:
 
     Args:
         nodes: the nodes that this process computes.
-        features: the rows of its nodes, or of this process's nodes.
-        bounds: memory, threads and the device.
         needed: the nodes to compute, None for all.
     """
 
@@ -207,7 +205,6 @@ class GatheredLayers:
 
         Args:
             level: number of the set of nodes whose rows are read.
-            rows: the rows of all nodes.
             function: (rows of nodes, their ids) -> float[n, columns] of each result.
             levels, names: number of the set of nodes for which each result is computed, and its name where it is kept.
             first_share: bytes of memory that the first result may take, by default the equal share.

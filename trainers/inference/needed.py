@@ -70,12 +70,7 @@ class NeededNodes:
 
 
 class NeededRows(Rows):
-    """Rows of the nodes of a set alone, in the order of their ids.
-
-    Args:
-        held: rows to be written, as many as the set has nodes.
-        needed, level: the sets of nodes, and the number of this one.
-    """
+    """Rows of the nodes of a set alone, in the order of their ids; as many are held as the set has nodes."""
 
     def __init__(self, held: Any, needed: NeededNodes, level: int):
         self.held, self._needed, self._level = held, needed, level

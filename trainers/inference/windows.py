@@ -51,7 +51,6 @@ class Rows(Protocol):
     """Rows of all nodes.
 
     Attributes:
-        dtype: type of the rows that are returned.
     """
 
     width: int
@@ -100,7 +99,6 @@ class InPlaceRows(MemoryRows):
     """Features in memory, or in a mapped file that fits there; blocks of a file are compared before their first row is read.
 
     Args:
-        features: the source of the rows.
         values: float[N, F], its rows.
     """
 
@@ -128,7 +126,6 @@ class MappedRows:
 
     Args:
         table: [R, F], the file.
-        dtype: type of the rows that are returned.
         row_of: ids[N], row of each node, -1 for one without features, whose row is zeros; None if nodes are rows.
         verified: compares blocks of the file before their first row is read; None for files that have no digests.
     """
@@ -185,7 +182,6 @@ class StreamedRows(Rows):
 
     Args:
         features: the source of a table that is a file.
-        dtype: type of the rows that are returned.
         sparse: gives rows that lie apart.
     """
 

@@ -146,10 +146,6 @@ class RowAdam:
 
     Other rows and their moments stay as they are. The correction of the moments' bias counts the optimiser steps of the run, not those of
     a row. There is no weight decay: it would change every row at every step.
-
-    Args:
-        betas: factors of the two moving averages.
-        eps: the summand of the denominator.
     """
 
     def __init__(self, nodes: LearntRows, betas: Sequence[float] = (0.9, 0.999), eps: float = 1e-8):

@@ -264,7 +264,6 @@ class Ranks:
 
         Args:
             backend: library of its calls: "gloo", or "nccl" for tensors of GPUs.
-            timeout: seconds that a call may take.
         """
         with blaming_peers("the meeting"):
             group = Group(dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=timeout)))

@@ -67,7 +67,6 @@ def find_data(
     """Returns role -> artifact of the data that a trained model of another pipeline predicts from.
 
     Args:
-        pipeline: the pipeline of the data.
         table, sampling: the train table of the model, and how its neighbours are drawn.
 
     Raises:
@@ -100,7 +99,6 @@ class _Finder:
     Args:
         given: stage -> version, or a prefix of it.
         table: the train table, which names its feature table and its sample set.
-        whole: whether all parts of an artifact must exist.
     """
 
     def __init__(

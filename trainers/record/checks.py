@@ -168,9 +168,7 @@ def conserved(
     Args:
         planned: numbers that are known before the training; inputs and edges are those before anything is pruned.
         counted: the ledger (`ledger_numbers`).
-        row_bytes: bytes of a stored row.
         tiered: whether the source of the rows counts them by tier.
-        arena_row_bytes: bytes of a row in the arena.
     """
     left = dict(planned)
     for name in planned:

@@ -130,12 +130,7 @@ def _added(pairs: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScores:
-    """The scores by class of a model, or of several together.
-
-    Attributes:
-        classes: names of the classes, in label order.
-        splits: "train", "valid" or "test" -> counts of its nodes.
-    """
+    """The scores by class of a model, or of several together: names in label order, and the counts of each split's nodes."""
 
     classes: Sequence[str]
     splits: Mapping[str, ClassCounts] = field(repr=False)

@@ -179,9 +179,6 @@ class _Epoch:
 class Timeline:
     """Collects spans from any thread.
 
-    Args:
-        clock: returns seconds.
-
     Attributes:
         record: the last finished epoch: its number and seconds, seconds by lane and phase (`busy_seconds`), and `spans`, each
             [lane, phase, position, begin, end] in seconds from the start of the epoch. Empty before one is finished.

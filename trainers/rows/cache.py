@@ -71,7 +71,6 @@ class CachedSource(FeatureSource):
     """Rows by slot from a device image, a host image and the table behind them.
 
     Args:
-        table: the table, with block digests.
         behind: the same table, mapped or in memory, for the rows of neither tier.
         device: the device that books its image against its cache budget.
         max_rows: most rows of a table that is gathered from in place.
@@ -216,7 +215,6 @@ class PackedRows(FeatureSource):
     """Rows of stored batches, from packed chunks and from the static tiers of their cache plan.
 
     Args:
-        chunks: the artifact of packed chunks, with its cache plan.
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
 
     Attributes:

@@ -53,7 +53,6 @@ class DirectTables:
         Args:
             rows: ids[n], rows of the table.
             out: stored dtype[n, F], in C order.
-            ledger: receives requests and bytes.
 
         Raises:
             InputError: a page does not match its digest, or a read failed.
@@ -99,9 +98,6 @@ def _page_digests(table: FeatureTable) -> Array:
 
 class DirectSource(TableSource):
     """Rows of a table by direct reads; zeros for nodes without features, for which no byte is moved.
-
-    Args:
-        table: the table, with digests.
 
     Raises:
         InputError: the file is damaged, or its file system allows no direct reads.

@@ -237,7 +237,6 @@ class TableSource(FeatureSource):
 
         Args:
             node_ids: ids[n], global.
-            ledger: receives reads of a disk.
 
         Returns:
             i32[n], and the tier that they name, which must live until the gather is done.

@@ -119,7 +119,6 @@ def require_schema(trained: Schema, other: Schema, graph: Artifact, model: Artif
 
     Args:
         trained, other: the schemas of the data of the training and of the other data.
-        graph, model: the other graph, and the model.
 
     Raises:
         InputError: they differ; it lists all differences.

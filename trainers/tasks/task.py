@@ -55,15 +55,7 @@ class TaskKeys(Protocol):
 
 
 class TrainingTask(ABC):
-    """What a training learns of the nodes or edges of a graph.
-
-    Args:
-        graph: the graph with its labels and split.
-
-    Attributes:
-        kind: the kind of its labels.
-        loss_unit: the unit of its loss after the word, "" without one.
-    """
+    """What a training learns of nodes or edges: the kind of labels, and the unit of its loss after the word, "" for none."""
 
     kind: ClassVar[Kind]
     loss_unit: ClassVar[str] = ", nats"
@@ -95,7 +87,6 @@ class TrainingTask(ABC):
         """Returns logits and labels, from which scores are computed, of each split that is not empty.
 
         Args:
-            model: the trained model.
             at_once: whether one pass of `infer` serves all splits.
             metric: the one that is needed; "" for all of them.
         """

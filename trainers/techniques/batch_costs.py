@@ -152,7 +152,6 @@ class Pieces:
     """Seconds of the pieces of one batch of a training.
 
     Args:
-        case: the training; its speeds are measured.
         trainers: number of trainers that share the cores; None for one that has the threads of the table.
 
     Attributes:

@@ -86,14 +86,7 @@ def open_answers(graph: Graph, columns: Columns) -> Answers:
 
 
 class ClassAnswers(Answers):
-    """Chooses classes from probabilities.
-
-    Args:
-        columns: the columns that are asked for.
-
-    Raises:
-        InputError: a threshold is not a probability or names no class, or there are fewer classes than `top`.
-    """
+    """Chooses classes from probabilities; raises InputError for a wrong threshold or class, or fewer classes than `top`."""
 
     first = ("class", "probability")
 
@@ -193,11 +186,7 @@ class LabelAnswers(Answers):
 
 
 class NumberAnswers(Answers):
-    """Gives the numbers of a node in their unit, a column for each target.
-
-    Raises:
-        InputError: probabilities, classes or thresholds are asked for.
-    """
+    """Gives numbers in their unit, a column per target; raises InputError if probabilities, classes or thresholds are asked for."""
 
     def __init__(self, graph: Graph, columns: Columns):
         if columns != Columns():

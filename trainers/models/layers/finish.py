@@ -46,11 +46,7 @@ class LayerOptions:
 
 
 class Finish(nn.Module):
-    """h + residual, then norm, activation and keyed dropout.
-
-    Args:
-        in_width, out_width: columns of the layer's input and output rows.
-    """
+    """h + residual, then norm, activation and keyed dropout, from in_width to out_width columns."""
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()

@@ -126,7 +126,6 @@ class RgatLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths; out_width is a multiple of the heads, except in the last layer, which averages them.
-        options: heads, attention dropout and the layer's end.
     """
 
     cacheable = False

@@ -26,11 +26,7 @@ LinkHeadName = Literal["dot", "bilinear", "distmult", "mlp"]
 
 
 class LinkHead(nn.Module):
-    """Scores pairs of rows.
-
-    Attributes:
-        reads_relations: whether a score depends on the relation of its pair.
-    """
+    """Scores pairs of rows; `reads_relations` tells whether a score depends on the relation of its pair."""
 
     reads_relations = False
 

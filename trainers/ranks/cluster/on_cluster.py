@@ -65,12 +65,7 @@ OTHER_LINES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOrder:
-    """The order of the launcher, JSON-ready by `asdict`.
-
-    Attributes:
-        on: text of the cluster's address.
-        arguments: arguments of Python for each rank.
-    """
+    """The order of the launcher, JSON-ready by `asdict`: the address that it is `on`, and arguments of Python for each rank."""
 
     on: str
     home: str

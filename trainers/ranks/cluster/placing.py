@@ -61,12 +61,7 @@ class RankShare:
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlace:
-    """The place of one rank.
-
-    Attributes:
-        strategy: Ray's scheduling strategy for its actor.
-        local_rank, local_world: its number among the ranks of the node, and their number.
-    """
+    """The place of one rank: Ray's strategy for its actor, its number among the ranks of the node, and their number."""
 
     node: ClusterNode
     strategy: Any

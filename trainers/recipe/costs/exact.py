@@ -50,8 +50,6 @@ def fitting_workspace(needs: Callable[[int], int], most: int, free: int) -> int:
 
     Args:
         needs: workspace -> bytes of the evaluation at most (`exact_bytes`).
-        most: largest workspace.
-        free: bytes that are free for the evaluation.
     """
     sizes = (most * part // WORKSPACE_STEPS for part in range(WORKSPACE_STEPS, 0, -1))
     least = min(most, LEAST_WORKSPACE)

@@ -148,13 +148,7 @@ SPILLED_COPIES = 2
 
 
 def row_elements(train: TrainConfig, width: int, num_classes: int, rows: Sequence[float]) -> float:
-    """Returns the input columns that an exact evaluation reads of all rows, over all layers.
-
-    Args:
-        width: columns of the features.
-        num_classes: number of logits.
-        rows: rows of each layer, as in `Scored`.
-    """
+    """Returns the input columns that an exact evaluation reads of all rows, over all layers, whose rows are as in `Scored`."""
     widths = [wide for wide, _ in layer_widths(train, width, num_classes)]
     return sum(wide * count for wide, count in zip(widths, rows, strict=False)) + train.projects * width * rows[0]
 
@@ -231,11 +225,7 @@ def _spilled_seconds(case: Case, scored: Scored) -> float:
 
 
 def spilled_bytes(case: Case, scored: Scored, workspace: int) -> tuple[float, int]:
-    """Returns the bytes of rows that an exact evaluation writes to files and reads again, and its passes over the edges of all layers.
-
-    Args:
-        workspace: its workspace in bytes.
-    """
+    """Returns the bytes of rows that an exact evaluation writes to files and reads again, and its passes over the edges of all layers."""
     train, found, passes = case.semantic.train, 0.0, 0
     widths = layer_widths(train, case.sizes.width, case.num_classes)
     for number, (wide, out) in enumerate(widths):

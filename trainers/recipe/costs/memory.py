@@ -57,7 +57,6 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
     """Returns the need of one training, of all its processes without those that wait for it; None for a technique without a formula.
 
     Args:
-        sizes: what is known before it starts.
         ranks: number of processes on this machine that share it; 0 for the table's.
     """
     technique = find_technique(semantic.train.trainer)
@@ -175,7 +174,6 @@ def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
     """Returns the terms of a step, of the parameters and of an exact evaluation, above what the step took, which is free again.
 
     Args:
-        models: number of models that are trained at once.
         extra_rows: more bytes that a technique keeps during a step.
     """
     train = case.semantic.train

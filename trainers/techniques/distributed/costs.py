@@ -91,9 +91,6 @@ def counted_by_formula(
 
     Args:
         counts: name -> count of layer 0 of the ledger, all ranks and epochs together.
-        row_bytes: bytes of a stored row.
-        ordered: whether gradients are added in batch order.
-        steps: optimiser steps of all epochs.
     """
     rows, calls = counts.get("hits_remote", 0), counts.get("rounds", 0) // 2
     found = {"feature": rows * row_bytes}
@@ -140,7 +137,6 @@ def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> 
     """Returns (link -> bytes of an epoch's rows besides those between ranks, rows of an epoch that other ranks send).
 
     Args:
-        case: the training, with the parts of its nodes.
         steps: numbers of drawn batches in their sampling epoch.
         batches: ids[n] of each of them, global: the nodes whose rows it reads.
     """

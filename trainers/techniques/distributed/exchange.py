@@ -55,7 +55,6 @@ class Exchange:
 
     Args:
         serve: function (i32[n] own row numbers, out dtype[n, F], ledger) that writes the rows and books what it reads for them.
-        width, dtype: columns and NumPy type of a row.
     """
 
     def __init__(self, lane: Lane, serve: Callable[[Array, Array, Ledger], None], width: int, dtype: str):
@@ -70,7 +69,6 @@ class Exchange:
         Args:
             request: the wanted rows; may be empty.
             following: i64[world], the counts of the next request; None if none follows.
-            ledger: receives the two rounds and the bytes.
 
         Returns:
             dtype[n, F], a buffer of rows, and i64[r], the place of each requested row in it.

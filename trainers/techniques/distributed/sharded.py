@@ -195,7 +195,6 @@ class ShardedSource(FeatureSource):
         Args:
             slots: i32[n], slots of the batch.
             following: i64[world], counts of the next batch's request; None after the last batch of an epoch.
-            ledger: receives rounds and bytes.
 
         Returns:
             i32[n], the slots with those of the fetched rows, and the buffer that they point into.

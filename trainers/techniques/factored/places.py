@@ -81,7 +81,6 @@ def standby_place(device: Accelerator, features: FeatureSource, held: int) -> De
 
     Args:
         device: the accelerator, with the budgets of one that trains.
-        held: bytes of the topology on it.
     """
     cached = (device.cache_bytes or 0) if isinstance(features, CachedSource) else 0
     left = max(0, cached - held)
@@ -106,7 +105,6 @@ def sampling_place(run: Run, index: int, features: FeatureSource, arena_bytes: i
     """Returns the place of a sampler: beside the topology it holds the hottest rows that fit.
 
     Args:
-        run, index, features: as in `training_place`.
         arena_bytes: bytes that it holds beside cached rows, of which the budget of a cache has them already.
 
     Raises:

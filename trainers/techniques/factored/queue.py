@@ -43,7 +43,6 @@ class GlobalQueue(ByteQueue[Any]):
         group: batches per update.
         capacity_bytes: bound on the bytes of admitted and unfinished batches.
         most_bytes: bound up to which `capacity_bytes` grows for two batches of the largest size.
-        changed: the epoch's condition, notified of every change.
 
     Attributes:
         closed: whether the epoch has ended.
@@ -199,8 +198,6 @@ class Updates(Closable):
         made: number of updates of the epoch that are made already.
         group: batches per update.
         staleness: k.
-        changed: the epoch's condition, notified of every change.
-        watch: checks the roles while the main thread waits.
     """
 
     def __init__(self, made: int, group: int, staleness: int, changed: threading.Condition, watch: Watch):

@@ -33,7 +33,6 @@ class Activity:
 
     Args:
         name: name of the role, "sampler 1".
-        clock: returns seconds.
 
     Attributes:
         seconds, tasks: by phase, the sum of all tasks that ended and their number.

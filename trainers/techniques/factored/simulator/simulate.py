@@ -36,12 +36,7 @@ class SimulatedEpoch:
 
 
 def simulate(workload: Workload, samplers: int, trainers: int, *, switching: bool = True) -> SimulatedEpoch:
-    """Returns a simulated epoch.
-
-    Args:
-        samplers, trainers: number of devices; without trainers `switching` must be on.
-        switching: whether samplers may train.
-    """
+    """Returns a simulated epoch of some devices; without trainers `switching` must be on."""
     assert samplers >= 1 and trainers >= 0 and (trainers or switching)
     return _Run(workload, samplers, trainers, switching).run()
 
