@@ -46,14 +46,11 @@ FOREVER = 1 << 62
 
 
 class FeatureSide(NamedTuple):
-    """The right half of an arena.
+    """The right half of an arena."""
 
-    Attributes:
-        ids: ids[r], the nodes whose rows it may hold, hottest first; those without space are left out.
-        width: columns of a feature row.
-    """
-
+    # The nodes whose rows it may hold, hottest first, ids[r]; those without space are left out.
     ids: Array
+    # Columns of a feature row.
     width: int
 
 

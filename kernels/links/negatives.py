@@ -23,7 +23,7 @@ attempt. Memory: 8 bytes per candidate if masses differ.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -91,21 +91,6 @@ def degree_candidates(low: int, degrees: Array) -> Candidates:
     return Candidates(total=int(ends[-1]), first=low, ends=ends)
 
 
-class Negatives(Protocol):
-    """A rule that gives the edges of a batch their negatives."""
-
-    def draw(
-        self, batch: BatchKey, edges: Array, source: Array, target: Array, relation: Array | None
-    ) -> tuple[Array, Array]:
-        """Returns (sources ids[p, k], targets ids[p, k]) of the negatives of each edge.
-
-        Args:
-            edges: i64[p], numbers of the batch's edges.
-            source, target: ids[p], their ends; relation: u8[p] or None.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class DrawnNegatives:
     """Negatives that are drawn at random.
@@ -136,7 +121,15 @@ class DrawnNegatives:
     def draw(
         self, batch: BatchKey, edges: Array, source: Array, target: Array, relation: Array | None
     ) -> tuple[Array, Array]:
-        """Returns the negatives of a batch, see `Negatives`; raises InputError if all candidates of an edge are known."""
+        """Returns (sources ids[p, k], targets ids[p, k]) of the negatives of each edge.
+
+        Args:
+            edges: i64[p], numbers of the batch's edges.
+            source, target: ids[p], their ends; relation: u8[p] or None.
+
+        Raises:
+            InputError: all candidates of an edge are known.
+        """
         words = absorb_ids(key(self.seed, Stream.NEGATIVES, batch.stream, batch.epoch, batch.step), edges)
         of = np.zeros(len(edges), np.int64) if relation is None else relation
         made = {
@@ -233,17 +226,3 @@ class _Request:
         named = "" if self.relation is None else f" of relation {self.relation}"
         problem = f"every candidate {self.side} makes a known edge{named} with the {kept} {self.other[place]}"
         return InputError(f"{problem}: there is no negative", "keep known edges among the negatives")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GivenNegatives:
-    """Negatives that were given: targets, ids[n, k] global, in the place of each edge's own."""
-
-    targets: Array
-
-    def draw(
-        self, batch: BatchKey, edges: Array, source: Array, target: Array, relation: Array | None
-    ) -> tuple[Array, Array]:
-        """Returns the negatives of a batch, see `Negatives`."""
-        found = self.targets[edges]
-        return np.broadcast_to(source[:, None], found.shape), found

@@ -19,20 +19,17 @@ ORDER_WORD = -1  # in the place of a step: the order of reused batches shares no
 
 
 class PlannedBatch(NamedTuple):
-    """One batch of a training epoch.
+    """One batch of a training epoch."""
 
-    Attributes:
-        key: key that names its sampling decisions; key.step is its number in the sampling epoch.
-        seeds: ids[b] global.
-        position: place of the batch in the training epoch.
-        group: (place, size): place of the batch in the group of its optimiser step, and batches of that group.
-        group_seeds: number of seeds of that whole step.
-    """
-
+    # Key that names its sampling decisions; key.step is its number in the sampling epoch.
     key: BatchKey
+    # ids[b] global.
     seeds: Array
+    # Place of the batch in the training epoch.
     position: int
+    # (place, size): place of the batch in the group of its optimiser step, and batches of that group.
     group: tuple[int, int]
+    # Number of seeds of that whole step.
     group_seeds: int
 
 

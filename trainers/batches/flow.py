@@ -156,43 +156,37 @@ class OrderedByteQueue(ByteQueue[Item]):
 
 
 class Work(NamedTuple):
-    """One phase of a task.
+    """One phase of a task."""
 
-    Attributes:
-        phase: its name in the time-line.
-        call: (lane, planned batch, value) -> value. The value of a task's first phase is the result of the task before it, a tuple
-            of results after several, None after none.
-    """
-
+    # Its name in the time-line.
     phase: str
+    # (lane, planned batch, value) -> value. The value of a task's first phase is the result of the task before it, a tuple
+    # of results after several, None after none.
     call: Callable[[int, PlannedBatch, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One piece of work for every batch.
+    """One piece of work for every batch."""
 
-    Attributes:
-        name: the name of its lane in the time-line.
-        num_bytes: (planned batch, value) -> bytes of the result; called between `prepare` and `work`.
-        prepare: the work before the bytes are known; its value waits on the thread, outside the bound.
-        work: the work that makes the result, inside the bound; without it the prepared value is the result.
-        after: names of the tasks whose results it uses.
-        lanes: number of threads; 0 for a single thread whose lane has no number.
-        most_waiting: bound on the number of results that wait or are made, None for none.
-        eager_bytes: bytes of results up to which that bound does not hold.
-        ahead: number of batches by which it may run ahead of the batch that the step asks for; 0 begins when its batch is asked for, that
-            is after the update before it. None for no bound.
-    """
-
+    # The name of its lane in the time-line.
     name: str
+    # (planned batch, value) -> bytes of the result; called between `prepare` and `work`.
     num_bytes: Callable[[PlannedBatch, Any], int]
+    # The work before the bytes are known; its value waits on the thread, outside the bound.
     prepare: Work | None = None
+    # The work that makes the result, inside the bound; without it the prepared value is the result.
     work: Work | None = None
+    # Names of the tasks whose results it uses.
     after: tuple[str, ...] = ()
+    # Number of threads; 0 for a single thread whose lane has no number.
     lanes: int = 0
+    # Bound on the number of results that wait or are made, None for none.
     most_waiting: int | None = None
+    # Bytes of results up to which that bound does not hold.
     eager_bytes: int = 0
+    # Number of batches by which it may run ahead of the batch that the step asks for; 0 begins when its batch is asked for, that
+    # is after the update before it. None for no bound.
     ahead: int | None = None
 
 

@@ -34,19 +34,16 @@ EVALUATION = StepRandom(0, training=False)
 
 @dataclass(frozen=True, kw_only=True)
 class ExactRange:
-    """The result for nodes low to high of a domain; for all nodes these are node ids.
+    """The result for nodes low to high of a domain; for all nodes these are node ids."""
 
-    Attributes:
-        low, high: places in the domain.
-        logits: float[high - low, num_classes].
-        inputs: the input rows of the last layer, of the domain's nodes and of others; None if the model exposes no layers.
-        head_inputs: float[high - low, H], the input rows of a linear head; None if the model has none.
-    """
-
+    # Places in the domain.
     low: int
     high: int
+    # float[high - low, num_classes].
     logits: Tensor
+    # The input rows of the last layer, of the domain's nodes and of others; None if the model exposes no layers.
     inputs: Rows | None = None
+    # The input rows of a linear head, float[high - low, H]; None if the model has none.
     head_inputs: Tensor | None = None
 
     def embeddings(self, low: int, high: int) -> Tensor:

@@ -35,17 +35,14 @@ RANGE_WORDS = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class NeededNodes:
-    """Sets of nodes, as bits.
+    """Sets of nodes, as bits."""
 
-    Attributes:
-        sets: u64[ceil(N / 64)] each, node v is bit v mod 64 of number v / 64: sets[0] are the nodes whose features are read, sets[l + 1]
-            those that layer l computes.
-        num_nodes: number of nodes of each set.
-        num_edges: number of in-edges of the nodes that each layer computes.
-    """
-
+    # u64[ceil(N / 64)] each, node v is bit v mod 64 of number v / 64: sets[0] are the nodes whose features are read, sets[l + 1]
+    # those that layer l computes.
     sets: tuple[Array, ...]
+    # Number of nodes of each set.
     num_nodes: tuple[int, ...]
+    # Number of in-edges of the nodes that each layer computes.
     num_edges: tuple[int, ...]
 
     def holds(self, level: int, node_ids: Array) -> Array:

@@ -42,14 +42,11 @@ MOST_PAIRS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassCounts(ClassTotals):
-    """Counts of the classified nodes of a split.
+    """Counts of the classified nodes of a split."""
 
-    Attributes:
-        pairs: i64[k, 3], class, other class that nodes of it were given, and their number; ascending.
-        bins: i64[3, BINS], per bin of probability: answers, those that are right, and the sum of their probabilities in `UNITS`.
-    """
-
+    # Class, other class that nodes of it were given, and their number, i64[k, 3]; ascending.
     pairs: Array = field(repr=False)
+    # i64[3, BINS], per bin of probability: answers, those that are right, and the sum of their probabilities in `UNITS`.
     bins: Array = field(repr=False)
 
     def __add__(self, other: ClassCounts) -> ClassCounts:

@@ -58,16 +58,13 @@ class ColumnCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnScores:
-    """The scores by label or target of a model, or of several together.
+    """The scores by label or target of a model, or of several together."""
 
-    Attributes:
-        kind: "multilabel" or "regression".
-        names: names of the labels or targets, in their order.
-        splits: "train", "valid" or "test" -> scores of its nodes.
-    """
-
+    # "multilabel" or "regression".
     kind: Kind
+    # Names of the labels or targets, in their order.
     names: Sequence[str]
+    # "train", "valid" or "test" -> scores of its nodes.
     splits: Mapping[str, ColumnCounts] = field(repr=False)
 
     @property

@@ -32,17 +32,14 @@ TINY = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns that a prediction is asked for.
+    """The columns that a prediction is asked for."""
 
-    Attributes:
-        probabilities: whether the probabilities of all classes are written.
-        top: number of the most probable classes that are written, each with its probability; 0 for none.
-        thresholds: "P" = a class with a smaller probability is not given; "CLASS=P" = a node is given this class if its probability is
-            at least P, and another one if not.
-    """
-
+    # Whether the probabilities of all classes are written.
     probabilities: bool = False
+    # Number of the most probable classes that are written, each with its probability; 0 for none.
     top: int = 0
+    # "P" = a class with a smaller probability is not given; "CLASS=P" = a node is given this class if its probability is
+    # at least P, and another one if not.
     thresholds: Sequence[str] = ()
 
 

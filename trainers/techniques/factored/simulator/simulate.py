@@ -20,18 +20,15 @@ from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 @dataclass
 class SimulatedEpoch:
-    """The result of a simulated epoch.
+    """The result of a simulated epoch."""
 
-    Attributes:
-        seconds: time from its begin to its last update.
-        switched: batches that standby trainers trained on.
-        busy: seconds of all roles by stage.
-        spans: (role, stage, position, begin, end) of every task.
-    """
-
+    # Time from its begin to its last update.
     seconds: float = 0.0
+    # Batches that standby trainers trained on.
     switched: int = 0
+    # Seconds of all roles by stage.
     busy: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("sample", "extract", "train"), 0.0))
+    # (role, stage, position, begin, end) of every task.
     spans: list[tuple[str, str, int, float, float]] = field(default_factory=list)
 
 
