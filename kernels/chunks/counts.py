@@ -24,7 +24,7 @@ from graphmill.kernels.types import Array, ChunkStep
 class StepCounts:
     """Counts by step and device, each i64[n, m]."""
 
-    # V and E of the chunk.
+    # v and E of the chunk.
     destinations: Array
     edges: Array
     # |N_ij|.

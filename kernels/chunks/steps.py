@@ -68,11 +68,7 @@ def chunk_steps(
 
 
 def check_topology(indptr: Any, indices: Any) -> tuple[Array, Array]:
-    """Returns i64[N+1] and ids[E] after checking that rows lie one after the other; sources are checked where they are read.
-
-    Raises:
-        InputError: they do not, or indptr does not fit indices.
-    """
+    """Returns i64[N+1] and ids[E]; raises InputError unless rows lie one after the other. Sources are checked where they are read."""
     indptr, indices = as_ids(indptr, "indptr"), as_ids(indices, "indices")
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
         raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")

@@ -43,14 +43,7 @@ class LinkSampler:
         self.sampler, self.edges, self.reverse_of, self.exclude_targets = sampler, edges, reverse_of, exclude_targets
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Samples the blocks of a batch of edges.
-
-        Args:
-            seeds: i64[p], numbers of the edges.
-
-        Returns:
-            The blocks; the destinations of the last one are the nodes of `EdgeSeeds.batch`.
-        """
+        """Samples the blocks of a batch of edges, by their numbers i64[p]; the last destinations are the nodes of `EdgeSeeds.batch`."""
         links = self.edges.batch(batch, np.asarray(seeds))
         blocks = self.sampler.sample(batch, links.nodes, transpose="none")
         if self.exclude_targets:

@@ -146,9 +146,5 @@ class EpochPlan(Plan):
 
 
 def evaluation_plan(node_ids: Array, batch_size: int, seed: int) -> EpochPlan:
-    """Returns the batches of a sampled evaluation, the same ones at every evaluation.
-
-    Args:
-        node_ids: ids[n], the nodes that are scored; or their places 0..n-1, which are cut likewise.
-    """
+    """Returns the batches of a sampled evaluation, the same ones each time, of the ids[n] that are scored, or of their places 0..n-1."""
     return EpochPlan(node_ids, batch_size, seed=seed, stream=Stream.EVAL)

@@ -23,11 +23,7 @@ class RowFanout(int):
 
 
 class CudaRelationSampler(CudaSampler):
-    """Samples blocks on a device with fan-outs per relation; see `CudaSampler` for the rest.
-
-    Args:
-        topology: as of `CudaSampler`; edge_types u8[E] on the device or in pinned host memory.
-    """
+    """Samples blocks on a device with fan-outs per relation, see `CudaSampler`; edge_types, u8[E], are there or in pinned host memory."""
 
     SOURCE = "sampling/relations"
 

@@ -15,9 +15,12 @@ from graphmill.trainers.batches.batch import Batching
 
 @dataclass(frozen=True, kw_only=True)
 class LinkBatching(Batching):
-    """The data of a run on edges; the seeds of its plan are their numbers."""
+    """The data of a run on edges; the seeds of its plan are their numbers.
 
-    # The edges and the rule of their negatives, the same that the samplers have.
+    Attributes:
+        edges: the edges and the rule of their negatives, the same that the samplers have.
+    """
+
     edges: EdgeSeeds
 
     def labels_of(self, item: PlannedBatch) -> Array:

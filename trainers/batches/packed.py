@@ -80,11 +80,7 @@ class DiskSource(PreparedSource):
         ]
 
     def load_graph(self, item: PlannedBatch, epoch: int = 0) -> tuple[MiniBatch, Ledger]:
-        """Returns a batch with transposes, weights and labels, without rows, and the ledger of the reads.
-
-        Raises:
-            InputError: the batch is damaged, or another run's.
-        """
+        """Returns a batch with all but its rows, and the ledger of the reads; raises InputError if it is damaged, or another run's."""
         ledger, batch = Ledger(), draw_batch(self.batching, self.sampler, item, epoch)
         ledger.crossed(TOPOLOGY, self.samples.record_bytes(item.key.epoch, item.key.step))
         # Counted here: between two steps each of these small operations might wait for the interpreter's lock.

@@ -96,11 +96,7 @@ class MemoryRows:
 
 
 class InPlaceRows(MemoryRows):
-    """Features in memory, or in a mapped file that fits there; blocks of a file are compared before their first row is read.
-
-    Args:
-        values: float[N, F], its rows.
-    """
+    """Features, float[N, F], in memory or in a mapped file that fits there, whose blocks are compared before their first row is read."""
 
     def __init__(self, features: Any, values: Tensor):
         super().__init__(values)

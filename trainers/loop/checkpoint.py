@@ -203,11 +203,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> None:
-    """Restores the moments that `optimiser_state` returned; those of the learnable rows of nodes have other names.
-
-    Raises:
-        ValueError: they are not those of this optimiser's parameters.
-    """
+    """Restores the moments of `optimiser_state`, without other names, which are of nodes' rows; raises ValueError if they do not fit."""
     found = {name: tensor for name, tensor in state.items() if name.partition("/")[0].isdecimal()}
     parameters = [each for group in optimiser.param_groups for each in group["params"]]
     kept = ("momentum_buffer",) if "momentum" in optimiser.defaults else ("step", "exp_avg", "exp_avg_sq")

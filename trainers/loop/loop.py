@@ -185,11 +185,7 @@ class Loop:
         return finite
 
     def _end_at(self, position: int) -> None:
-        """Ends the training at a batch whose loss is not finite: the model is the best so far, with the ledger of the epochs before.
-
-        Raises:
-            InputError: no epoch before was evaluated, so there is no best model.
-        """
+        """Ends the training at a loss that is not finite, with the best model so far and its ledger; raises InputError if there is none."""
         state, epoch = self.state, self.state.epoch + 1
         step, of = position // self.plan.batches_per_step + 1, self.plan.steps_per_epoch
         where = f"the loss of epoch {epoch}, step {step} of {of}, is not finite"

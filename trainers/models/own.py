@@ -128,7 +128,11 @@ class OwnModule(nn.Module):
         return self.depth + self.takes_graph
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
-        """Returns float[num_seeds, num_classes] from x, float[num_src, F]; raises InputError if DGL is missing, or for another shape."""
+        """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
+
+        Raises:
+            InputError: DGL is missing, or the module returns another shape.
+        """
         self.train(rng.training)
         made, num_seeds = self._made(blocks), blocks[-1].num_dst
         with seeded(rng):
@@ -200,7 +204,11 @@ def _is_from(module: nn.Module, place: str) -> bool:
 
 
 def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
-    """Makes the model that `config.model` names; raises InputError if the code does not exist, fails, or returns neither form."""
+    """Makes the model that `config.model` names.
+
+    Raises:
+        InputError: the code does not exist, it fails, or its result has neither form.
+    """
     name, factory = config.model, load_reference(config.model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng_key(seed, Stream.INIT))

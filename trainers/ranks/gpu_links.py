@@ -28,11 +28,7 @@ REMEDY = 'write them by hand: links = "0 1 | 2 3 @ 32GB/s | 16GB/s"; or set link
 
 
 def gpu_links(ranks: Ranks) -> Interconnect:
-    """Returns the links between the GPUs of the ranks; all ranks call it.
-
-    Raises:
-        InputError: the ranks do not have a GPU each on one machine, or the machine's tool does not list them.
-    """
+    """Returns the links between the ranks' GPUs; collective. Raises InputError unless one machine has them all and its tool lists them."""
     own = environment.read(VISIBLE)
     places = ranks.beside(own)
     if len(places) < ranks.world or len({*places}) < ranks.world or not all(each.isdecimal() for each in places):

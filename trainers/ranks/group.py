@@ -234,14 +234,7 @@ def _bytes(piece: bytes, first: int, count: int) -> Array:
 
 
 class Ranks:
-    """This process among those of its training.
-
-    Args:
-        timeout: seconds that a collective call may take.
-
-    Attributes:
-        main: the lane of the thread that trains.
-    """
+    """This process among those of its training; `main` is the lane of the thread that trains, `timeout` the bound of a call in seconds."""
 
     def __init__(self, rank: int = 0, world: int = 1, timeout: float = DEFAULT_TIMEOUT):
         self.rank, self.world, self.timeout = rank, world, timeout
@@ -260,11 +253,7 @@ class Ranks:
         return Lane(self.rank, self.world, self.group("gloo", self.timeout), model)
 
     def group(self, backend: str, timeout: float) -> Group:
-        """Returns a process group of its own, which ends with the training; all ranks ask for theirs in the same order.
-
-        Args:
-            backend: library of its calls: "gloo", or "nccl" for tensors of GPUs.
-        """
+        """Returns a process group for the training, "gloo", or "nccl" for tensors of GPUs; all ranks ask for theirs in the same order."""
         with blaming_peers("the meeting"):
             group = Group(dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=timeout)))
         self._groups.append(group)

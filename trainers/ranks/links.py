@@ -167,11 +167,7 @@ def parse_links(text: str) -> Interconnect:
 
 
 def parse_efficiency(text: str) -> tuple[float, ...]:
-    """Returns the shares of a text such as "1 0.6 0.4" or "1,0.6,0.4".
-
-    Raises:
-        InputError: they are not numbers above 0 and up to 1 that do not grow.
-    """
+    """Returns the shares of a text such as "1 0.6 0.4" or "1,0.6,0.4"; raises InputError if one is not in (0, 1], or they grow."""
     try:
         found = tuple(float(each) for each in re.split(r"[\s,]+", text.strip()))
     except ValueError:

@@ -19,11 +19,7 @@ POLL_SECONDS = 1e-4
 
 
 class TensorLane:
-    """Collective calls of tensors of a device that one thread of every rank makes in the same order; errors are those of `Lane`.
-
-    Args:
-        timeout: seconds that a call may take.
-    """
+    """Collective calls of a device's tensors, by one thread of every rank in the same order, each within `timeout` seconds; see `Lane`."""
 
     def __init__(self, world: int, group: Group, timeout: float):
         self.world, self.timeout, self._group = world, timeout, group

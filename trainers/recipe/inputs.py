@@ -99,6 +99,7 @@ class _Finder:
     Args:
         given: stage -> version, or a prefix of it.
         table: the train table, which names its feature table and its sample set.
+        whole: whether all parts of an artifact must exist.
     """
 
     def __init__(

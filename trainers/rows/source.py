@@ -112,11 +112,7 @@ class FeatureSource(Protocol):
         return 0
 
     def stage(self, key: BatchKey, origin: Array | None = None) -> Any:
-        """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.
-
-        Args:
-            origin: i32[s], ascending, the places of the wanted inputs; None for all of them.
-        """
+        """Loads a batch's inputs at i32[s] ascending places, None for all, from slow storage, on any thread; None if there are none."""
         return None
 
     def stage_windows(

@@ -115,14 +115,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def require_schema(trained: Schema, other: Schema, graph: Artifact, model: Artifact) -> None:
-    """Refuses data that a model cannot be used on.
-
-    Args:
-        trained, other: the schemas of the data of the training and of the other data.
-
-    Raises:
-        InputError: they differ; it lists all differences.
-    """
+    """Refuses data that a model cannot be used on: raises InputError, which lists all differences from the schema of its training."""
     if found := [*differences(trained, other)]:
         listed = "".join(f"\n  {each}" for each in found)
         raise InputError(

@@ -112,7 +112,11 @@ def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig, world: int) 
 
 
 def _open_model(run: Run) -> Model:
-    """Returns the initial model on its device; raises InputError if neighbours lack what it reads, or it cannot be made."""
+    """Returns the model of a run on its device, with the initial parameters.
+
+    Raises:
+        InputError: the model reads relations or weights that the drawn neighbours do not have, or cannot be made.
+    """
     semantic, graph, width, drawing = run.semantic, run.graph, run.features.source.width, run.drawing
     types = model_types(run.semantic.train, graph.topology, run.features.stored)
     model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)

@@ -257,7 +257,11 @@ def _exact_seconds(model: Model, part: Topology, rows: Array, threads: int) -> f
 def count_scored(
     semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_bytes: int, *, exact: bool
 ) -> tuple[Scored, Scored]:
-    """Returns the counts of an evaluation between epochs, by the way in which mini-batches draw neighbours, and of that at the end."""
+    """Returns the counts of an evaluation between epochs, and of that at the end.
+
+    Args:
+        graph, drawing: the graph, and the way in which mini-batches draw neighbours.
+    """
     splits = scored_splits(semantic.train, graph)
     valid, *final = (np.array(getattr(graph, f"{split}_ids")) for split in ("valid", *splits))
     if not exact:

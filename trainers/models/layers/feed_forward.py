@@ -41,11 +41,7 @@ class FeedForward(nn.Module):
 
 
 class FeedForwardLayer(nn.Module):
-    """A convolution between a norm of the rows that it reads and a feed-forward part, added to the rows themselves.
-
-    Args:
-        convolution: layer whose `finish` is a `FeedForward`.
-    """
+    """A convolution between a norm of the rows that it reads and a feed-forward part, its `finish`, added to the rows themselves."""
 
     cacheable = False
     reads_own = True

@@ -75,11 +75,7 @@ def room(nodes: Sequence[ClusterNode], bundle: RankShare) -> int:
 
 
 def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> RankShare:
-    """Returns the resources of each of `world` ranks: the most cores of which all nodes together have that many shares.
-
-    Raises:
-        InputError: devices or memory of the nodes do not suffice.
-    """
+    """Returns each rank's resources: the most cores that nodes have `world` shares of; raises InputError if nodes do not suffice."""
     most = max((node.cpus for node in nodes), default=0)
     whole = range(min(demand.threads or most, most), 0, -1)
     shares = [float(count) for count in whole] + [math.floor(DIGITS / count) / DIGITS for count in range(2, world + 1)]
@@ -108,11 +104,7 @@ def ranks_left(demand: Demand, nodes: Sequence[ClusterNode], bundle: RankShare) 
 def placed(
     cluster: Cluster, bundle: RankShare, world: int, check: Callable[[], None], say: Callable[[str], None]
 ) -> Iterator[list[RankPlace]]:
-    """Yields the places of ranks, by rank, once their resources are free; removes the placement group afterwards.
-
-    Args:
-        check: called while it waits; ends the wait by an exception.
-    """
+    """Yields the ranks' places once their resources are free, then removes the group; `check` may end the wait by an exception."""
     from ray.util.placement_group import placement_group, remove_placement_group
 
     group = placement_group([bundle.resources()] * world, strategy=STRATEGY)

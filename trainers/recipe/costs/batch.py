@@ -41,15 +41,18 @@ EDGE_BYTES = 24
 
 
 class BatchSizes(NamedTuple):
-    """The largest batch of an epoch."""
+    """The largest batch of an epoch.
 
-    # Number of batches of an epoch.
+    Attributes:
+        count: number of batches of an epoch.
+        rows: rows of each layer: rows[0] are the inputs, rows[l + 1] the outputs of layer l, the last ones the seeds.
+        edges: number of edges that each layer aggregates over.
+        exact: whether the inputs and edges were counted when samples were stored.
+    """
+
     count: int
-    # Rows of each layer: rows[0] are the inputs, rows[l + 1] the outputs of layer l, the last ones the seeds.
     rows: tuple[int, ...]
-    # Number of edges that each layer aggregates over.
     edges: tuple[int, ...]
-    # Whether the inputs and edges were counted when samples were stored.
     exact: bool = False
 
     @property
@@ -110,13 +113,16 @@ def _rows(seeds: int, edges: list[int], inputs: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnBatches:
-    """Drawn batches of one epoch."""
+    """Drawn batches of one epoch.
 
-    # Number of batches of the whole epoch.
+    Attributes:
+        count: number of batches of the whole epoch.
+        steps: number of each batch in its sampling epoch; batches without seeds are left out.
+        blocks: blocks of each batch; blocks[i][0] consumes features.
+    """
+
     count: int
-    # Number of each batch in its sampling epoch; batches without seeds are left out.
     steps: Sequence[int]
-    # Blocks of each batch; blocks[i][0] consumes features.
     blocks: Sequence[tuple[Block, ...]]
 
     def mean(self, of: Callable[[tuple[Block, ...]], float]) -> float:

@@ -33,51 +33,54 @@ KERNEL_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Speeds:
-    """Measured seconds of the pieces of a batch, on this machine, of one recipe and one graph."""
+    """Measured seconds of the pieces of a batch, on this machine, of one recipe and one graph.
 
-    # Threads -> seconds of a training step on a mean batch, with its update.
+    Attributes:
+        step: threads -> seconds of a training step on a mean batch, with its update.
+        handed: threads -> the same right after another thread has prepared the batch: its threads wake on cores that were in use, and
+            a step of a few milliseconds takes up to 1.7 times as long.
+        draw: threads -> seconds of drawing it, with the transposes that the model needs.
+        gather: threads -> seconds of gathering its input rows from a mapped table.
+        transpose: seconds of its transposes on one thread.
+        prune: seconds of pruning it on one thread; 0 if that was not measured.
+        layers: threads -> seconds of a forward and a backward pass over all nodes and edges in chunks, scaled from one of them; empty
+            likewise.
+        whole: threads -> the same in one piece, in which each node is a source once.
+        visit: parts -> seconds of a chunk in both passes of all layers apart from its edges and rows; empty likewise.
+        edges: mean number of edges of the measured batches, or of the graph if passes over it were measured.
+        inputs: mean number of their input rows.
+        exact_rows, exact_edges: seconds of an exact evaluation for each input column of a row, and for each summed column of an edge,
+            with all threads and everything in memory (`row_elements`, `edge_elements`); 0 if that was not measured.
+        start: seconds until a training opens its data: the command, and the imports of the process that trains.
+        disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
+        write_rate: bytes that it writes per second in order; 0 if that was not measured.
+        pages_rate: bytes of scattered pages that it reads per second, one request for each; 0 if that was not measured.
+        faults_rate: bytes of scattered pages of a mapped file that one thread reads per second if none of them is in memory; 0 likewise.
+        copy_rate: bytes that one thread copies per second.
+        call: seconds of an exchange of nothing between two processes of this machine.
+        rank_rate: bytes that each of them receives per second in an exchange.
+    """
+
     step: Mapping[int, float] = field(default_factory=dict)
-    # Threads -> the same right after another thread has prepared the batch: its threads wake on cores that were in use, and
-    # a step of a few milliseconds takes up to 1.7 times as long.
     handed: Mapping[int, float] = field(default_factory=dict)
-    # Threads -> seconds of drawing it, with the transposes that the model needs.
     draw: Mapping[int, float] = field(default_factory=dict)
-    # Threads -> seconds of gathering its input rows from a mapped table.
     gather: Mapping[int, float] = field(default_factory=dict)
-    # Seconds of its transposes on one thread.
     transpose: float = 0.0
-    # Seconds of pruning it on one thread; 0 if that was not measured.
     prune: float = 0.0
-    # Threads -> seconds of a forward and a backward pass over all nodes and edges in chunks, scaled from one of them; empty
-    # likewise.
     layers: Mapping[int, float] = field(default_factory=dict)
-    # Threads -> the same in one piece, in which each node is a source once.
     whole: Mapping[int, float] = field(default_factory=dict)
-    # Parts -> seconds of a chunk in both passes of all layers apart from its edges and rows; empty likewise.
     visit: Mapping[int, float] = field(default_factory=dict)
-    # Mean number of edges of the measured batches, or of the graph if passes over it were measured.
     edges: float = 0.0
-    # Mean number of their input rows.
     inputs: float = 0.0
-    # Seconds of an exact evaluation for each input column of a row, and for each summed column of an edge,
-    # with all threads and everything in memory (`row_elements`, `edge_elements`); 0 if that was not measured.
     exact_rows: float = 0.0
     exact_edges: float = 0.0
-    # Seconds until a training opens its data: the command, and the imports of the process that trains.
     start: float = 0.0
-    # Bytes that the disk of the home reads per second in order, past the page cache.
     disk_rate: float = 0.0
-    # Bytes that it writes per second in order; 0 if that was not measured.
     write_rate: float = 0.0
-    # Bytes of scattered pages that it reads per second, one request for each; 0 if that was not measured.
     pages_rate: float = 0.0
-    # Bytes of scattered pages of a mapped file that one thread reads per second if none of them is in memory; 0 likewise.
     faults_rate: float = 0.0
-    # Bytes that one thread copies per second.
     copy_rate: float = 0.0
-    # Seconds of an exchange of nothing between two processes of this machine.
     call: float = 0.0
-    # Bytes that each of them receives per second in an exchange.
     rank_rate: float = 0.0
 
     def request(self) -> float:
@@ -100,17 +103,20 @@ class Speeds:
 
 
 class Scored(NamedTuple):
-    """Counts of an evaluation."""
+    """Counts of an evaluation.
 
-    # Numbers of nodes that are scored apart from each other if the evaluation is sampled.
+    Attributes:
+        parts: numbers of nodes that are scored apart from each other if the evaluation is sampled.
+        rows: rows of each layer of an exact evaluation: rows[0] are read from the features, rows[l + 1] are the outputs of layer l.
+        edges: edges that each layer sums.
+        in_order: rows of the features that are read in order, wanted or between wanted ones.
+        apart: rows that are read one by one.
+    """
+
     parts: tuple[int, ...]
-    # Rows of each layer of an exact evaluation: rows[0] are read from the features, rows[l + 1] are the outputs of layer l.
     rows: tuple[float, ...] = ()
-    # Edges that each layer sums.
     edges: tuple[float, ...] = ()
-    # Rows of the features that are read in order, wanted or between wanted ones.
     in_order: float = 0.0
-    # Rows that are read one by one.
     apart: float = 0.0
 
     def times(self, factor: float) -> Scored:

@@ -49,7 +49,13 @@ class _Layer(NamedTuple):
 
 
 def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSizes) -> int:
-    """Returns the most bytes of activations and gradients of rows that a step holds, without the input rows of the batch."""
+    """Returns the most bytes of activations and gradients of rows that a step holds, without the input rows of the batch.
+
+    Args:
+        in_width: columns of the features.
+        num_classes: number of logits.
+        batch: sizes of the largest batch.
+    """
     layers = _layers(train, in_width, num_classes, batch)
     held, dropped = 0, batch.inputs * in_width * (train.input_dropout > 0)
     projected = batch.inputs * train.hidden * bool(train.projects)
@@ -78,7 +84,11 @@ def item_bytes(train: TrainConfig) -> int:
 def parameter_bytes(
     train: TrainConfig, in_width: int, num_classes: int, relations: int = TAKEN_RELATIONS, types: int = TAKEN_TYPES
 ) -> int:
-    """Returns the bytes of a model's parameters for numbers of relations and node types, without those of biases and norms."""
+    """Returns the bytes of a model's parameters, without those of biases and norms.
+
+    Args:
+        relations, types: numbers of relations and of node types.
+    """
     count = in_width * train.hidden * (types if train.input == "typed" else bool(train.projects))
     widths = layer_widths(train, in_width, num_classes)
     for number, (wide, out) in enumerate(widths):

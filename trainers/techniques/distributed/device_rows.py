@@ -49,7 +49,12 @@ from graphmill.trainers.techniques.distributed.settings import WINDOW_BYTES
 
 
 class HotRows(NamedTuple):
-    """The nodes whose rows lie on every device of a machine, ids[r], and on that of each rank, ids[c] in the order of ranks; ascending."""
+    """The nodes whose rows lie on devices of a machine, in ascending order of ids.
+
+    Attributes:
+        everywhere: ids[r], on every device.
+        by_rank: ids[c] on the device of each rank, in the order of the ranks.
+    """
 
     everywhere: Array
     by_rank: tuple[Array, ...]

@@ -136,7 +136,11 @@ class ShardedSource(FeatureSource):
         self._slot[node_ids] = make_slots(HOST, np.arange(len(node_ids)))
 
     def fill_devices(self, hot: HotRows) -> None:
-        """Copies rows to this machine's devices, before `fill`; collective. Raises InputError if one has or reaches too little memory."""
+        """Copies rows to the devices of this machine; every rank calls it, before `fill`.
+
+        Raises:
+            InputError: a device has too little memory, or cannot read that of another.
+        """
         here = self.ranks.beside(self.ranks.rank).index(self.ranks.rank)
         everywhere, own = self._copied(hot.everywhere), self._copied(hot.by_rank[here])
         self.devices = open_device_rows(hot, self.device, everywhere, own, len(self._slot), self.ranks)

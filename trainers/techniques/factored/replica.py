@@ -147,7 +147,11 @@ def move_statistics(model: Model, norm_inputs: Sequence[Tensor]) -> None:
 
 
 def require_replicable(run: Run) -> None:
-    """Raises InputError for a user's own model with buffers, which each batch might change by more than gradients."""
+    """Refuses models that a batch may change by more than gradients.
+
+    Raises:
+        InputError: a user's own model has buffers, which each batch might change.
+    """
     if not is_reference(run.semantic.train.model):
         return
     buffers = [name for name, _ in run.model.named_buffers()]

@@ -43,14 +43,7 @@ Summed = Callable[[Tensor, Tensor], Tensor]
 
 
 class Replicas:
-    """A model and its copies.
-
-    Args:
-        model: the model, on the first device; its buffers are running statistics.
-
-    Attributes:
-        devices: the distinct devices.
-    """
+    """A model, whose buffers are running statistics, on the first of several distinct devices, and its copies on the others."""
 
     def __init__(self, model: LayeredModel, places: Sequence[Place]):
         self.model, self.devices = model, devices_of(places)

@@ -145,11 +145,7 @@ class WholePass:
         return [Piece(place_of[piece.places], piece.rows) for piece in head.pieces]
 
     def first_sums(self, ledger: Ledger, random: StepRandom) -> KeptRows:
-        """Returns the first layer's aggregates of the features for all nodes.
-
-        Args:
-            random: the masks of any step; an aggregate that stays the same draws none.
-        """
+        """Returns the first layer's aggregates of all features; masks of any step do, since an aggregate that stays the same draws none."""
         self.inputs.random = random
         self.passes.replicas.update(ledger, training=random.training)
         rows = PassedRows(index=0, layer=self.model.layers[0], inputs=self.inputs, apart=False)
