@@ -17,10 +17,10 @@ returns None.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.record.scores import ClassTotals, class_totals
+
+Counts = TypeVar("Counts")
 
 FILE, KIND = "scores.json", "classes"
 BINS = 15
@@ -175,14 +177,18 @@ def read_scores(model: Artifact) -> ClassScores | None:
     found = json.loads(model.content_of(FILE))
     if isinstance(found, dict) and found.get("kind") != KIND:
         return None
-    try:
-        _SCHEMA(found, "")
-        splits = {split: _counts(each, len(found["classes"])) for split, each in found["splits"].items()}
-    except ValueError as error:
-        raise InputError(
-            f"{FILE} of {model.label} says nothing sound: {error}", "train it again with --retrain"
-        ) from error
+    splits = sound_splits(model, found, _SCHEMA, lambda each: _counts(each, len(found["classes"])))
     return ClassScores(classes=found["classes"], splits=splits) if splits else None
+
+
+def sound_splits(model: Artifact, found: Any, schema: Fields, counts: Callable[[Any], Counts]) -> dict[str, Counts]:
+    """Returns the counts of each split by the content of a model's file; raises InputError if it is damaged."""
+    try:
+        schema(found, "")
+        return {split: counts(each) for split, each in found["splits"].items()}
+    except ValueError as error:
+        problem = f"{FILE} of {model.label} says nothing sound: {error}"
+        raise InputError(problem, "train it again with --retrain") from error
 
 
 def _counts(values: Mapping[str, Any], num_classes: int) -> ClassCounts:

@@ -17,9 +17,8 @@ import numpy as np
 from graphmill.assets.storage.files.schema import Fields, listed, mapped, maybe, number, one_of, text, whole
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.tasks.labels import COLUMN_WORDS, Kind
-from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
-from graphmill.trainers.record.class_scores import FILE, shown_split
+from graphmill.trainers.record.class_scores import FILE, shown_split, sound_splits
 
 SCORES: dict[str, tuple[str, ...]] = {
     "multilabel": ("precision", "recall", "f1", "average_precision", "roc_auc"),
@@ -88,13 +87,7 @@ def read_columns(model: Artifact) -> ColumnScores | None:
     found = json.loads(model.content_of(FILE)) if FILE in model.files else None
     if not isinstance(found, dict) or (kind := found.get("kind")) not in SCORES:
         return None
-    try:
-        _schema(kind)(found, "")
-        splits = {split: _counts(each, SCORES[kind], len(found["names"])) for split, each in found["splits"].items()}
-    except ValueError as error:
-        raise InputError(
-            f"{FILE} of {model.label} says nothing sound: {error}", "train it again with --retrain"
-        ) from error
+    splits = sound_splits(model, found, _schema(kind), lambda each: _counts(each, SCORES[kind], len(found["names"])))
     return ColumnScores(kind=kind, names=found["names"], splits=splits) if splits else None
 
 

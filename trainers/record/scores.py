@@ -96,17 +96,17 @@ class ClassTotals:
     @property
     def precision(self) -> Array:
         """f64[C], share of the nodes given a class that have it; 0 if no node was given it."""
-        return ratio(self.right, self.predicted)
+        return _ratio(self.right, self.predicted)
 
     @property
     def recall(self) -> Array:
         """f64[C], share of the nodes of a class that were given it; 0 if no node has it."""
-        return ratio(self.right, self.support)
+        return _ratio(self.right, self.support)
 
     @property
     def f1(self) -> Array:
         """f64[C], harmonic mean of precision and recall; 0 if both are."""
-        return ratio(2 * self.right, self.support + self.predicted)
+        return _ratio(2 * self.right, self.support + self.predicted)
 
     @property
     def occurs(self) -> Array:
@@ -195,7 +195,7 @@ def score(metric: str, logits: Array, labels: Array) -> float | None:
     return class_totals(predicted, labels, logits.shape[1]).score(metric)
 
 
-def ratio(counts: Array, of: Array) -> Array:
+def _ratio(counts: Array, of: Array) -> Array:
     """Returns float64[C], the shares of counts, int[C] each; 0 of 0."""
     return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)
 
