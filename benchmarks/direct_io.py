@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.record import interleave, ratio, record
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
-from graphmill.kernels.rows.direct_io_reference import read_rows_reference
 from graphmill.kernels.rows.pages import PAGE_BYTES
+from tests.kernels.rows.direct_io_reference import read_rows_reference
 
 MIB = 1 << 20
 FULL = {

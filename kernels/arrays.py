@@ -29,11 +29,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def as_ids(ids: Any, what: str) -> Array:
-    """Returns ids as a C-contiguous int32[n] or int64[n] array, without a copy when they are one.
-
-    Args:
-        ids: integers[n]; other integer types become int64.
-    """
+    """Returns integers[n] as a C-contiguous int32[n] or int64[n] array, without a copy when they are one; other types become int64."""
     array = np.asarray(ids)
     if array.size == 0 and array.dtype.kind == "f":
         array = array.astype(np.int64)  # an empty list

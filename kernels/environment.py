@@ -123,14 +123,7 @@ def read_named(name: str) -> str:
 
 
 def whole_number(name: str, otherwise: str, least: int, most: int, remedy: str) -> int:
-    """Returns a variable that is a whole number.
-
-    Args:
-        otherwise: its text if it is not set.
-
-    Raises:
-        InputError: the text is something else than a whole number in the range.
-    """
+    """Returns a variable as a whole number, `otherwise` if it is not set; raises InputError if it is not a whole number in the range."""
     text = read(name, otherwise)
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or not least <= int(text) <= most:
         problem = f"the environment says {name} = {text!r}, where a whole number from {least} to {most} is needed"

@@ -33,11 +33,7 @@ CLONE = Path(__file__).resolve().parents[1]
 
 
 def install_extra(extra: str) -> str:
-    """Returns the command that installs what an extra of graphmill adds: in a clone by the extra, else by the names of its packages.
-
-    Args:
-        extra: name of the extra in `pyproject.toml`.
-    """
+    """Returns the command that installs an extra of `pyproject.toml`: in a clone by the extra, else by the names of its packages."""
     if (CLONE / "pyproject.toml").exists():
         return f'pip install -e ".[{extra}]"'
     try:

@@ -31,11 +31,7 @@ class Stream(enum.IntEnum):
 
 
 class Traffic(NamedTuple):
-    """Bytes that a call moved between host and device besides its operands, and the transfers; none if it ran in the host's memory.
-
-    Attributes:
-        sent, fetched: bytes to the device and back.
-    """
+    """Bytes to the device and back that a call moved besides its operands, and the transfers; none if it ran in the host's memory."""
 
     sent: int = 0
     fetched: int = 0

@@ -118,11 +118,7 @@ def _from_bundle(options: argparse.Namespace) -> Order:
 
 
 def train(order: Order) -> Sequence[Artifact]:
-    """Returns the table's model artifacts, split by split, and trains those that the store does not have.
-
-    Raises:
-        InputError: the table or graph does not exist, or a value does not fit the graph.
-    """
+    """Returns the table's models, split by split, and trains missing ones; raises InputError if table, graph or a value does not fit."""
     apart = order.pipeline.by_split
     if len(apart) > 1 and (order.inputs or environment.is_set(environment.WORLD_SIZE)):
         why = (
@@ -248,11 +244,7 @@ def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], 
 
 
 def _refuse_copies(options: argparse.Namespace) -> None:
-    """Refuses to be one of several processes that nothing has told how to meet: each would train all of it.
-
-    Raises:
-        InputError: `srun` or `mpirun` started them, and RANK is not set.
-    """
+    """Raises InputError if `srun` or `mpirun` started this process without RANK: several such processes would each train all of it."""
     program, told = environment.launcher()
     if not program or environment.is_set(environment.RANK) or (options.on and environment.is_first(told)):
         return

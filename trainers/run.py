@@ -131,16 +131,13 @@ def _begin(store: Store, table: TrainTable, report: Callable[[str], None]) -> No
 
 
 class _Earlier(NamedTuple):
-    """The model that the store had.
+    """The model that the store had."""
 
-    Attributes:
-        weights: digest of its weights.
-        threads: number of threads that trained it, None if that was not recorded.
-        published: time at which it was published, in seconds since 1970.
-    """
-
+    # Digest of its weights.
     weights: str
+    # Number of threads that trained it, None if that was not recorded.
     threads: int | None
+    # Time at which it was published, in seconds since 1970.
     published: float
 
 
@@ -169,11 +166,7 @@ def _finish(model: Artifact, checkpoint: Path, ranks: Ranks, keep: bool) -> None
 def trained_models(
     store: Store, inputs: Mapping[str, Artifact], table: TrainTable, pipeline: Pipeline
 ) -> Sequence[Artifact]:
-    """Returns the models of a table that other processes have trained into a store.
-
-    Raises:
-        InputError: a model is missing.
-    """
+    """Returns the models of a table that other processes have trained into a store; raises InputError if one is missing."""
     stage, configs = ModelStage(), model_configs(table, pipeline.sampling_of(table), pipeline.seed)
     return [store.open(stage.name, stage_version(stage, config, inputs)) for config in configs]
 
@@ -195,11 +188,7 @@ def _follow(
 
 
 def _said(model: Artifact, old: _Earlier | None, seed: int, graph: Artifact) -> Iterator[str]:
-    """Yields the lines about a model: its origin, and each check that failed.
-
-    Args:
-        old: the model that was there before, None if there was none.
-    """
+    """Yields the lines about a model: its origin, with the model before it or None, and each check that failed."""
     took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
     how = "reused" if model.reused else "trained"
     split = graph.config.get("split")

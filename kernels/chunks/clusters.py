@@ -28,19 +28,16 @@ LEAST_GAIN = 0.9
 
 
 class Contracted(NamedTuple):
-    """A graph of clusters.
+    """A graph of clusters."""
 
-    Attributes:
-        cluster_of: i32[N], the cluster of each node, 0 to C - 1.
-        indptr, indices, edge_weights: i64[C+1], i32[E'] ascending by row, i64[E']: each edge in both directions with the number of the
-            nodes' edges that it stands for, without self-loops.
-        weights: i64[C], the sums of the nodes' weights.
-    """
-
+    # The cluster of each node, 0 to C - 1, i32[N].
     cluster_of: Array
+    # i64[C+1], i32[E'] ascending by row, i64[E']: each edge in both directions with the number of the
+    # nodes' edges that it stands for, without self-loops.
     indptr: Array
     indices: Array
     edge_weights: Array
+    # The sums of the nodes' weights, i64[C].
     weights: Array
 
 
@@ -85,7 +82,6 @@ def contract(
         clusters, edges: numbers of clusters and of edges between them that are aimed at: at least 1. More are left where `most` forbids
             to put clusters together.
         most: largest weight of a cluster of several nodes.
-        undirected: whether the graph has the reverse of each edge.
 
     Returns:
         The graph of clusters.

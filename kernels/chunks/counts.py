@@ -22,25 +22,22 @@ from graphmill.kernels.types import Array, ChunkStep
 
 @dataclass(frozen=True, kw_only=True)
 class StepCounts:
-    """Counts by step and device, each i64[n, m].
+    """Counts by step and device, each i64[n, m]."""
 
-    Attributes:
-        destinations, edges: v and E of the chunk.
-        neighbours: |N_ij|.
-        transition: |T_ij|, rows that the device holds for the batch.
-        loaded: rows that come from the host, and whose gradients go back to it.
-        copies: |R_ij|, rows of other parts.
-        fetched: rows that come from peers, and whose gradients go back to them.
-        buffer_rows: rows of the buffer up to the largest one in use.
-    """
-
+    # v and E of the chunk.
     destinations: Array
     edges: Array
+    # |N_ij|.
     neighbours: Array
+    # |T_ij|, rows that the device holds for the batch.
     transition: Array
+    # Rows that come from the host, and whose gradients go back to it.
     loaded: Array
+    # |R_ij|, rows of other parts.
     copies: Array
+    # Rows that come from peers, and whose gradients go back to them.
     fetched: Array
+    # Rows of the buffer up to the largest one in use.
     buffer_rows: Array
 
     @property
@@ -96,7 +93,6 @@ def cost(v_ori: int, v_p2p: int, v_ru: int, rates: Any) -> float:
     """Returns equation 4: the seconds that the rows of one layer take.
 
     Args:
-        v_ori, v_p2p, v_ru: volumes in rows.
         rates: (T_hd, T_dd, T_ru), rows per second from the host, between devices, and inside a device.
     """
     t_hd, t_dd, t_ru = rates

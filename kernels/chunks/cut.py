@@ -28,17 +28,14 @@ MOST, MOST_CHUNKS = 4096, 65536
 
 @dataclass(frozen=True, kw_only=True)
 class Chunks:
-    """The destinations of every chunk.
+    """The destinations of every chunk."""
 
-    Attributes:
-        num_parts, chunks_per_part: m and n.
-        ptr: i64[m * n + 1]; chunk k of part i is number c = i * n + k and holds node_ids[ptr[c]:ptr[c + 1]].
-        node_ids: ids[N], global, each node once; ascending inside a chunk.
-    """
-
+    # m and n.
     num_parts: int
     chunks_per_part: int
+    # i64[m * n + 1]; chunk k of part i is number c = i * n + k and holds node_ids[ptr[c]:ptr[c + 1]].
     ptr: Array
+    # ids[N], global, each node once; ascending inside a chunk.
     node_ids: Array
 
     def nodes(self, part: int, chunk: int) -> Array:

@@ -21,16 +21,13 @@ ROW_BYTES, NUM_BYTES, REPEATS = 512, 1 << 26, 5
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRates:
-    """Rates in bytes per second.
+    """Rates in bytes per second."""
 
-    Attributes:
-        host_bytes_per_second: T_hd.
-        peer_bytes_per_second: T_dd.
-        reuse_bytes_per_second: T_ru.
-    """
-
+    # T_hd.
     host_bytes_per_second: float
+    # T_dd.
     peer_bytes_per_second: float
+    # T_ru.
     reuse_bytes_per_second: float
 
     def of_rows(self, row_bytes: int) -> tuple[float, float, float]:

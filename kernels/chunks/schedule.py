@@ -51,18 +51,15 @@ MOST_ASSIGNED = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled:
-    """A schedule, and the others that it was compared with.
+    """A schedule, and the others that it was compared with."""
 
-    Attributes:
-        schedule: i32[m, n]; part i computes its chunk schedule[i, j] in step j.
-        found: name -> volumes of every schedule that was looked at; "identity" and "hongtu" are always there.
-        chosen: the name of the one that was taken.
-        search_words: words that the swap search weighed.
-    """
-
+    # i32[m, n]; part i computes its chunk schedule[i, j] in step j.
     schedule: Array
+    # Name -> volumes of every schedule that was looked at; "identity" and "hongtu" are always there.
     found: dict[str, Volumes]
+    # The name of the one that was taken.
     chosen: str
+    # Words that the swap search weighed.
     search_words: int = 0
 
     def fewest_rows(self) -> str:

@@ -55,7 +55,6 @@ def neighbour_sets(indptr: Any, indices: Any, chunks: Chunks, *, self_term: bool
 
     Args:
         indptr, indices: i64[N+1] and ids[E], in-neighbours; may be mapped.
-        self_term: whether destinations belong to the sets.
 
     Raises:
         InputError: an in-neighbour is not a node of the graph.

@@ -56,7 +56,6 @@ def chunk_steps(
         chunks_per_part: n, the number of steps. Chunks may be empty.
         order: ids[N], the order in which the nodes of a part stand before ranges are cut; None = by id.
         schedule: rule that assigns the chunks of a part to steps; see `graphmill.kernels.chunks.schedule`.
-        self_term: whether destinations are read with their neighbours.
     """
     indptr, indices = check_topology(indptr, indices)
     part_of = check_parts(part_of, num_parts, chunks_per_part)
@@ -69,11 +68,7 @@ def chunk_steps(
 
 
 def check_topology(indptr: Any, indices: Any) -> tuple[Array, Array]:
-    """Returns i64[N+1] and ids[E] after checking that rows lie one after the other; sources are checked where they are read.
-
-    Raises:
-        InputError: they do not, or indptr does not fit indices.
-    """
+    """Returns i64[N+1] and ids[E]; raises InputError unless rows lie one after the other. Sources are checked where they are read."""
     indptr, indices = as_ids(indptr, "indptr"), as_ids(indices, "indices")
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
         raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
@@ -89,7 +84,6 @@ def iterate_steps(
         indptr, indices: the topology, which may be mapped; see `chunk_steps`.
         part_of: i32[N], part of each node.
         schedule: i32[m, n]; device i computes chunk schedule[i, j] of its part in step j.
-        self_term: whether destinations are read with their neighbours.
 
     Memory: the steps of all devices for one j, and for each device two bitmaps with running counts, 3 N / 8 bytes, and the rows of two
     steps, 4 bytes each.

@@ -29,7 +29,6 @@ def machine_code(cupy: Any, source: str, defines: Mapping[str, str], capability:
 
     Args:
         source: path of the source below this folder, without its suffix.
-        defines: preprocessor names and their values.
         capability: of the GPU, as "90" for 9.0.
 
     Raises:

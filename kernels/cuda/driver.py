@@ -31,7 +31,6 @@ def gpu_of_rank(local_rank: int, environment: Mapping[str, str], count: int = 1)
     the variable at its first call and never again.
 
     Args:
-        local_rank: number of the process on its machine.
         count: number of GPUs for each process, at most all that there are.
 
     Returns:
@@ -83,9 +82,6 @@ def free_gpu_bytes(index: int = 0) -> int | None:
     """Returns the free bytes of a GPU's memory, None if there is no such GPU.
 
     NVML tells them: to ask CUDA would take some hundred MiB of the GPU for a context. Without NVML the memory counts as free.
-
-    Args:
-        index: number of the GPU among those that the driver shows this process.
     """
     if index >= num_gpus():
         return None

@@ -33,12 +33,7 @@ _EXPORTED: weakref.WeakValueDictionary[str, _Memory] = weakref.WeakValueDictiona
 
 
 class _Memory:
-    """Memory of a device; `end` is called when nothing refers to it any more.
-
-    Args:
-        device: number of the device that has it, or maps it.
-        end: frees or unmaps it.
-    """
+    """Memory of a device, by its number; `end` frees or unmaps it when nothing refers to it any more."""
 
     def __init__(self, device: int, pointer: int, end: Callable[[], None] | None):
         self.device, self.pointer = device, pointer

@@ -29,22 +29,19 @@ from graphmill.kernels.types import Array
 
 @dataclass(kw_only=True)
 class PackLists:
-    """The lists to pack, and their buffers.
+    """The lists to pack, and their buffers."""
 
-    Attributes:
-        ptr: i64[L+1]; list l wants the nodes ids[ptr[l]:ptr[l+1]], ascending.
-        ids: ids[n], rows of the feature table.
-        buffers: u8[bytes], the buffers of all lists, one after the other.
-        starts: i64[L+1]; the buffer of list l is buffers[starts[l]:starts[l+1]].
-        used: i64[L], bytes in each buffer that are not written yet; the writer sets it to 0.
-        done: i64[L], bytes of each list that were copied so far, over all ranges.
-    """
-
+    # i64[L+1]; list l wants the nodes ids[ptr[l]:ptr[l+1]], ascending.
     ptr: Array
+    # Rows of the feature table, ids[n].
     ids: Array
+    # The buffers of all lists, one after the other, u8[bytes].
     buffers: Array
+    # i64[L+1]; the buffer of list l is buffers[starts[l]:starts[l+1]].
     starts: Array
+    # Bytes in each buffer that are not written yet, i64[L]; the writer sets it to 0.
     used: Array = field(init=False)
+    # Bytes of each list that were copied so far, over all ranges, i64[L].
     done: Array = field(init=False)
 
     def __post_init__(self) -> None:

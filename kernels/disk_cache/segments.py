@@ -36,40 +36,34 @@ ALL = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """The places on disk of the rows of one segment's batches that no static tier holds.
+    """The places on disk of the rows of one segment's batches that no static tier holds."""
 
-    Attributes:
-        cache_ids: ids[c], ascending; the order of the file is decided later.
-        packed_ptr, packed_ids: i64[s+1], ids[p], rows in each batch's chunk, ascending in a batch.
-        member_ptr, members: i64[s+1], i32[q], rows that each batch reads from the cache, as places in `cache_ids`, in the batch's order.
-    """
-
+    # Ascending, ids[c]; the order of the file is decided later.
     cache_ids: Array
+    # i64[s+1], ids[p], rows in each batch's chunk, ascending in a batch.
     packed_ptr: Array
     packed_ids: Array
+    # i64[s+1], i32[q], rows that each batch reads from the cache, as places in `cache_ids`, in the batch's order.
     member_ptr: Array
     members: Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentPlan:
-    """The places on disk of the rows of B batches in S segments that no static tier holds.
+    """The places on disk of the rows of B batches in S segments that no static tier holds."""
 
-    Attributes:
-        segment_of: i32[B], segment of each batch, ascending.
-        cache_ptr, cache_ids: i64[S+1], ids[m], rows of each segment's disk cache, in the order of its file.
-        member_ptr, members: i64[B+1], i32[q], rows of its segment's cache that each batch reads, counted from the segment's first.
-        packed_ptr, packed_ids: i64[B+1], ids[p], rows of each batch's chunk, ascending in a batch.
-        first_batch: number, by epoch and step, of the first of these batches.
-    """
-
+    # Segment of each batch, ascending, i32[B].
     segment_of: Array
+    # i64[S+1], ids[m], rows of each segment's disk cache, in the order of its file.
     cache_ptr: Array
     cache_ids: Array
+    # i64[B+1], i32[q], rows of its segment's cache that each batch reads, counted from the segment's first.
     member_ptr: Array
     members: Array
+    # i64[B+1], ids[p], rows of each batch's chunk, ascending in a batch.
     packed_ptr: Array
     packed_ids: Array
+    # Number, by epoch and step, of the first of these batches.
     first_batch: int = 0
 
     def group(self, low: int, high: int) -> SegmentPlan:

@@ -21,21 +21,18 @@ from graphmill.kernels.types import Array, id_dtype
 
 
 class Csc(NamedTuple):
-    """A graph in compressed columns.
+    """A graph in compressed columns."""
 
-    Attributes:
-        indptr: i64[N+1], where the row of each node begins.
-        indices: ids[E], the sources of node v's in-edges, ascending, at indptr[v]:indptr[v+1].
-        in_degree, out_degree: i32[N], of this graph (duplicates that were kept count).
-        num_duplicates: directed edges, reverses included, that repeat another one; removed if duplicates are merged.
-        num_self_loops: self-loops in the input; removed if they are dropped.
-    """
-
+    # Where the row of each node begins, i64[N+1].
     indptr: Array
+    # ids[E], the sources of node v's in-edges, ascending, at indptr[v]:indptr[v+1].
     indices: Array
+    # i32[N], of this graph (duplicates that were kept count).
     in_degree: Array
     out_degree: Array
+    # Directed edges, reverses included, that repeat another one; removed if duplicates are merged.
     num_duplicates: int
+    # Self-loops in the input; removed if they are dropped.
     num_self_loops: int
 
 
@@ -75,7 +72,6 @@ def build_csc(
         src, dst: integers[E], global ids; edge e goes from src[e] to dst[e]; memory-mapped or not.
         undirected: whether the reverse of every edge is added; a self-loop is its own reverse and is not added twice.
         duplicates: whether to keep or merge edges with the same ends (an edge in both directions is one, if undirected).
-        self_loops: whether to keep or drop self-loops.
 
     Raises:
         InputError: an end is outside 0..N-1 (with examples), lengths differ, a policy is unknown, or a node has 2^31 edges.

@@ -25,9 +25,7 @@ def deal_records(
     Args:
         records: records[n] whose first fields are `dst` and `src`, both of one id type, and whose `type`, if there is one, comes last.
         range_of: u16[bins], the range of each bin of destinations; a destination's bin is its id >> shift.
-        shift: see `range_of`.
         reverse: whether the reverse of every edge that is not a self-loop is added.
-        drop_loops: whether self-loops are left out.
         type_step: number that is added to the type of a reverse edge.
 
     Returns:
@@ -70,7 +68,6 @@ def sort_ends(records: Array, low: int, num_rows: int, *, merge: bool, threads: 
     Args:
         records: records[n] of `dst` and `src` alone; destinations are low to low + num_rows - 1.
         low, num_rows: first node and number of nodes of the range.
-        merge: whether equal edges become one.
 
     Returns:
         (sources ids[kept] in order, edges of each destination i64[num_rows], number of edges that repeat one before).

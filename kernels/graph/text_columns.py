@@ -27,18 +27,15 @@ _FIELD = re.compile(r"[\t -!#-~]*")
 
 @dataclass(frozen=True, kw_only=True)
 class LineForm:
-    """How the lines are written.
+    """How the lines are written."""
 
-    Attributes:
-        separator: one of `SEPARATORS`.
-        num_fields: fields of every line.
-        comment: letter with which a line of a comment begins, "" if lines have none; a comment is not plain.
-        carriage: whether lines end in \\r\\n, else in \\n.
-    """
-
+    # One of `SEPARATORS`.
     separator: str
+    # Fields of every line.
     num_fields: int
+    # Letter with which a line of a comment begins, "" if lines have none; a comment is not plain.
     comment: str = ""
+    # Whether lines end in \r\n, else in \n.
     carriage: bool = False
 
 

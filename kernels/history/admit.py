@@ -32,22 +32,19 @@ from graphmill.kernels.types import NO_TRAFFIC, Array, Traffic
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRows:
-    """The rows of one layer of one mini-batch after its backward pass: all sources of the block above, in order.
+    """The rows of one layer of one mini-batch after its backward pass: all sources of the block above, in order."""
 
-    Attributes:
-        layer: l in 1..L-1; the rows are h^(l), the sources of blocks[l].
-        ids: ids[n], distinct: `blocks[l].src_ids`.
-        rows: float[n, H], computed and spliced ones.
-        norms: f32[n], norms of the loss's gradient in them (`row_norms`).
-        cached: i32[h], ascending places of rows that came from the history (`Splice.hist_pos`); None for none.
-        saved: f32[n], saved access of each, or None for equal ones.
-    """
-
+    # Number l in 1..L-1; the rows are h^(l), the sources of blocks[l].
     layer: int
+    # ids[n], distinct: `blocks[l].src_ids`.
     ids: Any
+    # float[n, H], computed and spliced ones.
     rows: Any
+    # Norms of the loss's gradient in them (`row_norms`), f32[n].
     norms: Any
+    # Ascending places of rows that came from the history (`Splice.hist_pos`), i32[h]; None for none.
     cached: Any = None
+    # Saved access of each, f32[n], or None for equal ones.
     saved: Any = None
 
 

@@ -46,14 +46,11 @@ FOREVER = 1 << 62
 
 
 class FeatureSide(NamedTuple):
-    """The right half of an arena.
+    """The right half of an arena."""
 
-    Attributes:
-        ids: ids[r], the nodes whose rows it may hold, hottest first; those without space are left out.
-        width: columns of a feature row.
-    """
-
+    # The nodes whose rows it may hold, hottest first, ids[r]; those without space are left out.
     ids: Array
+    # Columns of a feature row.
     width: int
 
 
@@ -67,9 +64,7 @@ class History:
         dtype: float32 or float64, of embeddings and features.
         t_stale: oldest age, in optimiser steps, at which a row is still used; 0 uses none, `FOREVER` any.
         p_grad: share of each layer's entries that counts as stable, in [0, 1]; taken as it is written, so 0.29 of 100 are 29.
-        features: the right half, or None.
         max_slots: most slots that embeddings may take; None for all that fit.
-        least: least saved access of an admitted entry.
         reuse: whether rows take the lowest slots whose row is gone or too old, instead of a ring's next; no usable row is overwritten.
         device: the device that holds the memory; None derives it from the memory.
 

@@ -38,16 +38,13 @@ BY_EDGE = ("weight", "edge_type", "edge_id", "share")
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """A pruned mini-batch.
+    """A pruned mini-batch."""
 
-    Attributes:
-        blocks: compacted blocks, with a `splice` if rows come from the history; blocks[0] consumes features.
-        origin: i32[n], ascending: the place of every input that is left among the inputs before.
-        traffic: sizes that a device sent back.
-    """
-
+    # Compacted blocks, with a `splice` if rows come from the history; blocks[0] consumes features.
     blocks: tuple[Block, ...]
+    # i32[n], ascending: the place of every input that is left among the inputs before.
     origin: Any
+    # Sizes that a device sent back.
     traffic: Traffic = NO_TRAFFIC
 
 

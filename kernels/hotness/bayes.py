@@ -72,16 +72,13 @@ def posterior(drawn: Array, trials: Array, reach: Array) -> Array:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A model that was compared with counts, bin by bin.
+    """A model that was compared with counts, bin by bin."""
 
-    Attributes:
-        edges: f64[b], the least reach of each bin; empty if no node that the model reaches was counted.
-        ratio: f64[b], counts that the model expects of a bin to those that it has.
-        error: f64[b], phi of the formulas above.
-    """
-
+    # The least reach of each bin, f64[b]; empty if no node that the model reaches was counted.
     edges: Array
+    # Counts that the model expects of a bin to those that it has, f64[b].
     ratio: Array
+    # Phi of the formulas above, f64[b].
     error: Array
 
     def posterior(self, drawn: Array, trials: Array, reach: Array) -> Array:
@@ -143,7 +140,6 @@ def visit_rates(
     Args:
         train_ids: ids[n], the seeds of an epoch.
         fanouts: fanouts of the sampler, from the seeds outwards.
-        rounds: number of presampled epochs.
         visits, layer_visits: u32[N] and u32[L, N], the counts of presampling.
         seed: seed that decides which edges are probed for a reverse.
         model: the reach of a sampler that does not draw uniformly without replacement; None for one that does.

@@ -26,11 +26,7 @@ from graphmill.kernels.sampling.sample import Sampler
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Totals of sampled batches, apart from the nodes' counts.
-
-    Attributes:
-        num_batches, num_inputs, num_edges: batches, their inputs (a row each), their sampled edges of all layers.
-    """
+    """Numbers of sampled batches, of their inputs (a row each) and of their edges of all layers."""
 
     num_batches: int = 0
     num_inputs: int = 0
@@ -51,7 +47,6 @@ def count_batches(
     """Samples batches and counts their nodes.
 
     Args:
-        samplers: one for each thread.
         counter: counter of the visits, which are complete when this returns.
         advance: function that gets the number of new batches, on the calling thread; an error that it raises ends the work.
 

@@ -70,7 +70,6 @@ def push_by_ranges(
     Args:
         values_of: function from (first, last) to these nodes' values, u64[last - first] or u64[.., 2]; asked for every range in every pass.
         take: function that gets (low, high, sums), the finished sums of these nodes, of the same shape.
-        pairs: whether there are two values per node.
         sums_at_once: nodes of a range; see `graphmill.kernels.ranges.sum_ranges`.
 
     Raises:

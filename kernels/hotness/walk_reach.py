@@ -29,11 +29,7 @@ from graphmill.kernels.types import Array, Topology
 
 
 class WalkReach:
-    """The reach of nodes through the layers of a walking sampler; call `step` for each layer, from the seeds downwards.
-
-    Args:
-        reciprocity: share of edges that have a reverse.
-    """
+    """The reach of nodes through the layers of a walking sampler; `step` and `reciprocity` are as of `ReachModel`."""
 
     def __init__(
         self,

@@ -48,11 +48,7 @@ def inclusions_reference(table: Array, fanout: int, replace: bool) -> Array:
 
 
 class WeightedReach:
-    """The reach of nodes through the layers of a weighted sampler; call `step` for each layer, from the seeds downwards.
-
-    Args:
-        reciprocity: share of edges that have a reverse.
-    """
+    """The reach of nodes through the layers of a weighted sampler; `step` and `reciprocity` are as of `ReachModel`."""
 
     def __init__(
         self,

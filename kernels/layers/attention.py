@@ -58,12 +58,7 @@ OWN_TERM = -1  # in the place of an occurrence
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeMask:
-    """Attention dropout of one block.
-
-    Attributes:
-        kept: u8[nnz + num_dst, H], 0 for a dropped weight.
-        scale: factor of the weights that are kept.
-    """
+    """Attention dropout of one block: `kept`, u8[nnz + num_dst, H], is 0 for a dropped weight, and `scale` the factor of the others."""
 
     kept: Array
     scale: float
@@ -156,7 +151,6 @@ def attend(
         z: f32, f64, f16 or bfloat16 (as u16) [num_src, H D], head after head.
         left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
         slope: slope of the leaky ReLU below 0.
-        mask: attention dropout, or None.
         weight: f32[nnz], factors of edges after the softmax, or None; the own term has none.
         out: [num_dst, H D], or None.
         alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.

@@ -19,25 +19,22 @@ import numpy as np
 
 from graphmill.kernels.arrays import as_ids
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.links.negatives import Negatives
+from graphmill.kernels.links.negatives import DrawnNegatives
 from graphmill.kernels.types import Array, BatchKey
 
 
 class LinkBatch(NamedTuple):
-    """The nodes and pairs of a batch of p edges.
+    """The nodes and pairs of a batch of p edges."""
 
-    Attributes:
-        nodes: ids[b] global, distinct: the seeds of the sampler.
-        num_ends: number of nodes that are ends of the batch's edges; they come first.
-        pairs: i32[p, 2], places of source and target among the nodes.
-        relation: u8[p], or None if edges have no relations.
-        negatives: i32[p, k, 2], places of source and target of the pairs that each edge is compared with; k may be 0.
-    """
-
+    # ids[b] global, distinct: the seeds of the sampler.
     nodes: Array
+    # Number of nodes that are ends of the batch's edges; they come first.
     num_ends: int
+    # Places of source and target among the nodes, i32[p, 2].
     pairs: Array
+    # u8[p], or None if edges have no relations.
     relation: Array | None
+    # Places of source and target of the pairs that each edge is compared with, i32[p, k, 2]; k may be 0.
     negatives: Array
 
     @property
@@ -66,18 +63,15 @@ def distinct(ids: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSeeds:
-    """The edges that batches are made of.
+    """The edges that batches are made of."""
 
-    Attributes:
-        source, target: ids[n] global.
-        relation: u8[n], or None if edges have no relations.
-        negatives: the rule that draws the pairs that edges are compared with; None for none.
-    """
-
+    # ids[n] global.
     source: Array
     target: Array
+    # u8[n], or None if edges have no relations.
     relation: Array | None = None
-    negatives: Negatives | None = None
+    # The rule that draws the pairs that edges are compared with; None for none.
+    negatives: DrawnNegatives | None = None
 
     def __post_init__(self):
         source, target = as_ids(self.source, "source"), as_ids(self.target, "target")

@@ -22,8 +22,6 @@ class LinkSampler:
     """Samples the blocks under the ends of edges and of their negatives, without the edges themselves.
 
     Args:
-        sampler: draws the neighbours of nodes.
-        edges: the edges that are seeds.
         reverse_of: relation of the reverse of each relation's edges, see `graphmill.kernels.links.exclusion.exclude`.
         exclude_targets: whether the edges themselves are taken out.
 
@@ -45,15 +43,7 @@ class LinkSampler:
         self.sampler, self.edges, self.reverse_of, self.exclude_targets = sampler, edges, reverse_of, exclude_targets
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Samples the blocks of a batch of edges.
-
-        Args:
-            seeds: i64[p], numbers of the edges.
-            transpose: blocks that get a transpose.
-
-        Returns:
-            The blocks; the destinations of the last one are the nodes of `EdgeSeeds.batch`.
-        """
+        """Samples the blocks of a batch of edges, by their numbers i64[p]; the last destinations are the nodes of `EdgeSeeds.batch`."""
         links = self.edges.batch(batch, np.asarray(seeds))
         blocks = self.sampler.sample(batch, links.nodes, transpose="none")
         if self.exclude_targets:

@@ -23,7 +23,7 @@ attempt. Memory: 8 bytes per candidate if masses differ.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -91,21 +91,6 @@ def degree_candidates(low: int, degrees: Array) -> Candidates:
     return Candidates(total=int(ends[-1]), first=low, ends=ends)
 
 
-class Negatives(Protocol):
-    """A rule that gives the edges of a batch their negatives."""
-
-    def draw(
-        self, batch: BatchKey, edges: Array, source: Array, target: Array, relation: Array | None
-    ) -> tuple[Array, Array]:
-        """Returns (sources ids[p, k], targets ids[p, k]) of the negatives of each edge.
-
-        Args:
-            edges: i64[p], numbers of the batch's edges.
-            source, target: ids[p], their ends; relation: u8[p] or None.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class DrawnNegatives:
     """Negatives that are drawn at random.
@@ -136,7 +121,11 @@ class DrawnNegatives:
     def draw(
         self, batch: BatchKey, edges: Array, source: Array, target: Array, relation: Array | None
     ) -> tuple[Array, Array]:
-        """Returns the negatives of a batch, see `Negatives`.
+        """Returns (sources ids[p, k], targets ids[p, k]) of the negatives of each edge.
+
+        Args:
+            edges: i64[p], numbers of the batch's edges.
+            source, target: ids[p], their ends; relation: u8[p] or None.
 
         Raises:
             InputError: all candidates of an edge are known.
@@ -197,11 +186,7 @@ class _Request:
     known: KnownEdges | None
 
     def drawn(self, candidates: Candidates, places: Array, first: int) -> tuple[Array, Array]:
-        """Returns i64[k], ends for these places i64[k] of the request, and bool[k], whether no candidate was allowed.
-
-        Args:
-            first: number of the first attempt.
-        """
+        """Returns i64[k], ends for places i64[k] of the request from attempt `first` on, and bool[k], whether no candidate was allowed."""
         found, left = np.empty(len(places), np.int64), np.arange(len(places))
         for attempt in range(first, first + ATTEMPTS):
             bits = draws(self.words[places[left]], attempt * self.per_positive + self.columns[places[left]])
@@ -241,21 +226,3 @@ class _Request:
         named = "" if self.relation is None else f" of relation {self.relation}"
         problem = f"every candidate {self.side} makes a known edge{named} with the {kept} {self.other[place]}"
         return InputError(f"{problem}: there is no negative", "keep known edges among the negatives")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GivenNegatives:
-    """Negatives that were given: targets in the place of an edge's own.
-
-    Attributes:
-        targets: ids[n, k] global, those of every edge.
-    """
-
-    targets: Array
-
-    def draw(
-        self, batch: BatchKey, edges: Array, source: Array, target: Array, relation: Array | None
-    ) -> tuple[Array, Array]:
-        """Returns the negatives of a batch, see `Negatives`."""
-        found = self.targets[edges]
-        return np.broadcast_to(source[:, None], found.shape), found

@@ -66,11 +66,7 @@ def space_for(num_bytes: int) -> int:
 
 
 class AlignedBuffer:
-    """Page-aligned bytes on loan from a pool.
-
-    Attributes:
-        data: u8[capacity]; a view that outlives `release` shows the next borrower's bytes.
-    """
+    """Page-aligned bytes on loan from a pool; a view of `data`, u8[capacity], that outlives `release` shows the next borrower's bytes."""
 
     def __init__(self, data: Array, pool: BufferPool):
         self.data = data

@@ -182,12 +182,7 @@ class PageReader:
         return self._native.state()[4]
 
     def open(self, path: Path | str) -> DirectFile:
-        """Opens a file for this reader.
-
-        Raises:
-            InputError: the file system has no O_DIRECT, and reading through the page cache is not the second choice.
-            OSError: the file cannot be opened.
-        """
+        """Opens a file for this reader; raises InputError without O_DIRECT, unless the page cache is its second choice, or OSError."""
         path = Path(path)
         flags = os.O_RDONLY | os.O_CLOEXEC
         if self.method != "buffered":

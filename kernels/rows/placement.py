@@ -31,16 +31,13 @@ from graphmill.kernels.types import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The place of every feature row, for tiers that do not change while training.
+    """The place of every feature row, for tiers that do not change while training."""
 
-    Attributes:
-        slot: i32[N], the slot of each node, `ELSEWHERE` for a node in no tier, `NO_FEATURES` for one without a row.
-        device_ids: ids[d], node of each row of the device image, hottest first.
-        host_ids: ids[h], the same for the host image; all are colder than the device's.
-    """
-
+    # The slot of each node, `ELSEWHERE` for a node in no tier, `NO_FEATURES` for one without a row, i32[N].
     slot: Array
+    # Node of each row of the device image, hottest first, ids[d].
     device_ids: Array
+    # The same for the host image, ids[h]; all are colder than the device's.
     host_ids: Array
 
     def prefix(self, device_rows: int, host_rows: int) -> Placement:

@@ -36,11 +36,7 @@ def share_rows(rows: Array) -> tuple[Array, dict[str, Any]]:
 
 
 def open_rows(handle: Mapping[str, Any]) -> Array:
-    """Maps the rows of a handle, of another process or of this one, for reading.
-
-    Raises:
-        InputError: the process that has them is gone, or no longer has them.
-    """
+    """Maps the rows of a handle, of any process, for reading; raises InputError if the process is gone or has dropped them."""
     shape, dtype = tuple(handle["shape"]), np.dtype(handle["dtype"])
     if handle["file"] < 0:
         return np.empty(shape, dtype)

@@ -46,20 +46,17 @@ def split_slots(slots: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tiers:
-    """The rows that slots point into. Every array is [rows, F] of one stored dtype; rows may be apart, columns are adjacent.
+    """The rows that slots point into. Every array is [rows, F] of one stored dtype; rows may be apart, columns are adjacent."""
 
-    Attributes:
-        device: rows in this device's memory (on a logical device, in its cache), or None.
-        host: rows in the machine's memory (pinned if a GPU reads them), or None.
-        staged: rows that were fetched for this batch: from disk or another rank, or None.
-        peers: one array per device, rows that other devices hold; slot row = peer * peer_stride + row.
-        peer_stride: rows between the first slots of neighbouring peers; at least the rows of the largest.
-    """
-
+    # Rows in this device's memory (on a logical device, in its cache), or None.
     device: Any = None
+    # Rows in the machine's memory (pinned if a GPU reads them), or None.
     host: Any = None
+    # Rows that were fetched for this batch: from disk or another rank, or None.
     staged: Any = None
+    # One array per device, rows that other devices hold; slot row = peer * peer_stride + row.
     peers: tuple[Any, ...] = ()
+    # Rows between the first slots of neighbouring peers; at least the rows of the largest.
     peer_stride: int = 0
 
     def __post_init__(self) -> None:

@@ -45,14 +45,11 @@ FAULTS = ("is negative", "is not finite", "are all 0")
 
 @dataclass(frozen=True, kw_only=True)
 class AliasTables:
-    """The alias tables of all rows of a topology.
+    """The alias tables of all rows of a topology."""
 
-    Attributes:
-        table: u32[E, 2]; threshold, and alias as a position in the row.
-        support: i32[N], neighbours that have weight; None if all have.
-    """
-
+    # u32[E, 2]; threshold, and alias as a position in the row.
     table: Array
+    # Number of neighbours that have weight, i32[N]; None if all have.
     support: Array | None = None
 
 

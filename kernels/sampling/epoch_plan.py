@@ -19,20 +19,17 @@ ORDER_WORD = -1  # in the place of a step: the order of reused batches shares no
 
 
 class PlannedBatch(NamedTuple):
-    """One batch of a training epoch.
+    """One batch of a training epoch."""
 
-    Attributes:
-        key: key that names its sampling decisions; key.step is its number in the sampling epoch.
-        seeds: ids[b] global.
-        position: place of the batch in the training epoch.
-        group: (place, size): place of the batch in the group of its optimiser step, and batches of that group.
-        group_seeds: number of seeds of that whole step.
-    """
-
+    # Key that names its sampling decisions; key.step is its number in the sampling epoch.
     key: BatchKey
+    # ids[b] global.
     seeds: Array
+    # Place of the batch in the training epoch.
     position: int
+    # (place, size): place of the batch in the group of its optimiser step, and batches of that group.
     group: tuple[int, int]
+    # Number of seeds of that whole step.
     group_seeds: int
 
 
@@ -149,9 +146,5 @@ class EpochPlan(Plan):
 
 
 def evaluation_plan(node_ids: Array, batch_size: int, seed: int) -> EpochPlan:
-    """Returns the batches of a sampled evaluation, the same ones at every evaluation.
-
-    Args:
-        node_ids: ids[n], the nodes that are scored; or their places 0..n-1, which are cut likewise.
-    """
+    """Returns the batches of a sampled evaluation, the same ones each time, of the ids[n] that are scored, or of their places 0..n-1."""
     return EpochPlan(node_ids, batch_size, seed=seed, stream=Stream.EVAL)

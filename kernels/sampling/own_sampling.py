@@ -61,7 +61,6 @@ class OwnSampler:
     """Samples blocks by a user's own function.
 
     Args:
-        topology: the in-neighbours, which are handed to the function.
         fanouts: one number per layer, from the seeds outwards.
 
     Raises:
@@ -79,11 +78,7 @@ class OwnSampler:
         self.seed, self.name = seed, name
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Samples the blocks under the seeds; see `Sampler.sample`.
-
-        Raises:
-            InputError: the seeds are not sound, or the function failed or returned an invalid sample.
-        """
+        """Samples the blocks under the seeds, see `Sampler.sample`; raises InputError if seeds, function or sample are not sound."""
         nodes = self.checks.check_seeds(seeds)
         if len(np.unique(nodes)) < len(nodes):
             raise InputError("a seed is repeated in its batch", "give each seed once")

@@ -27,11 +27,7 @@ from graphmill.kernels.types import Array, BatchKey, Stream
 
 @dataclass(frozen=True)
 class PartPlan(Plan):
-    """The batches of every epoch over the seeds of all parts; `key.step % num_parts` is the part of one.
-
-    Attributes:
-        seed_parts: i32[n], the part of each seed.
-    """
+    """The batches of every epoch over the seeds of all parts, i32[n] `seed_parts`; `key.step % num_parts` is the part of one."""
 
     LEAST = (("num_parts", 1), *Plan.LEAST)
 

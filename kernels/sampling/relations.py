@@ -31,11 +31,7 @@ Fanout = int | tuple[int, ...]
 
 
 def layer_fanouts(fanouts: Sequence[int | Sequence[int]]) -> tuple[Fanout, ...]:
-    """Returns the fan-outs of the layers.
-
-    Args:
-        fanouts: an entry per layer, from the seeds outwards: a number, or a number per relation.
-    """
+    """Returns the fan-outs of the layers, from the seeds outwards: a number each, or a number per relation."""
     found = tuple(
         tuple(int(each) for each in fanout) if isinstance(fanout, Sequence | np.ndarray) else int(fanout)
         for fanout in fanouts

@@ -17,21 +17,13 @@ from graphmill.kernels.types import Topology
 
 
 class RowFanout(int):
-    """The most neighbours of a row in a layer, -1 if only its row bounds them.
-
-    Attributes:
-        numbers: i32[R] on the device, the numbers per relation; None if the layer has one number.
-    """
+    """The most neighbours of a row, -1 for all; `numbers` are those per relation, i32[R] on the device, or None for one number."""
 
     numbers: Any = None
 
 
 class CudaRelationSampler(CudaSampler):
-    """Samples blocks on a device with fan-outs per relation; see `CudaSampler` for the rest.
-
-    Args:
-        topology: as of `CudaSampler`; edge_types u8[E] on the device or in pinned host memory.
-    """
+    """Samples blocks on a device with fan-outs per relation, see `CudaSampler`; edge_types, u8[E], are there or in pinned host memory."""
 
     SOURCE = "sampling/relations"
 

@@ -14,12 +14,7 @@ from graphmill.kernels.types import BatchKey, Block
 
 
 class ScheduledSampler:
-    """Samples each epoch with its own fan-outs.
-
-    Args:
-        fanouts_at: epoch, counted from 0 -> fan-outs, from the seeds outwards.
-        make: fan-outs -> a sampler of them.
-    """
+    """Samples each epoch, from 0, by a sampler that `make` makes of its own fan-outs, which are listed from the seeds outwards."""
 
     def __init__(self, fanouts_at: Callable[[int], tuple[Any, ...]], make: Callable[[tuple[Any, ...]], AnySampler]):
         self.fanouts_at, self.make = fanouts_at, make

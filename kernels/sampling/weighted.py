@@ -48,7 +48,6 @@ def choose_weighted_reference(row_key: int, table: Array, fanout: int, replace: 
         row_key: key of (seed, stream, epoch, step, layer, node).
         table: u32[d, 2], the row's alias table.
         fanout: number of neighbours, -1 for all that have weight.
-        replace: whether to draw with replacement.
     """
     row = [(int(threshold), int(alias)) for threshold, alias in table]
     weighty = [i for i, (threshold, _) in enumerate(row) if threshold]

@@ -79,11 +79,7 @@ class MiniBatch:
         return replace(self, x=self.x.to(device, non_blocking=non_blocking))
 
     def to_dgl(self) -> list[Any]:
-        """Returns the blocks as DGL blocks, with `srcdata["x"]` on the first and `dstdata["y"]` (classes as int64) on the last.
-
-        Raises:
-            InputError: DGL is not installed.
-        """
+        """Returns DGL blocks: the first has `srcdata["x"]`, the last `dstdata["y"]`, classes as int64; raises InputError without DGL."""
         from graphmill.kernels.blocks.dgl_blocks import to_dgl
 
         made = [to_dgl(block) for block in self.blocks]
@@ -275,11 +271,7 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
 
 
 def require_weights(block: Block) -> Any:
-    """Returns f32[nnz], the data's weights that a block carries.
-
-    Raises:
-        InputError: it carries none.
-    """
+    """Returns f32[nnz], the data's weights that a block carries; raises InputError if it carries none."""
     if block.weight is None:
         raise InputError(
             "the model reads the data's edge weights, and a block has none", "give the sampler a graph with weights"

@@ -31,7 +31,65 @@ class Closed(Exception):
     """The consumer has gone; workers stop."""
 
 
-class OrderedByteQueue(Generic[Item]):
+class Closable:
+    """Waits of several threads for one another, notified by a condition (None: its own), which end when it is closed."""
+
+    def __init__(self, changed: threading.Condition | None = None):
+        self.closed, self._changed = False, changed or threading.Condition()
+
+    def close(self) -> None:
+        """Ends all waits."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def _await(self, ready: Callable[[], bool]) -> None:
+        """Waits until something is ready, or raises `Closed`; the thread holds the condition."""
+        self._changed.wait_for(lambda: self.closed or ready())
+        if self.closed:
+            raise Closed
+
+
+class ByteQueue(Closable, Generic[Item]):
+    """Items that are admitted one after the other, by number, within a bound on their bytes.
+
+    Args:
+        capacity_bytes: bound on the bytes of all admitted and not yet released items.
+        most_bytes: bound up to which the capacity grows, for two items of the largest size.
+    """
+
+    def __init__(
+        self, capacity_bytes: int, most_bytes: int, first: int = 0, changed: threading.Condition | None = None
+    ):
+        super().__init__(changed)
+        self.capacity_bytes, self.most_bytes, self._turn = capacity_bytes, most_bytes, first
+        self.used_bytes = self.peak_bytes = 0
+        self._items: dict[int, tuple[Item, int]] = {}
+
+    def put(self, number: int, item: Item, num_bytes: int) -> None:
+        """Delivers an admitted item."""
+        with self._changed:
+            self._items[number] = (item, num_bytes)
+            self._changed.notify_all()
+
+    def _require(self, num_bytes: int, what: str) -> None:
+        """Raises `OverBudget` if an item alone exceeds what the capacity may grow to."""
+        if num_bytes > self.most_bytes:
+            raise OverBudget(num_bytes, self.most_bytes, what, "lower `batch_size` or `fanouts`")
+
+    def _grow(self, num_bytes: int) -> None:
+        if num_bytes > self.capacity_bytes:
+            self.capacity_bytes = min(2 * num_bytes, self.most_bytes)
+
+    def _book(self, num_bytes: int) -> None:
+        """Books an item that is admitted, after which it is the next one's turn."""
+        self._turn += 1
+        self.used_bytes += num_bytes
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        self._changed.notify_all()
+
+
+class OrderedByteQueue(ByteQueue[Item]):
     """Items numbered 0, 1, ... that are delivered in that order.
 
     Args:
@@ -50,43 +108,18 @@ class OrderedByteQueue(Generic[Item]):
         most_bytes: int | None = None,
         eager_bytes: int = 0,
     ):
-        self.capacity_bytes, self.most_items, self._eager_bytes = capacity_bytes // share, most_items, eager_bytes
-        self._most_bytes = max(capacity_bytes, most_bytes or 0) // share
-        self._num_waiting = 0
-        self.used_bytes = 0
-        self.peak_bytes = 0
-        self._turn = 0
-        self._items: dict[int, tuple[Item, int]] = {}
+        super().__init__(capacity_bytes // share, max(capacity_bytes, most_bytes or 0) // share)
+        self.most_items, self._eager_bytes, self._num_waiting = most_items, eager_bytes, 0
         self._error: BaseException | None = None
-        self._closed = False
-        self._changed = threading.Condition()
 
     def admit(self, number: int, num_bytes: int) -> None:
-        """Waits for the item's turn and for its bytes.
-
-        Raises:
-            OverBudget: the item alone exceeds what the capacity may grow to.
-            Closed: the consumer has gone.
-        """
-        if num_bytes > self._most_bytes:
-            raise OverBudget(num_bytes, self._most_bytes, "a batch in the queue", "lower `batch_size` or `fanouts`")
+        """Waits for the item's turn and for its bytes; raises OverBudget if it alone can never fit, and Closed if the consumer has gone."""
+        self._require(num_bytes, "a batch in the queue")
         with self._changed:
-            if num_bytes > self.capacity_bytes:
-                self.capacity_bytes = min(2 * num_bytes, self._most_bytes)
-            self._changed.wait_for(lambda: self._closed or (number == self._turn and self._fits(num_bytes)))
-            if self._closed:
-                raise Closed
-            self._turn += 1
+            self._grow(num_bytes)
+            self._await(lambda: number == self._turn and self._fits(num_bytes))
             self._num_waiting += 1
-            self.used_bytes += num_bytes
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-            self._changed.notify_all()
-
-    def put(self, number: int, item: Item, num_bytes: int) -> None:
-        """Delivers an admitted item."""
-        with self._changed:
-            self._items[number] = (item, num_bytes)
-            self._changed.notify_all()
+            self._book(num_bytes)
 
     def take(self, number: int) -> tuple[Item, int]:
         """Waits for item `number` and returns it with its bytes; they stay booked until `release`.
@@ -96,7 +129,7 @@ class OrderedByteQueue(Generic[Item]):
             Closed: the consumer has gone, and the caller is a stage before it.
         """
         with self._changed:
-            self._changed.wait_for(lambda: number in self._items or self._closed)
+            self._changed.wait_for(lambda: number in self._items or self.closed)
             if number not in self._items:
                 raise self._error or Closed
             self._num_waiting -= 1
@@ -113,13 +146,7 @@ class OrderedByteQueue(Generic[Item]):
         """Ends the queue with a worker's error; the consumer gets it when it waits for an item that will not come."""
         with self._changed:
             self._error = self._error or error
-            self._closed = True
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Tells workers that no more items will be taken."""
-        with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
 
     def _fits(self, num_bytes: int) -> bool:
@@ -129,43 +156,37 @@ class OrderedByteQueue(Generic[Item]):
 
 
 class Work(NamedTuple):
-    """One phase of a task.
+    """One phase of a task."""
 
-    Attributes:
-        phase: its name in the time-line.
-        call: (lane, planned batch, value) -> value. The value of a task's first phase is the result of the task before it, a tuple
-            of results after several, None after none.
-    """
-
+    # Its name in the time-line.
     phase: str
+    # (lane, planned batch, value) -> value. The value of a task's first phase is the result of the task before it, a tuple
+    # of results after several, None after none.
     call: Callable[[int, PlannedBatch, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One piece of work for every batch.
+    """One piece of work for every batch."""
 
-    Attributes:
-        name: the name of its lane in the time-line.
-        num_bytes: (planned batch, value) -> bytes of the result; called between `prepare` and `work`.
-        prepare: the work before the bytes are known; its value waits on the thread, outside the bound.
-        work: the work that makes the result, inside the bound; without it the prepared value is the result.
-        after: names of the tasks whose results it uses.
-        lanes: number of threads; 0 for a single thread whose lane has no number.
-        most_waiting: bound on the number of results that wait or are made, None for none.
-        eager_bytes: bytes of results up to which that bound does not hold.
-        ahead: number of batches by which it may run ahead of the batch that the step asks for; 0 begins when its batch is asked for, that
-            is after the update before it. None for no bound.
-    """
-
+    # The name of its lane in the time-line.
     name: str
+    # (planned batch, value) -> bytes of the result; called between `prepare` and `work`.
     num_bytes: Callable[[PlannedBatch, Any], int]
+    # The work before the bytes are known; its value waits on the thread, outside the bound.
     prepare: Work | None = None
+    # The work that makes the result, inside the bound; without it the prepared value is the result.
     work: Work | None = None
+    # Names of the tasks whose results it uses.
     after: tuple[str, ...] = ()
+    # Number of threads; 0 for a single thread whose lane has no number.
     lanes: int = 0
+    # Bound on the number of results that wait or are made, None for none.
     most_waiting: int | None = None
+    # Bytes of results up to which that bound does not hold.
     eager_bytes: int = 0
+    # Number of batches by which it may run ahead of the batch that the step asks for; 0 begins when its batch is asked for, that
+    # is after the update before it. None for no bound.
     ahead: int | None = None
 
 
@@ -287,11 +308,12 @@ class _Flow:
         queue.put(place, value, num_bytes)
 
 
-class _Asked:
+class _Asked(Closable):
     """The place in the flow of the batch that the step asked for last."""
 
     def __init__(self):
-        self._place, self._closed, self._changed = -1, False, threading.Condition()
+        super().__init__()
+        self._place = -1
 
     def ask(self, place: int) -> None:
         with self._changed:
@@ -300,11 +322,4 @@ class _Asked:
 
     def wait_for(self, place: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._place >= place)
-            if self._closed:
-                raise Closed
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+            self._await(lambda: self._place >= place)

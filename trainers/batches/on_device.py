@@ -74,11 +74,7 @@ def _placed(array: Array, where: str, device: Device, name: str, hosted: dict[st
 
 
 class DeviceDrawer(Drawer):
-    """Draws the blocks of batches on a device.
-
-    Args:
-        uva: whether the topology is read over the bus.
-    """
+    """Draws the blocks of batches on a device, which with `uva` reads the topology over the bus."""
 
     def __init__(self, batching: Batching, sampler: CudaSampler, kernels: CudaDevice, uva: bool):
         self.batching, self.sampler, self.kernels, self.uva = batching, sampler, kernels, uva

@@ -40,12 +40,7 @@ GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"
 
 
 class DiskSource(PreparedSource):
-    """Supplies the batches of an epoch from disk.
-
-    Args:
-        sampler: reads the stored batches.
-        samples: the batches that it reads.
-    """
+    """Supplies the batches of an epoch from disk, where `sampler` reads the stored `samples`."""
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: AnySampler, samples: Samples):
         super().__init__(batching, batching.queue_bytes // NUM_QUEUES)
@@ -85,11 +80,7 @@ class DiskSource(PreparedSource):
         ]
 
     def load_graph(self, item: PlannedBatch, epoch: int = 0) -> tuple[MiniBatch, Ledger]:
-        """Returns a batch with transposes, weights and labels, without rows, and the ledger of the reads.
-
-        Raises:
-            InputError: the batch is damaged, or another run's.
-        """
+        """Returns a batch with all but its rows, and the ledger of the reads; raises InputError if it is damaged, or another run's."""
         ledger, batch = Ledger(), draw_batch(self.batching, self.sampler, item, epoch)
         ledger.crossed(TOPOLOGY, self.samples.record_bytes(item.key.epoch, item.key.step))
         # Counted here: between two steps each of these small operations might wait for the interpreter's lock.

@@ -32,11 +32,7 @@ class StoredSampler:
         self.samples = samples
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Returns the stored blocks of a batch, with the wanted transposes.
-
-        Raises:
-            InputError: the batch is not stored, is damaged, or was drawn for other seeds.
-        """
+        """Returns the stored blocks of a batch; raises InputError if it is not stored, is damaged, or was drawn for other seeds."""
         stored, blocks = self.samples.batch(batch.epoch, batch.step)
         if not np.array_equal(stored, seeds):
             label = self.samples.artifact.label
@@ -58,11 +54,7 @@ class StoredPlan(EpochPlan):
 
 
 def stored_plan(samples: Samples, plan: EpochPlan, splits: Sequence[Array]) -> StoredPlan | None:
-    """Returns the plan of an evaluation whose batches are stored; None if they are not.
-
-    Args:
-        splits: the training, validation and test nodes of the graph.
-    """
+    """Returns the plan of an evaluation whose batches are stored, by the training, validation and test nodes; None if they are not."""
     for epoch in range(samples.num_epochs, len(samples.starts) - 1):
         if np.array_equal(plan.train_ids, splits[epoch - samples.num_epochs + 1]):
             return StoredPlan(plan.train_ids, plan.batch_size, plan.seed, plan.stream, stored_epoch=epoch)
@@ -89,11 +81,7 @@ def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None, *, w
 
 
 def batch_uses(plan: Plan, epochs: int, samples: Samples) -> Array:
-    """Returns i64[B]: how often a run of `epochs` training epochs uses each stored batch.
-
-    Args:
-        plan, epochs, samples: as in `planned_counts`.
-    """
+    """Returns i64[B], the number of uses of each stored batch by `epochs` training epochs of the plan."""
     taken = [epoch % plan.reuse if plan.reuse else epoch for epoch in range(epochs)]
     return samples.order.epochs_of(np.bincount(taken, minlength=samples.num_epochs))  # evaluations are not counted
 

@@ -97,11 +97,7 @@ class Accelerator(Device):
         return self.backend.export_rows(rows)
 
     def sibling(self, index: int) -> Accelerator:
-        """Opens another device of this process, with the same bounds and books of its own.
-
-        Raises:
-            InputError: the process sees fewer devices.
-        """
+        """Opens another device of this process, with the same bounds; raises InputError if the process sees fewer devices."""
         return Accelerator(type(self.backend)(index), index, self.work_bytes, self.cache_bytes)
 
     def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
@@ -114,11 +110,7 @@ class Accelerator(Device):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Returns a context in which the budgets bound torch's allocations on the device.
-
-        Raises:
-            OverBudget: the training does not fit.
-        """
+        """Returns a context in which the budgets bound torch's memory on the device; raises OverBudget if the training does not fit."""
         torch_rows = self._cached_bytes - self._exported_bytes  # exported rows are not in torch's memory
         bound = None if self.work_bytes is None else self.work_bytes + torch_rows
         self.backend.bound(bound)

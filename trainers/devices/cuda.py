@@ -14,11 +14,7 @@ from graphmill.kernels.errors import InputError
 
 
 class CudaBackend:
-    """One GPU.
-
-    Raises:
-        InputError: the GPU does not exist, its driver is too old, or torch or CuPy cannot use it.
-    """
+    """One GPU; raises InputError if it does not exist, its driver is too old, or torch or CuPy cannot use it."""
 
     kind = "cuda"
 

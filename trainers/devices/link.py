@@ -44,11 +44,7 @@ class Link:
         return self._clock()
 
     def carry(self, num_bytes: int, since: int) -> None:
-        """Moves bytes and returns when they have arrived.
-
-        Args:
-            since: time from `now` from which they could be moved, in nanoseconds.
-        """
+        """Moves bytes, which could be moved since a time of `now` in nanoseconds, and returns when they have arrived."""
         with self._lock:
             if self._end() < since:
                 self._began, self._busy_bytes = since, 0

@@ -28,11 +28,7 @@ _GROW_BYTES = 64 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Tells malloc to keep freed memory, for the rest of the process.
-
-    Returns:
-        Whether the C library is glibc and took the settings; elsewhere nothing changes.
-    """
+    """Makes malloc keep freed memory for the rest of the process; returns False, and changes nothing, if the C library is not glibc."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt

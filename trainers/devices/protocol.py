@@ -31,11 +31,7 @@ Direction = Literal["h2d", "d2h", "d2d", "rank"]
 
 
 class OverBudget(InputError):
-    """An allocation that a budget does not allow.
-
-    Attributes:
-        asked, free: bytes asked for and bytes that were free.
-    """
+    """An allocation that a budget does not allow, with the bytes that were asked for and those that were free."""
 
     def __init__(self, asked: int, free: int, purpose: str, remedy: str):
         super().__init__(f"{purpose} asks for {asked:,} bytes where {max(free, 0):,} are free", remedy)
@@ -70,20 +66,12 @@ class Device(Protocol):
         return {}
 
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
-        """Allocates a tensor and books it under a purpose for as long as it lives.
-
-        Raises:
-            OverBudget: the budget does not allow it; nothing is allocated.
-        """
+        """Allocates a tensor that is booked while it lives; raises OverBudget, and allocates nothing, if the budget does not allow it."""
         ...
 
     @contextmanager
     def filling(self, rows: Any) -> Iterator[np.ndarray]:
-        """Yields an array of the host to be filled with the contents of cached rows, which the device has when the block ends.
-
-        Args:
-            rows: dtype[n, F], cached rows of the device, as kernels take them.
-        """
+        """Yields an array of the host for the contents of cached rows, dtype[n, F]; the device has them when the block ends."""
         yield rows
 
     def rows(self, pool: BufferPool, count: int, width: int, dtype: str) -> torch.Tensor:
@@ -96,18 +84,10 @@ class Device(Protocol):
         return torch.from_numpy(values)
 
     def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
-        """Books memory that was made elsewhere for as long as it lives: storages of tensors and NumPy arrays.
-
-        Raises:
-            OverBudget: the budget does not allow it.
-        """
+        """Books tensors and NumPy arrays made elsewhere for as long as they live; raises OverBudget if the budget does not allow it."""
 
     def holding(self, num_bytes: int, purpose: str) -> AbstractContextManager[Any]:
-        """Returns a context in which `num_bytes` bytes are booked that have no array.
-
-        Raises:
-            OverBudget: the budget does not allow it.
-        """
+        """Returns a context in which bytes without an array are booked; raises OverBudget if the budget does not allow it."""
         return nullcontext()
 
     def link(self, direction: Direction) -> Link | None:
@@ -139,11 +119,7 @@ class Device(Protocol):
         return nullcontext() if self.work_bytes is None else self.active()
 
     def working(self) -> AbstractContextManager[Any]:
-        """Returns a context for the work of one of several threads on this device, whose memory is bounded elsewhere.
-
-        Raises:
-            OverBudget: the device has too little memory for it.
-        """
+        """Returns a context for the work of one of several threads, bounded elsewhere; raises OverBudget if there is too little memory."""
         return nullcontext()
 
     def holds(self, array: Any) -> bool:
@@ -221,11 +197,7 @@ class Device(Protocol):
         ...
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        """Returns a context for an evaluation, which bounds its memory by itself and is not part of the training's.
-
-        Raises:
-            OverBudget: the device has too little memory for it.
-        """
+        """Returns a context for an evaluation, which bounds its memory by itself; raises OverBudget if the device has too little."""
         return nullcontext()
 
     def free_bytes(self) -> int | None:

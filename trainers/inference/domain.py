@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,29 +19,24 @@ from graphmill.trainers.rows.source import FeatureSource
 
 
 class Piece(NamedTuple):
-    """Some rows of a result.
-
-    Attributes:
-        places: i64[k], their row numbers in the result.
-        rows: float[k, num_classes].
-    """
+    """Rows of a result, float[k, num_classes], and their numbers there, i64[k]."""
 
     places: Array
     rows: Tensor
 
 
-class Domain(Protocol):
-    """The nodes that a process computes, counted from 0. The methods are those of all nodes; `PartNodes` is for several processes.
+class Domain:
+    """The nodes that a process computes, counted from 0: all of a graph; `PartNodes` is for several processes.
 
-    Attributes:
+    Args:
         ends: i64[N+1], upper bounds of the ends of each node's edges.
-        shares_rows: whether other processes have rows of nodes, which are fetched from them in step.
     """
 
-    topology: Topology
-    num_nodes: int
-    ends: Array
+    # Whether other processes have rows of nodes, which are fetched from them in step.
     shares_rows: bool = False
+
+    def __init__(self, topology: Topology, ends: Array):
+        self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
 
     def node_ids(self, low: int, high: int) -> Array:
         """Returns ids[high - low], the nodes of a range."""
@@ -90,20 +85,8 @@ class Domain(Protocol):
         return torch.empty(0) if result is None else result
 
 
-class AllNodes(Domain):
-    """All nodes of a graph, in one process; arguments are the attributes of `Domain`."""
-
-    def __init__(self, topology: Topology, ends: Array):
-        self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
-
-
-class BatchTurns(AllNodes):
-    """All nodes, in batches that ranks compute in turns; logits are gathered at every rank, so all take the same decisions.
-
-    Args:
-        topology, ends: as for `Domain`.
-        lane: the lane of the exchanges.
-    """
+class BatchTurns(Domain):
+    """All nodes, in batches that ranks compute in turns; logits are gathered at every rank, so all take the same decisions."""
 
     def __init__(self, topology: Topology, ends: Array, lane: Lane):
         super().__init__(topology, ends)
@@ -111,7 +94,8 @@ class BatchTurns(AllNodes):
 
     def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
         """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
-        return turns_of_rank(self.lane, planned)
+        own, turns = planned[self.lane.rank :: self.lane.world], -(-len(planned) // self.lane.world)
+        return [*own, *[None] * (turns - len(own))]
 
     def least(self, number: int) -> int:
         """Returns the least number of all ranks; collective."""
@@ -144,12 +128,6 @@ def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 
         high = max(high, low + 1)
         yield low, high
         low = high
-
-
-def turns_of_rank(lane: Lane, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
-    """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
-    own, turns = planned[lane.rank :: lane.world], -(-len(planned) // lane.world)
-    return [*own, *[None] * (turns - len(own))]
 
 
 def collected_of_ranks(lane: Lane, pieces: Iterable[Piece], count: int) -> Tensor:

@@ -40,7 +40,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, BatchKey, Stream, Topology
 from graphmill.trainers.batches.batch import send_blocks
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.domain import AllNodes, Domain, Piece
+from graphmill.trainers.inference.domain import Domain, Piece
 from graphmill.trainers.inference.gathered import EVALUATION, ExactRange, GatheredLayers
 from graphmill.trainers.inference.kept import KeptBatches
 from graphmill.trainers.inference.needed import NeededNodes, find_needed, pays
@@ -62,7 +62,6 @@ class Inference:
     Args:
         model: the model, on the device of the bounds.
         features: the rows of its nodes, or of this process's nodes.
-        bounds: memory, threads and the device.
         domain: the nodes that this process computes; None for all of them.
     """
 
@@ -70,7 +69,7 @@ class Inference:
         self, model: Model, topology: Topology, features: FeatureSource, bounds: Bounds, domain: Domain | None = None
     ):
         self.model, self.topology, self.features, self.bounds = model, topology, features, bounds
-        self.nodes = domain or AllNodes(topology, bounds.ends(topology))
+        self.nodes = domain or Domain(topology, bounds.ends(topology))
 
     def exact(self, node_ids: Array | None = None, known: NeededNodes | None = None) -> Tensor:
         """Computes the logits of nodes from all their neighbours; all processes call it with the same nodes.

@@ -34,19 +34,16 @@ EVALUATION = StepRandom(0, training=False)
 
 @dataclass(frozen=True, kw_only=True)
 class ExactRange:
-    """The result for nodes low to high of a domain; for all nodes these are node ids.
+    """The result for nodes low to high of a domain; for all nodes these are node ids."""
 
-    Attributes:
-        low, high: places in the domain.
-        logits: float[high - low, num_classes].
-        inputs: the input rows of the last layer, of the domain's nodes and of others; None if the model exposes no layers.
-        head_inputs: float[high - low, H], the input rows of a linear head; None if the model has none.
-    """
-
+    # Places in the domain.
     low: int
     high: int
+    # float[high - low, num_classes].
     logits: Tensor
+    # The input rows of the last layer, of the domain's nodes and of others; None if the model exposes no layers.
     inputs: Rows | None = None
+    # The input rows of a linear head, float[high - low, H]; None if the model has none.
     head_inputs: Tensor | None = None
 
     def embeddings(self, low: int, high: int) -> Tensor:
@@ -62,8 +59,6 @@ class GatheredLayers:
 
     Args:
         nodes: the nodes that this process computes.
-        features: the rows of its nodes, or of this process's nodes.
-        bounds: memory, threads and the device.
         needed: the nodes to compute, None for all.
     """
 
@@ -207,7 +202,6 @@ class GatheredLayers:
 
         Args:
             level: number of the set of nodes whose rows are read.
-            rows: the rows of all nodes.
             function: (rows of nodes, their ids) -> float[n, columns] of each result.
             levels, names: number of the set of nodes for which each result is computed, and its name where it is kept.
             first_share: bytes of memory that the first result may take, by default the equal share.

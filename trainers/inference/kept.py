@@ -21,7 +21,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-from graphmill.trainers.inference.windows import numpy_dtype
+from graphmill.trainers.devices.protocol import numpy_dtype
 
 FIRST_SECONDS = 5.0
 """Seconds before the first round."""

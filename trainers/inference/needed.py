@@ -35,26 +35,18 @@ RANGE_WORDS = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class NeededNodes:
-    """Sets of nodes, as bits.
+    """Sets of nodes, as bits."""
 
-    Attributes:
-        sets: u64[ceil(N / 64)] each, node v is bit v mod 64 of number v / 64: sets[0] are the nodes whose features are read, sets[l + 1]
-            those that layer l computes.
-        num_nodes: number of nodes of each set.
-        num_edges: number of in-edges of the nodes that each layer computes.
-    """
-
+    # u64[ceil(N / 64)] each, node v is bit v mod 64 of number v / 64: sets[0] are the nodes whose features are read, sets[l + 1]
+    # those that layer l computes.
     sets: tuple[Array, ...]
+    # Number of nodes of each set.
     num_nodes: tuple[int, ...]
+    # Number of in-edges of the nodes that each layer computes.
     num_edges: tuple[int, ...]
 
     def holds(self, level: int, node_ids: Array) -> Array:
-        """Returns bool[n], whether each node is in a set.
-
-        Args:
-            level: number of the set.
-            node_ids: ids[n], global.
-        """
+        """Returns bool[n], whether each node of ids[n] is in the set of a level."""
         return (self.sets[level][node_ids >> 6] >> (node_ids & 63).astype(np.uint64) & np.uint64(1)).astype(bool)
 
     def flags(self, level: int, low: int, high: int) -> Array:
@@ -75,12 +67,7 @@ class NeededNodes:
 
 
 class NeededRows(Rows):
-    """Rows of the nodes of a set alone, in the order of their ids.
-
-    Args:
-        held: rows to be written, as many as the set has nodes.
-        needed, level: the sets of nodes, and the number of this one.
-    """
+    """Rows of the nodes of a set alone, in the order of their ids; as many are held as the set has nodes."""
 
     def __init__(self, held: Any, needed: NeededNodes, level: int):
         self.held, self._needed, self._level = held, needed, level

@@ -28,8 +28,6 @@ class Pace:
     """Measures the batches of one evaluation.
 
     Args:
-        progress: receives the lines.
-        total: number of batches.
         ledger: the transfers of the evaluation, among others.
         shared: number of rows that are held for all batches; 0 for none.
         hinted: holds the hints that this run has had; each is told once.
@@ -98,12 +96,7 @@ class Pace:
 
 
 class ExactPace:
-    """Measures one exact evaluation by what the system counts of this process.
-
-    Args:
-        progress, hinted: as of `Pace`.
-        rows: rows that it computes, over all layers.
-    """
+    """Measures one exact evaluation of a number of rows, over all layers, by what the system counts of this process."""
 
     def __init__(self, progress: Progress, rows: int, hinted: set[str]):
         self.progress, self.rows, self.hinted = progress, rows, hinted

@@ -32,12 +32,7 @@ Result = TypeVar("Result")
 
 
 class DrawnInputs(NamedTuple):
-    """A batch that was drawn here.
-
-    Attributes:
-        blocks: its blocks, on the device.
-        x: float[n, F], its input rows, likewise.
-    """
+    """The blocks and input rows, float[n, F], of a batch that was drawn here, all on the device."""
 
     blocks: Sequence[Block]
     x: Tensor

@@ -14,19 +14,12 @@ from torch import Tensor
 
 from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.kernels.types import Array
-from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, Rows, empty_rows, numpy_dtype
+from graphmill.trainers.devices.protocol import numpy_dtype
+from graphmill.trainers.inference.windows import CACHE_LINE, MappedRows, Rows, empty_rows
 
 
 class SpilledFile:
-    """An unnamed file of a fixed size: it is gone when the process is, however it ends.
-
-    Args:
-        num_bytes: size of the file.
-        folder: a folder on a disk with space for it.
-
-    Raises:
-        InputError: the disk has no space.
-    """
+    """An unnamed file of a fixed size, which is gone when the process is; raises InputError if the disk has no space."""
 
     def __init__(self, num_bytes: int, folder: Path):
         num_bytes = max(1, num_bytes)
@@ -49,15 +42,7 @@ class SpilledFile:
 
 
 class SpilledRows(MappedRows):
-    """Rows in an unnamed file, row after row.
-
-    Args:
-        num_rows, width, dtype: shape and type of the rows.
-        folder: a folder on a disk with space for them.
-
-    Raises:
-        InputError: the disk has no space.
-    """
+    """Rows in an unnamed file, row after row; raises InputError if the disk has no space."""
 
     def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype = torch.float32):
         self.spilled = SpilledFile(num_rows * width * dtype.itemsize, folder)
@@ -73,8 +58,6 @@ class ColumnRows(Rows):
     """Rows in an unnamed file, block of columns after block of columns.
 
     Args:
-        num_rows, width, dtype: shape and type of the rows.
-        folder: a folder on a disk with space for them.
         blocks: first column of each block and the one behind its last (`column_blocks`).
 
     Raises:
@@ -129,7 +112,6 @@ def column_blocks(num_rows: int, width: int, dtype: torch.dtype, block_bytes: in
     """Cuts columns into blocks.
 
     Args:
-        num_rows, width, dtype: shape and type of the rows.
         block_bytes: bound on the bytes of a block; one column at least.
         unit: columns that belong together, such as those of a head: a block has whole units, or a part of one. 0 = a cache line.
 

@@ -109,24 +109,17 @@ def reopened(store: Store, inputs: Mapping[str, Artifact]) -> OpenedData:
 
 
 class PredictedData(NamedTuple):
-    """The data that a model predicts from.
+    """The data that a model predicts from."""
 
-    Attributes:
-        read: graph and features.
-        inputs: role -> artifact, with those of the sampling.
-        learnt: the graph and features that it was trained on, if they are others; else None.
-    """
-
+    # Graph and features.
     read: OpenedData
+    # Role -> artifact, with those of the sampling.
     inputs: Mapping[str, Artifact]
+    # The graph and features that it was trained on, if they are others; else None.
     learnt: OpenedData | None = None
 
     def graph(self, model: Artifact, semantic: ModelConfig) -> Graph:
-        """Returns the graph with the classes of the model.
-
-        Raises:
-            InputError: the graph does not fit the model.
-        """
+        """Returns the graph with the classes of the model; raises InputError if the graph does not fit the model."""
         if self.learnt is None:
             return self.read.graph
         artifacts = self.read.artifacts

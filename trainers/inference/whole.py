@@ -130,10 +130,8 @@ class WholeLayers(GatheredLayers):
         """Loads a block of columns of projected rows, with their halves of the scores; returns the function that attends to it.
 
         Args:
-            level: number of the layer's output.
             depth: columns of a head.
             z, left, own: the results of the layer's `split`.
-            number: the block.
         """
         first, last = z.blocks[number]
         heads = slice(first // depth, -(-last // depth))
@@ -154,8 +152,6 @@ class WholeLayers(GatheredLayers):
         """Yields the results for the sums of each tile that is computed, in one pass over the edges for each block of the source's columns.
 
         Args:
-            level: number of the layer's output.
-            source: the summed rows.
             block_of: function that loads a block, and returns the function (low, high) -> float[high - low, its columns].
             finished: function (low, high, sums) -> result.
         """

@@ -27,6 +27,7 @@ from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.types import Array
 from graphmill.kernels.warn_once import warn_once
+from graphmill.trainers.devices.protocol import numpy_dtype
 from graphmill.trainers.recipe.costs.exact import tile_rows
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource
@@ -50,7 +51,6 @@ class Rows(Protocol):
     """Rows of all nodes.
 
     Attributes:
-        dtype: type of the rows that are returned.
     """
 
     width: int
@@ -66,11 +66,7 @@ class Rows(Protocol):
 
 
 class MemoryRows:
-    """Rows in memory.
-
-    Args:
-        values: float[N, width], to be read or to be written range by range.
-    """
+    """Rows in memory, float[N, width], to be read or to be written range by range."""
 
     def __init__(self, values: Tensor):
         self.values, self.width, self.dtype = values, values.shape[1], values.dtype
@@ -100,12 +96,7 @@ class MemoryRows:
 
 
 class InPlaceRows(MemoryRows):
-    """Features in memory, or in a mapped file that fits there; blocks of a file are compared before their first row is read.
-
-    Args:
-        features: the source of the rows.
-        values: float[N, F], its rows.
-    """
+    """Features, float[N, F], in memory or in a mapped file that fits there, whose blocks are compared before their first row is read."""
 
     def __init__(self, features: Any, values: Tensor):
         super().__init__(values)
@@ -131,7 +122,6 @@ class MappedRows:
 
     Args:
         table: [R, F], the file.
-        dtype: type of the rows that are returned.
         row_of: ids[N], row of each node, -1 for one without features, whose row is zeros; None if nodes are rows.
         verified: compares blocks of the file before their first row is read; None for files that have no digests.
     """
@@ -188,7 +178,6 @@ class StreamedRows(Rows):
 
     Args:
         features: the source of a table that is a file.
-        dtype: type of the rows that are returned.
         sparse: gives rows that lie apart.
     """
 
@@ -340,8 +329,3 @@ def empty_rows(num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
 def tile_of(rows: Rows) -> int:
     """Returns the number of nodes that are computed at a time from their rows (`tile_rows`)."""
     return tile_rows(rows.width * rows.dtype.itemsize)
-
-
-def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """Returns the NumPy type of a torch type."""
-    return torch.empty(0, dtype=dtype).numpy().dtype

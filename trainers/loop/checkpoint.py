@@ -42,47 +42,41 @@ PARTS = ("model", "best", "optimiser", "executor")
 
 @dataclass
 class RunState:
-    """The position and scores of a run; its tensors are in `Checkpoint`.
+    """The position and scores of a run; its tensors are in `Checkpoint`."""
 
-    Attributes:
-        epoch, position: the training epoch in progress and the next batch of it.
-        loss_sum: sum of the losses of this epoch's batches so far; a float64[] while a device holds it, never in a file.
-        history: one row per epoch: epoch, loss, and valid if it was evaluated.
-        best_score, best_epoch: the best validation score and the epoch (from 1) that gave it; None and 0 before any.
-        waited: number of evaluations since `best_epoch`.
-        done: whether training has ended.
-        moved: rows of the ledger at the beginning of the epoch, which stay if the epoch is cut off.
-    """
-
+    # The training epoch in progress and the next batch of it.
     epoch: int = 0
     position: int = 0
+    # Sum of the losses of this epoch's batches so far; a float64[] while a device holds it, never in a file.
     loss_sum: float | Tensor = 0.0
+    # One row per epoch: epoch, loss, and valid if it was evaluated.
     history: list[dict[str, Any]] = field(default_factory=list)
+    # The best validation score and the epoch (from 1) that gave it; None and 0 before any.
     best_score: float | None = None
     best_epoch: int = 0
+    # Number of evaluations since `best_epoch`.
     waited: int = 0
+    # Whether training has ended.
     done: bool = False
+    # Rows of the ledger at the beginning of the epoch, which stay if the epoch is cut off.
     moved: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Checkpoint:
-    """The full state of a run, to continue from.
+    """The full state of a run, to continue from."""
 
-    Attributes:
-        version: version of the model; a checkpoint of another recipe is refused.
-        state: position and scores of the run.
-        ledger: the ledger's rows so far.
-        parts: part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
-        threads: numbers of threads that the run has had, oldest first.
-        evaluation: way of its evaluations, if the recipe leaves that open; "" if not.
-    """
-
+    # Version of the model; a checkpoint of another recipe is refused.
     version: str
+    # Position and scores of the run.
     state: RunState
+    # The ledger's rows so far.
     ledger: dict[str, Any]
+    # Part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
     parts: Mapping[str, Mapping[str, Tensor]]
+    # Numbers of threads that the run has had, oldest first.
     threads: Sequence[int] = ()
+    # Way of its evaluations, if the recipe leaves that open; "" if not.
     evaluation: str = ""
 
 
@@ -118,11 +112,7 @@ def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Replaces the checkpoint at `path` atomically and durably.
-
-    Raises:
-        InputError: the disk refuses it; the previous checkpoint stays.
-    """
+    """Replaces a checkpoint atomically and durably; raises InputError if the disk refuses it, and the previous checkpoint stays."""
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
     head |= {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads), "products": library()}
     text = json.dumps(head | ({"evaluation": checkpoint.evaluation} if checkpoint.evaluation else {}))
@@ -147,11 +137,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def checkpoint_bytes(path: Path) -> bytes | None:
-    """Returns the bytes of a checkpoint, None if there is none.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Returns the bytes of a checkpoint, None if there is none; raises InputError if the file cannot be read."""
     try:
         return read_whole_file(path)
     except FileNotFoundError:
@@ -162,11 +148,7 @@ def checkpoint_bytes(path: Path) -> bytes | None:
 
 
 def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
-    """Returns the checkpoint that a file holds.
-
-    Raises:
-        InputError: the file is damaged, or belongs to another recipe.
-    """
+    """Returns the checkpoint that a file holds; raises InputError if the file is damaged, or belongs to another recipe."""
     remedy = _remedy(path)
     try:
         require_whole(data)
@@ -196,11 +178,7 @@ def damaged_checkpoint(path: Path, problem: object) -> InputError:
 
 
 def require_tensors(part: str, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Compares the tensors of a part of a checkpoint with tensors of the names, shapes and types that a run has.
-
-    Raises:
-        ValueError: a name is missing or unknown, or a tensor has another shape or type.
-    """
+    """Raises ValueError if a part of a checkpoint lacks or adds a tensor, or has one of another shape or type."""
     for name in sorted(found.keys() | wanted.keys()):
         shapes = [
             "missing" if name not in each else f"{each[name].dtype}{list(each[name].shape)}" for each in (found, wanted)
@@ -225,11 +203,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> None:
-    """Restores the moments that `optimiser_state` returned; those of the learnable rows of nodes have other names.
-
-    Raises:
-        ValueError: they are not those of this optimiser's parameters.
-    """
+    """Restores the moments of `optimiser_state`, without other names, which are of nodes' rows; raises ValueError if they do not fit."""
     found = {name: tensor for name, tensor in state.items() if name.partition("/")[0].isdecimal()}
     parameters = [each for group in optimiser.param_groups for each in group["params"]]
     kept = ("momentum_buffer",) if "momentum" in optimiser.defaults else ("step", "exp_avg", "exp_avg_sq")

@@ -60,34 +60,28 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """A finished batch of an executor.
+    """A finished batch of an executor."""
 
-    Attributes:
-        position: position of the batch in its epoch.
-        loss_sum: sum of the losses of its seeds; a float64[] on a device with memory of its own, so that no step waits for the last one.
-        seeds: number of seeds of the whole optimiser step.
-        last: whether it is the last batch of its optimiser step.
-    """
-
+    # Position of the batch in its epoch.
     position: int
+    # Sum of the losses of its seeds; a float64[] on a device with memory of its own, so that no step waits for the last one.
     loss_sum: float | Tensor
+    # Number of seeds of the whole optimiser step.
     seeds: int
+    # Whether it is the last batch of its optimiser step.
     last: bool
 
 
 class Executor(ABC):
-    """Computes the gradients of a training; each technique has its own.
+    """Computes the gradients of a training; each technique has its own."""
 
-    Attributes:
-        record: facts about how the work was shared, for run.json.
-        repeatable: whether the same recipe gives the same bits.
-        source: supplies the mini-batches; None if there are none, or if several processes or devices have one each.
-        packed: the rows of stored batches, if the training reads packed ones beside the samplers; evaluations of stored batches do, too.
-    """
-
+    # Facts about how the work was shared, for run.json.
     record: Mapping[str, Any] = MappingProxyType({})
+    # Whether the same recipe gives the same bits.
     repeatable: bool = True
+    # Supplies the mini-batches; None if there are none, or if several processes or devices have one each.
     source: PreparedSource | None = None
+    # The rows of stored batches, if the training reads packed ones beside the samplers; evaluations of stored batches do, too.
     packed: PackedRows | None = None
 
     def __init__(self, run: Run):
@@ -99,11 +93,7 @@ class Executor(ABC):
         ...
 
     def epoch_numbers(self, epoch: int) -> Mapping[str, float | int]:
-        """Returns numbers to add to the metrics row of an epoch that has just ended; all ranks call it.
-
-        Args:
-            epoch: training epoch, from 0.
-        """
+        """Returns numbers to add to the metrics row of an epoch, from 0, that has just ended; all ranks call it."""
         return {}
 
     def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
@@ -305,11 +295,7 @@ class BatchGradient:
         self.model, self.seed, self.loss, self.dtype = model, seed, loss.of(model), dtype
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> Done:
-        """Computes forward and backward passes, and returns the finished batch.
-
-        Args:
-            between: a function between the layers of a layered model, or None.
-        """
+        """Computes forward and backward passes, with a function between the layers or None, and returns the finished batch."""
         more = () if between is None else (between,)
         random = StepRandom(self.seed, batch.train_epoch, batch.position)
         with computing(self.dtype, batch.x.device):
@@ -321,14 +307,11 @@ class BatchGradient:
 
 
 class Gradients(NamedTuple):
-    """The gradients of a batch.
+    """The gradients of a batch."""
 
-    Attributes:
-        parameters: one tensor per parameter, None if the batch did not reach it.
-        rows: those of learnable rows of nodes (trainers/models/node_rows.py).
-    """
-
+    # One tensor per parameter, None if the batch did not reach it.
     parameters: Sequence[Tensor | None]
+    # Those of learnable rows of nodes (trainers/models/node_rows.py).
     rows: Sequence[RowGradient] = ()
 
 

@@ -77,11 +77,7 @@ class Loop:
         self._next_save = 0.0  # of time.monotonic()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continues from a checkpoint instead of the beginning.
-
-        Raises:
-            InputError: it is not one of this training, although it has its version.
-        """
+        """Continues from a checkpoint; raises InputError if it has this training's version but cannot be one of it."""
         try:
             self._require_course(checkpoint.state)
             own = self.model.state_dict()
@@ -189,11 +185,7 @@ class Loop:
         return finite
 
     def _end_at(self, position: int) -> None:
-        """Ends the training at a batch whose loss is not finite: the model is the best so far, with the ledger of the epochs before.
-
-        Raises:
-            InputError: no epoch before was evaluated, so there is no best model.
-        """
+        """Ends the training at a loss that is not finite, with the best model so far and its ledger; raises InputError if there is none."""
         state, epoch = self.state, self.state.epoch + 1
         step, of = position // self.plan.batches_per_step + 1, self.plan.steps_per_epoch
         where = f"the loss of epoch {epoch}, step {step} of {of}, is not finite"

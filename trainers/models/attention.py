@@ -63,7 +63,6 @@ def attended_backward(
     """Returns the gradients of z, left and right.
 
     Args:
-        block, mask, weight: those of `attended`.
         kept: its z, left and right, and the attention that it returned.
         grad: float[num_dst, H D], the gradient of the attended rows.
     """
@@ -90,7 +89,6 @@ def attend(
         block: the edges; needs its transpose if a gradient is needed.
         z: float[num_src, H D], head after head.
         left: float[num_src, H] and right: float[num_dst, H], the two halves of the scores.
-        mask: attention dropout, or None.
         weighted: whether `block.weight` multiplies the attention of each edge after the softmax; the own term has the factor 1.
 
     Returns:

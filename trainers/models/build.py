@@ -64,11 +64,7 @@ def build_model(
 
 
 def require_weights(config: TrainConfig, topology: Topology) -> None:
-    """Refuses a table whose model multiplies messages by the data's weights, if the graph stores none.
-
-    Raises:
-        InputError: the table has `edge_weight = true`, and the edges have no weights.
-    """
+    """Raises InputError if a table has `edge_weight = true`, and the graph's edges have no weights."""
     if config.edge_weight and topology.weights is None:
         problem = "edge_weight = true multiplies messages by edge weights, and the edges of the graph have none"
         raise InputError(problem, "give the source a column of weights (docs/own-data.md), or remove the key")
@@ -142,11 +138,7 @@ def maps_first(config: TrainConfig, index: int, in_width: int, out_width: int) -
 def _projection(
     config: TrainConfig, in_width: int, types: NodeTypes | None, activation: Callable[[Tensor], Tensor] | None
 ) -> Projection | TypedProjection | None:
-    """Returns the projection of the features, None without one.
-
-    Raises:
-        InputError: as for `build_model`.
-    """
+    """Returns the projection of the features, None without one; errors as of `build_model`."""
     if config.input == "typed":
         if types is None:
             problem = 'input = "typed" has a projection per node type, and the nodes of the graph have no types'

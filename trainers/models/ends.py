@@ -48,8 +48,6 @@ class Projection(nn.Module):
 
     Args:
         in_width, out_width: columns of the feature rows and of the first layer's input rows.
-        dropout: probability that a projected value is dropped.
-        activation: function of the result; None for none.
     """
 
     def __init__(
@@ -108,8 +106,6 @@ class TypedProjection(nn.Module):
     Args:
         types: the node types and their columns, the first ones of the feature rows.
         out_width: columns of the first layer's input rows.
-        dropout: probability that a projected value is dropped.
-        activation: function of the result; None for none.
         of_nodes: whether each node of a type without features has a row of its own; else those of a type share one.
     """
 

@@ -25,19 +25,16 @@ from graphmill.trainers.models.ops import own_rows
 
 
 class Layer(Protocol):
-    """The interface of a layer that every executor needs.
+    """The interface of a layer that every executor needs."""
 
-    Attributes:
-        cacheable: whether `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
-            recomputed, and as a first layer on the features themselves it needs no gradient of its input rows.
-        reads_own: whether `update` reads the destinations' own rows.
-        edge_weight: "gcn" if the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None. With
-            the data's weights: "data" for these alone, "data gcn", "data sum" or "data mean"
-            (`graphmill.trainers.batches.batch.attach_weights`).
-    """
-
+    # Whether `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
+    # recomputed, and as a first layer on the features themselves it needs no gradient of its input rows.
     cacheable: bool
+    # Whether `update` reads the destinations' own rows.
     reads_own: bool
+    # "gcn" if the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None. With
+    # the data's weights: "data" for these alone, "data gcn", "data sum" or "data mean"
+    # (`graphmill.trainers.batches.batch.attach_weights`).
     edge_weight: str | None
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:

@@ -53,14 +53,11 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """The cross entropy of classes, with weights of classes and label smoothing.
+    """The cross entropy of classes, with weights of classes and label smoothing."""
 
-    Attributes:
-        class_weights: float[num_classes] factors of the nodes' losses by class; None for equal ones.
-        smoothing: share of each loss that goes to all classes alike (Szegedy et al., 2016, section 7).
-    """
-
+    # float[num_classes] factors of the nodes' losses by class; None for equal ones.
     class_weights: Tensor | None = None
+    # Share of each loss that goes to all classes alike (Szegedy et al., 2016, section 7).
     smoothing: float = 0.0
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -72,12 +69,9 @@ class CrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
-    """The binary cross entropy of several labels; a node's is the sum over its known labels, divided by C.
+    """The binary cross entropy of several labels; a node's is the sum over its known labels, divided by C."""
 
-    Attributes:
-        pos_weight: float[C] factors of the labels that a node has; None for equal ones.
-    """
-
+    # float[C] factors of the labels that a node has; None for equal ones.
     pos_weight: Tensor | None = None
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -90,15 +84,12 @@ class BinaryCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class TargetError(Loss):
-    """The error of standardised numbers; a node's is the sum over its known numbers, divided by T.
+    """The error of standardised numbers; a node's is the sum over its known numbers, divided by T."""
 
-    Attributes:
-        mean, deviation: float[T] of the training nodes' numbers; None for 0 and 1.
-        error: the error of one number.
-    """
-
+    # float[T] of the training nodes' numbers; None for 0 and 1.
     mean: Tensor | None = None
     deviation: Tensor | None = None
+    # The error of one number.
     error: ErrorName = "squared"
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -124,11 +115,7 @@ def loss_value(loss: Tensor) -> float | Tensor:
 
 
 def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
-    """Returns float[num_classes], the factors of the seeds' losses, or None.
-
-    Raises:
-        InputError: the table's list does not have one weight per class.
-    """
+    """Returns float[num_classes], the factors of the seeds' losses, or None; raises InputError if the list has not one weight per class."""
     dtype = getattr(torch, kept_dtype(train.dtype))
     if train.class_weights == "none":
         return None

@@ -99,24 +99,14 @@ def map_pieces(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor]
 
 
 def map_both(a: Tensor, a_map: nn.Linear, c: Tensor, c_map: nn.Linear) -> Tensor:
-    """Returns the sum of two maps, the first with a bias and the second without one, with gradient: float[n, G].
-
-    Args:
-        a, c: float[n, F] and float[n, K].
-        a_map, c_map: the maps to G columns.
-    """
+    """Returns the sum of maps of float[n, F], with a bias, and of float[n, K], without one: float[n, G], with gradient."""
     if torch.is_autocast_enabled(a.device.type):
         return a_map(a) + c_map(c)
     return _MapBoth.apply(a, a_map.weight, a_map.bias, c, c_map.weight)  # pyright: ignore[reportReturnType]
 
 
 def map_twice(rows: Tensor, first: nn.Linear, second: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Returns two maps without bias of the same rows, with gradient: float[n, G] and float[n, K]; their own biases are left out.
-
-    Args:
-        rows: float[n, F].
-        first, second: the maps, to G and to K columns.
-    """
+    """Returns two maps of the same rows, float[n, F], without their biases, with gradient: float[n, G] and float[n, K]."""
     if torch.is_autocast_enabled(rows.device.type):
         return functional.linear(rows, first.weight), functional.linear(rows, second.weight)
     return _MapTwice.apply(rows, first.weight, second.weight)  # pyright: ignore[reportReturnType]

@@ -41,20 +41,17 @@ class StepRandom:
 
 @dataclass(frozen=True, slots=True)
 class LayerRandom:
-    """The masks of one layer in one step; rows are keyed by node, so chunking and order do not matter.
+    """The masks of one layer in one step; rows are keyed by node, so chunking and order do not matter."""
 
-    Attributes:
-        key: key of run, step and layer.
-        node_ids: ids[n], the nodes of the rows.
-        training: False in evaluation, where dropout is the identity.
-        held: whether rows stay whole, since a function stands between this layer and the next; the reader drops elements by `dropout`.
-        before_norm: whether the layer's result is what its batch normalisation reads, which is computed apart.
-    """
-
+    # Key of run, step and layer.
     key: int
+    # The nodes of the rows, ids[n].
     node_ids: Array
+    # False in evaluation, where dropout is the identity.
     training: bool
+    # Whether rows stay whole, since a function stands between this layer and the next; the reader drops elements by `dropout`.
     held: bool = False
+    # Whether the layer's result is what its batch normalisation reads, which is computed apart.
     before_norm: bool = False
 
     def dropout(self, x: Tensor, p: float) -> Tensor:

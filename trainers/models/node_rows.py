@@ -31,24 +31,14 @@ FILLED_VALUES, UPDATED_VALUES = 1 << 19, 1 << 16
 
 
 class RowGradient(NamedTuple):
-    """The gradient of some rows of the table.
-
-    Attributes:
-        rows: i64[k], distinct rows.
-        values: float[k, H], the gradient of each.
-    """
+    """The gradient float[k, H] of distinct rows of the table, i64[k]."""
 
     rows: Tensor
     values: Tensor
 
 
 class RowTable:
-    """The rows, which copies of a module share.
-
-    Attributes:
-        values: float[n, H].
-        trained: whether an optimiser takes the gradients; nothing is kept for a loop that has none.
-    """
+    """The rows, float[n, H], which copies of a module share; if `trained`, gradients are kept for an optimiser."""
 
     def __init__(self, values: Tensor):
         self.values, self.trained = values, False
@@ -156,10 +146,6 @@ class RowAdam:
 
     Other rows and their moments stay as they are. The correction of the moments' bias counts the optimiser steps of the run, not those of
     a row. There is no weight decay: it would change every row at every step.
-
-    Args:
-        betas: factors of the two moving averages.
-        eps: the summand of the denominator.
     """
 
     def __init__(self, nodes: LearntRows, betas: Sequence[float] = (0.9, 0.999), eps: float = 1e-8):
@@ -174,12 +160,7 @@ class RowAdam:
 
     @torch.no_grad()
     def step(self, gradient: RowGradient, rate: float, number: int) -> None:
-        """Updates the rows of a gradient.
-
-        Args:
-            gradient: the mean over the seeds.
-            number: number of the optimiser step in the run, from 1.
-        """
+        """Updates rows by their mean gradient over the seeds, in the step of this number in the run, from 1."""
         size = rate * math.sqrt(1 - self.beta2**number) / (1 - self.beta1**number)
         count = max(1, UPDATED_VALUES // max(1, gradient.values.shape[1]))
         for rows, values in zip(gradient.rows.split(count), gradient.values.split(count), strict=True):

@@ -158,11 +158,7 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
 
 
 def beside_own(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
-    """Returns each destination's own row, and to the right of it what `aggregate` returns, with gradient: float[num_dst, 2 F].
-
-    Args:
-        block, h_src, reduce: see `aggregate`.
-    """
+    """Returns each destination's own row, and right of it the result of `aggregate`, with gradient: float[num_dst, 2 F]."""
     return _BesideOwn.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
 
 

@@ -34,11 +34,7 @@ class WholeLayer(nn.Module):
         self.inner = inner
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Returns float[num_dst, H], the module's rows.
-
-        Raises:
-            InputError: the module returns another shape.
-        """
+        """Returns float[num_dst, H], the module's rows; raises InputError if the module returns another shape."""
         rows = self.inner((h_src, own_rows(h_src, block)), edges_of(block))
         if not isinstance(rows, Tensor) or rows.dim() != 2 or len(rows) != block.num_dst:
             given = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__

@@ -94,12 +94,7 @@ def add_times(into: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def summed_over_rows(left: Tensor, right: Tensor) -> Tensor:
-    """Returns the product of two matrices over their rows, without gradient: float[G, F], as the gradient of a map's matrix is.
-
-    Args:
-        left: float[n, G].
-        right: float[n, F].
-    """
+    """Returns float[G, F], the product of float[n, G] and float[n, F] over their rows, without gradient: that of a map's matrix."""
     if not _taken(left.shape[1] * right.shape[1], left, right):
         return left.T @ right
     products = (onednn_product(a.T, b.T) for a, b in _pieces(left, right))

@@ -18,12 +18,7 @@ SENT_BYTES, REPEATS, TIMEOUT_SECONDS = 8 << 20, 12, 60
 
 
 class ExchangeRate(NamedTuple):
-    """The speed of exchanges between two processes.
-
-    Attributes:
-        call: seconds of an exchange of next to nothing.
-        rate: bytes that each process receives per second.
-    """
+    """The speed of exchanges between two processes: seconds of an exchange of next to nothing, and received bytes per second of each."""
 
     call: float
     rate: float

@@ -28,11 +28,7 @@ REMEDY = 'write them by hand: links = "0 1 | 2 3 @ 32GB/s | 16GB/s"; or set link
 
 
 def gpu_links(ranks: Ranks) -> Interconnect:
-    """Returns the links between the GPUs of the ranks; all ranks call it.
-
-    Raises:
-        InputError: the ranks do not have a GPU each on one machine, or the machine's tool does not list them.
-    """
+    """Returns the links between the ranks' GPUs; collective. Raises InputError unless one machine has them all and its tool lists them."""
     own = environment.read(VISIBLE)
     places = ranks.beside(own)
     if len(places) < ranks.world or len({*places}) < ranks.world or not all(each.isdecimal() for each in places):
@@ -42,22 +38,14 @@ def gpu_links(ranks: Ranks) -> Interconnect:
 
 
 def machine_links() -> Interconnect:
-    """Returns the links between all GPUs of this machine.
-
-    Raises:
-        InputError: the machine's tool does not list them.
-    """
+    """Returns the links between all GPUs of this machine; raises InputError if the machine's tool does not list them."""
     ways = parse_matrix(_asked("topo", "-m"))
     speeds = _asked("--query-gpu=pcie.link.gen.max,pcie.link.width.max", "--format=csv,noheader")
     return parse_links(links_text(ways, _pcie_gbps(speeds)))
 
 
 def parse_matrix(text: str) -> dict[Pair, str]:
-    """Returns the kind of way between two GPUs, of the text that `nvidia-smi topo -m` prints.
-
-    Raises:
-        InputError: the text has no matrix of GPUs.
-    """
+    """Returns the kind of way between two GPUs from what `nvidia-smi topo -m` prints; raises InputError if it has no matrix of GPUs."""
     lines = [re.sub(r"\x1b\[\d*m", "", line).split() for line in text.splitlines()]
     rows = {int(line[0][3:]): line[1:] for line in lines if line and re.fullmatch(r"GPU\d+", line[0]) and "X" in line}
     found = {
@@ -71,12 +59,7 @@ def parse_matrix(text: str) -> dict[Pair, str]:
 
 
 def links_text(ways: Mapping[Pair, str], pcie_gbps: float) -> str:
-    """Returns the links as the key `links` writes them.
-
-    Args:
-        ways: the kind of way between two GPUs.
-        pcie_gbps: GB/s of the PCIe link of a GPU.
-    """
+    """Returns the links as the key `links` writes them, of the kind of way between two GPUs, and the GB/s of a GPU's PCIe link."""
     devices = sorted({device for pair in ways for device in pair})
     direct = {pair: int(way[2:]) for pair, way in ways.items() if way.startswith("NV")}
     if len(direct) == len(ways) and min(direct.values()) * (len(devices) - 1) > MOST_NVLINKS:
@@ -123,11 +106,7 @@ def _pcie_gbps(text: str) -> float:
 
 
 def _asked(*arguments: str) -> str:
-    """Returns what nvidia-smi prints.
-
-    Raises:
-        InputError: it is not there, or fails.
-    """
+    """Returns the output of nvidia-smi; raises InputError if it is not there, or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         raise InputError('links = "nvml", and this machine has no nvidia-smi', REMEDY)

@@ -47,11 +47,9 @@ class Group:
     The group's threads drop the tensors of a call after the call has returned, and take Python's lock to do so. An ending interpreter ends
     a thread that asks for the lock, in C++ code that must not be ended there, and the process aborts. So the group is destroyed, which
     waits for its threads, before the process may end.
-
-    Attributes:
-        library: the process group; None once the training has ended.
     """
 
+    # The process group; None once the training has ended.
     library: Any
 
 
@@ -130,11 +128,7 @@ class Lane:
         return self.model.seconds_at_once(self.rank, np.stack([each.view(np.int64) for each in sizes]))
 
     def trade(self, sent: Mapping[int, Array], received: Mapping[int, Array]) -> None:
-        """Sends a piece to each rank of `sent` and fills the buffer of each rank of `received`; neither counted nor modelled.
-
-        Args:
-            sent, received: u8[n] by rank, of at least one byte each.
-        """
+        """Sends and receives a piece, u8[n > 0], to and from each rank of `sent` and of `received`; neither counted nor modelled."""
         group = self._group.library
         with blaming_peers("a round of an exchange"):
             calls = [dist.irecv(torch.from_numpy(piece), rank, group) for rank, piece in received.items()]
@@ -155,11 +149,7 @@ class Lane:
         return np.insert(found.view(np.int64), self.rank, 0)
 
     def gather(self, piece: Array) -> list[Array]:
-        """Returns the pieces of all ranks, in the order of ranks.
-
-        Args:
-            piece: u8[n], the same n at all ranks.
-        """
+        """Returns the pieces, u8[n] with the same n, of all ranks, in the order of ranks."""
         if self.world == 1:
             return [piece]
         began = time.perf_counter()
@@ -244,14 +234,7 @@ def _bytes(piece: bytes, first: int, count: int) -> Array:
 
 
 class Ranks:
-    """This process among those of its training.
-
-    Args:
-        timeout: seconds that a collective call may take.
-
-    Attributes:
-        main: the lane of the thread that trains.
-    """
+    """This process among those of its training; `main` is the lane of the thread that trains, `timeout` the bound of a call in seconds."""
 
     def __init__(self, rank: int = 0, world: int = 1, timeout: float = DEFAULT_TIMEOUT):
         self.rank, self.world, self.timeout = rank, world, timeout
@@ -270,12 +253,7 @@ class Ranks:
         return Lane(self.rank, self.world, self.group("gloo", self.timeout), model)
 
     def group(self, backend: str, timeout: float) -> Group:
-        """Returns a process group of its own, which ends with the training; all ranks ask for theirs in the same order.
-
-        Args:
-            backend: library of its calls: "gloo", or "nccl" for tensors of GPUs.
-            timeout: seconds that a call may take.
-        """
+        """Returns a process group for the training, "gloo", or "nccl" for tensors of GPUs; all ranks ask for theirs in the same order."""
         with blaming_peers("the meeting"):
             group = Group(dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=timeout)))
         self._groups.append(group)

@@ -47,34 +47,19 @@ MOST_RANKS = 1 << 20
 
 
 def launcher_number(name: str, otherwise: str, least: int, most: int) -> int:
-    """Returns a whole number that a launcher has set in the environment.
-
-    Args:
-        otherwise: its text where it is not set.
-
-    Raises:
-        InputError: the text is something else than a whole number in the range.
-    """
+    """Returns a whole number that a launcher has set, `otherwise` without one; raises InputError for anything else."""
     remedy = "start ranks by graphmill train --ranks or by torchrun, which set it; or unset it"
     return environment.whole_number(name, otherwise, least, most, remedy)
 
 
 def asked_ranks() -> tuple[int, int]:
-    """Returns (rank, world) from the environment that a launcher has set, (0, 1) without a launcher.
-
-    Raises:
-        InputError: they are not numbers, or no rank of such a world.
-    """
+    """Returns (rank, world) as a launcher has set them, (0, 1) without one; raises InputError if there is no such rank in it."""
     world = launcher_number("WORLD_SIZE", "1", 1, MOST_RANKS)
     return launcher_number("RANK", "0", 0, world - 1), world
 
 
 def launcher_id() -> int:
-    """Returns the process id of the launcher of this rank.
-
-    Raises:
-        InputError: the variable does not say one.
-    """
+    """Returns the process id of the launcher of this rank; raises InputError if the variable does not say one."""
     return launcher_number(PARENT, "", 1, 1 << 22)
 
 
@@ -121,11 +106,7 @@ def run_ranks(
 
 
 def rank_variables(rank: int, local_rank: int, world: int) -> dict[str, str]:
-    """Returns the environment variables that number a rank.
-
-    Args:
-        local_rank: number of the rank among those of its machine.
-    """
+    """Returns the environment variables that number a rank, also among those of its machine."""
     return {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(world)}
 
 
@@ -213,11 +194,7 @@ class Rank(ABC):
         return self.failed and self.code != EXIT_PEER
 
     def hear(self, stream: str, text: str) -> None:
-        """Passes on a line that it wrote.
-
-        Args:
-            stream: `OUT` or `ERR`.
-        """
+        """Passes on a line that it wrote to `OUT` or `ERR`."""
         if stream == ERR:
             self.last.append(text)
         target = sys.stderr if stream == ERR else sys.stdout
@@ -230,11 +207,7 @@ class Rank(ABC):
 
 
 class LocalRank(RankProcess, Rank):
-    """A rank whose process is a child of this one.
-
-    Args:
-        listener: the socket at which the ranks meet; None if there is only one.
-    """
+    """A rank whose process is a child of this one; `listener` is the socket at which several ranks meet, or None."""
 
     def __init__(
         self,
@@ -250,11 +223,7 @@ class LocalRank(RankProcess, Rank):
 
 
 def await_ranks(ranks: Sequence[Rank], checks: Sequence[Callable[[], None]] = ()) -> None:
-    """Waits until all ranks have ended, or one has failed.
-
-    Args:
-        checks: called again and again; each may end the wait by an exception.
-    """
+    """Waits until all ranks have ended, or one has failed; `checks`, called again and again, may end the wait by an exception."""
     while any(rank.code is None for rank in ranks) and not any(rank.failed for rank in ranks):
         for check in checks:
             check()
@@ -272,11 +241,7 @@ def settle(ranks: Sequence[Rank]) -> None:
 
 
 def rank_error(ranks: Sequence[Rank]) -> InputError:
-    """Returns the error with which the run ends.
-
-    Raises:
-        KeyboardInterrupt: an interrupt ended the ranks.
-    """
+    """Returns the error with which the run ends; raises KeyboardInterrupt if an interrupt ended the ranks."""
     for rank in ranks:
         if rank.said:
             said = json.loads(rank.said)
@@ -297,11 +262,7 @@ def rank_error(ranks: Sequence[Rank]) -> InputError:
 def end_ranks(
     ranks: Sequence[Rank], signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL), grace: float | None = None
 ) -> None:
-    """Ends the ranks that still run.
-
-    Args:
-        grace: seconds after each; None for GRACE_SECONDS.
-    """
+    """Ends the ranks that still run, with `grace` seconds after each signal; None for GRACE_SECONDS."""
     for number in signals:
         for rank in ranks:
             if rank.code is None:

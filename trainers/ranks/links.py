@@ -31,20 +31,17 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Interconnect:
-    """Links of one direction each, and the route of every transfer.
+    """Links of one direction each, and the route of every transfer."""
 
-    Attributes:
-        names: name of each link.
-        gbps: speed of each link in GB/s, 10^9 bytes per second.
-        routes: transfer -> links on its way; every ordered pair of devices has one.
-        places: device -> numbers of its groups, the outermost first, and its number in the last one.
-        efficiency: share of its speed that a link has with 1, 2, ... transfers on it; the last number holds for more of them.
-    """
-
+    # Name of each link.
     names: tuple[str, ...]
+    # Speed of each link in GB/s, 10^9 bytes per second.
     gbps: tuple[float, ...]
+    # Transfer -> links on its way; every ordered pair of devices has one.
     routes: Mapping[Pair, tuple[int, ...]]
+    # Device -> numbers of its groups, the outermost first, and its number in the last one.
     places: tuple[tuple[int, ...], ...]
+    # Share of its speed that a link has with 1, 2, ... transfers on it; the last number holds for more of them.
     efficiency: tuple[float, ...] = (1.0,)
 
     @property
@@ -69,11 +66,7 @@ class Interconnect:
         return min(self.gbps[link] for link in self.routes[pair]) * self.share(1)
 
     def between(self, devices: Sequence[int]) -> Interconnect:
-        """Returns the same links for some of the devices alone, which are numbered anew in the given order.
-
-        Raises:
-            InputError: there is no such device.
-        """
+        """Returns the links of some devices alone, numbered anew in the given order; raises InputError if there is no such device."""
         if max(devices) >= self.num_devices:
             problem = f"`links` has {self.num_devices} devices, and {max(devices) + 1} are needed"
             raise InputError(problem, "name as many devices as there are ranks, or start fewer ranks")
@@ -92,11 +85,7 @@ class _Ways(NamedTuple):
 
 
 class _Tree:
-    """Collects the links of nested groups of devices.
-
-    Args:
-        speeds: GB/s of the links of each level; those of the devices first.
-    """
+    """Collects the links of nested groups of devices, with GB/s of the links of each level, those of the devices first."""
 
     def __init__(self, speeds: list[float]):
         self.speeds = speeds
@@ -150,11 +139,7 @@ class _Tree:
 
 
 def parse_links(text: str) -> Interconnect:
-    """Returns the links that a text describes, in the form that stands at the head of this file.
-
-    Raises:
-        InputError: it has another form.
-    """
+    """Returns the links that a text describes in the form at the head of this file; raises InputError for another form."""
     groups, *clauses = (each.strip() for each in text.split(";"))
     members, at, spelled = groups.partition("@")
     depth = max((len(bars) for bars in re.findall(r"\|+", members)), default=0)
@@ -182,11 +167,7 @@ def parse_links(text: str) -> Interconnect:
 
 
 def parse_efficiency(text: str) -> tuple[float, ...]:
-    """Returns the shares of a text such as "1 0.6 0.4" or "1,0.6,0.4".
-
-    Raises:
-        InputError: they are not numbers above 0 and up to 1 that do not grow.
-    """
+    """Returns the shares of a text such as "1 0.6 0.4" or "1,0.6,0.4"; raises InputError if one is not in (0, 1], or they grow."""
     try:
         found = tuple(float(each) for each in re.split(r"[\s,]+", text.strip()))
     except ValueError:
@@ -206,11 +187,7 @@ def _add_direct(tree: _Tree, routes: dict[Pair, tuple[int, ...]], one: int, othe
 
 
 def _split(text: str, level: int) -> list[str]:
-    """Returns the members of a group, which bars of a length separate, or blanks.
-
-    Raises:
-        InputError: there is a member of no device.
-    """
+    """Returns the members of a group, separated by bars of a length or blanks; raises InputError for one without devices."""
     members = text.split() if level == 0 else re.split(rf"(?<!\|)\|{{{level}}}(?!\|)", text)
     found = [each.strip() for each in members]
     if not found or not all(found):
@@ -223,22 +200,14 @@ def _flat(name: str) -> str:
 
 
 def _device(text: str, known: Collection[int]) -> int:
-    """Returns the number of a device.
-
-    Raises:
-        InputError: it is not a number, or it stands there twice.
-    """
+    """Returns the number of a device; raises InputError if it is not a number, or it stands there twice."""
     if not re.fullmatch(r"\d{1,4}", text, re.ASCII) or int(text) in known:
         raise InputError(f"links has {text!r}, which is not the number of another device", FORM)
     return int(text)
 
 
 def _speeds(text: str, depth: int) -> list[float]:
-    """Returns the speeds of a text such as "32GB/s | 16GB/s", one for devices and one for bars of each length up to `depth`.
-
-    Raises:
-        InputError: there are others.
-    """
+    """Returns the speeds of a text such as "32GB/s | 16GB/s": of devices, and of bars of each length to `depth`; else raises InputError."""
     first, *others = re.split(r"(\|+)", text)
     bars = [len(each) for each in others[::2]]
     if bars != list(range(1, depth + 1)):
@@ -248,11 +217,7 @@ def _speeds(text: str, depth: int) -> list[float]:
 
 
 def _speed(text: str) -> float:
-    """Returns GB/s of a text such as "32GB/s".
-
-    Raises:
-        InputError: it is not a speed above 0.
-    """
+    """Returns GB/s of a text such as "32GB/s"; raises InputError if it is not a speed above 0."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([MGT]B/s)\s*", text, re.ASCII)
     if not found or not 1e-6 <= (gbps := float(found[1]) * UNITS[found[2]]) <= 1e6:
         raise InputError(f"links has the speed {text.strip()!r}", "give a number above 0 with its unit: 32GB/s")

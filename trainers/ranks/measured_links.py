@@ -38,11 +38,7 @@ REMEDY = "remove {}; the next training measures again"
 
 
 def measured_links(ranks: Ranks) -> Interconnect:
-    """Returns the links between the ranks, which are measured if the home of the first one does not hold them; all ranks call it.
-
-    Raises:
-        InputError: there are too many ranks, or the file is damaged.
-    """
+    """Returns the links between the ranks, measured once per home; collective. Raises InputError for too many ranks or a damaged file."""
     if ranks.world > MOST_RANKS_TIMED:
         problem = f'links = "measured" times every two transfers, which takes too long for {ranks.world} ranks'
         raise InputError(problem, f"write the links by hand, or start {MOST_RANKS_TIMED} ranks at most")
@@ -89,11 +85,7 @@ def links_schema(count: int) -> Fields:
 
 
 def links_of_times(numbers: Mapping[str, Any]) -> Interconnect:
-    """Returns the links of measured numbers.
-
-    Args:
-        numbers: `alone_gbps`, GB/s from rank to rank; `shared`, pairs of transfers that share a link; `pair_efficiency`.
-    """
+    """Returns links of measured `alone_gbps`, GB/s from rank to rank, `shared`, pairs of transfers on one link, and `pair_efficiency`."""
     alone, devices = numbers["alone_gbps"], range(len(numbers["alone_gbps"]))
     names = [f"{device} out" for device in devices] + [f"{device} in" for device in devices]
     gbps = [max(alone[one][other] for other in devices if other != one) for one in devices]

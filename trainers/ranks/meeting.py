@@ -41,12 +41,7 @@ class LateRank(RuntimeError):
 
 
 class Meeting:
-    """A rank on its way to the meeting, and at it.
-
-    Args:
-        silence: seconds for which a rank may do nothing.
-        beat: seconds between two signs of this rank.
-    """
+    """A rank on its way to the meeting; one may be silent for `silence` seconds, and this one gives a sign every `beat` seconds."""
 
     def __init__(
         self, store: Store, rank: int, world: int, silence: float = SILENCE_SECONDS, beat: float = BEAT_SECONDS
@@ -57,11 +52,7 @@ class Meeting:
         self._thread.start()
 
     def wait(self) -> None:
-        """Waits until all ranks have arrived.
-
-        Raises:
-            LateRank: a rank stands still, or has not come in MEETING_SECONDS.
-        """
+        """Waits until all ranks have arrived; raises LateRank if one stands still, or has not come in MEETING_SECONDS."""
         self.store.set(ARRIVED.format(self.rank), "1")
         missing, began = [rank for rank in range(self.world) if rank != self.rank], time.monotonic()
         # Rank -> its last sign, and the seconds without another one.
@@ -171,11 +162,7 @@ def _told() -> str:
 
 
 def _within(seconds: float, call: Callable[[], Store], problem: str) -> Store:
-    """Returns the result of a call; a thread that still makes it after `seconds` seconds is left behind.
-
-    Raises:
-        LateRank: the call took longer; the message is `problem`.
-    """
+    """Returns the result of a call; after `seconds` seconds it leaves the thread that makes it behind, and raises LateRank."""
     found: Future[Store] = Future()
 
     def run() -> None:

@@ -37,12 +37,7 @@ SEARCH_STEPS, TABU_STEPS = 20_000, 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """The rounds of an exchange.
-
-    Attributes:
-        rounds: the transfers of each round, in order.
-        least: a number of rounds that no order can do with less than.
-    """
+    """The rounds of an exchange, each with its transfers, in order; no order needs fewer than `least` rounds."""
 
     rounds: tuple[tuple[Pair, ...], ...]
     least: int
@@ -293,11 +288,7 @@ def fair_rates(links: Interconnect, transfers: Mapping[Pair, float]) -> dict[Pai
 
 
 def ends_at_once(links: Interconnect, sizes: Mapping[Pair, int]) -> dict[Pair, float]:
-    """Returns the seconds until each transfer has ended, if all begin at the same time.
-
-    Args:
-        sizes: bytes of each transfer; those of 0 bytes take no time.
-    """
+    """Returns the seconds until each transfer has ended, by its bytes, if all begin at the same time; those of 0 bytes take no time."""
     ends = dict.fromkeys(sizes, 0.0)
     left = {pair: float(size) for pair, size in sizes.items() if size}
     now = 0.0
@@ -332,16 +323,13 @@ def faster_in_rounds(links: Interconnect, rounds: Rounds) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkModel:
-    """The time of a collective call between ranks on a modelled network, for a machine whose loopback is faster than any network.
+    """The time of a collective call between ranks on a modelled network, for a machine whose loopback is faster than any network."""
 
-    Attributes:
-        latency_seconds: alpha, seconds of each call.
-        gbps: beta in GB/s (10^9 bytes per second) for the larger of sent and received bytes of a rank; None for no bound.
-        links: links between the ranks, with their congestion; None if a rank's own bytes alone count.
-    """
-
+    # Alpha, seconds of each call.
     latency_seconds: float = 0.0
+    # Beta in GB/s (10^9 bytes per second) for the larger of sent and received bytes of a rank; None for no bound.
     gbps: float | None = None
+    # Links between the ranks, with their congestion; None if a rank's own bytes alone count.
     links: Interconnect | None = None
 
     def seconds(self, num_bytes: int) -> float:

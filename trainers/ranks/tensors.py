@@ -19,21 +19,13 @@ POLL_SECONDS = 1e-4
 
 
 class TensorLane:
-    """Collective calls of tensors of a device that one thread of every rank makes in the same order; errors are those of `Lane`.
-
-    Args:
-        timeout: seconds that a call may take.
-    """
+    """Collective calls of a device's tensors, by one thread of every rank in the same order, each within `timeout` seconds; see `Lane`."""
 
     def __init__(self, world: int, group: Group, timeout: float):
         self.world, self.timeout, self._group = world, timeout, group
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Returns the tensors of all ranks, in the order of ranks.
-
-        Args:
-            tensor: of the same shape and type at all ranks, on the device.
-        """
+        """Returns the tensors of all ranks, of one shape and type and on the device, in the order of ranks."""
         own = tensor.contiguous().view(-1)
         found = torch.empty(self.world * len(own), dtype=own.dtype, device=own.device)
         with blaming_peers("a gathering on devices"):
@@ -47,11 +39,7 @@ class TensorLane:
             self._ended(dist.all_reduce(values, group=self._group.library, async_op=True))
 
     def _ended(self, work: Any) -> None:
-        """Waits for a call on the host, and makes the current stream wait for it.
-
-        Raises:
-            RuntimeError: it took too long.
-        """
+        """Waits for a call on the host, and makes the current stream wait for it; raises RuntimeError if it takes too long."""
         limit = time.monotonic() + self.timeout
         while not work.is_completed():
             if time.monotonic() > limit:

@@ -386,11 +386,7 @@ class ModelConfig:
 
 
 def find_table(pipeline: Pipeline, name: str) -> TrainTable:
-    """Returns the train table of a name.
-
-    Raises:
-        InputError: the pipeline has no such table.
-    """
+    """Returns the train table of a name; raises InputError if the pipeline has no such table."""
     for table in pipeline.train:
         if table.name == name:
             return table

@@ -20,16 +20,13 @@ from graphmill.trainers.record.scores import METRICS_OF
 
 
 class FileRule(NamedTuple):
-    """What a train table asks of the other tables of its file.
+    """What a train table asks of the other tables of its file."""
 
-    Attributes:
-        key: path below `[[train]]` of the key that is refused; * stands for the sub-table.
-        broken: what is wrong with a case; "", False or None if nothing is.
-        text: the sentence, in which {case} is the case and {found} what `broken` returned.
-    """
-
+    # Path below `[[train]]` of the key that is refused; * stands for the sub-table.
     key: str
+    # What is wrong with a case; "", False or None if nothing is.
     broken: Callable[[FileCase], Any]
+    # The sentence, in which {case} is the case and {found} what `broken` returned.
     text: str
 
 

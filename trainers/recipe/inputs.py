@@ -22,14 +22,11 @@ from graphmill.trainers.recipe.recipe import ModelRecipe
 
 @dataclass(frozen=True, kw_only=True)
 class TableInputs:
-    """Artifacts of one train table, by role.
+    """Artifacts of one train table, by role."""
 
-    Attributes:
-        inputs: those whose versions enter the model's; `graph` and `features` are among them.
-        reads: the other artifacts that the training reads.
-    """
-
+    # Those whose versions enter the model's; `graph` and `features` are among them.
     inputs: Mapping[str, Artifact]
+    # The other artifacts that the training reads.
     reads: Mapping[str, Artifact] = field(default_factory=dict)
 
 
@@ -70,7 +67,6 @@ def find_data(
     """Returns role -> artifact of the data that a trained model of another pipeline predicts from.
 
     Args:
-        pipeline: the pipeline of the data.
         table, sampling: the train table of the model, and how its neighbours are drawn.
 
     Raises:
@@ -88,15 +84,12 @@ def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
 
 @dataclass(eq=False)
 class _Missing(Exception):
-    """An artifact is not in the store.
+    """An artifact is not in the store."""
 
-    Attributes:
-        label, command: the artifact, and the command that builds it.
-        outdated: whether the store's artifacts of the stage were built by an older version of graphmill.
-    """
-
+    # The artifact, and the command that builds it.
     label: str
     command: str
+    # Whether the store's artifacts of the stage were built by an older version of graphmill.
     outdated: bool
 
 
@@ -133,11 +126,7 @@ class _Finder:
         return name in self._found or name in self._named or name in self.steps
 
     def find_all(self, roles: Sequence[str]) -> dict[str, Artifact]:
-        """Returns role -> artifact.
-
-        Raises:
-            InputError: artifacts are missing; the message names all of them.
-        """
+        """Returns role -> artifact; raises InputError, whose message names all of them, if artifacts are missing."""
         found, missing = {}, []
         for role in roles:
             try:

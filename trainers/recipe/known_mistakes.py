@@ -21,11 +21,7 @@ NO_SEEDS = "has no training nodes", "give its source a training split (docs/own-
 
 
 def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Iterator[InputError]:
-    """Yields the mistakes for which the training of a recipe would be refused.
-
-    Args:
-        sizes: numbers of the graph; 0 for classes and columns that are not known.
-    """
+    """Yields the mistakes for which the training of a recipe would be refused; numbers of the graph that are not known are 0."""
     train = semantic.train
     if not sizes.num_train and not train.predicts_links:  # links of a source are counted when they are split
         yield InputError(f"the graph {NO_SEEDS[0]}", NO_SEEDS[1])
@@ -84,12 +80,7 @@ def least_seeds(semantic: ModelConfig, sizes: Sizes) -> int:
 
 
 def ranks_mistake(train: TrainConfig, ranks: int, num_train: int) -> InputError | None:
-    """Returns the mistake of ranks that share mini-batches and are more than all training nodes; None if there is none.
-
-    Args:
-        ranks: number of processes that share the training.
-        num_train: number of training nodes; 0 if it is not known.
-    """
+    """Returns the mistake of ranks that share mini-batches and outnumber the training nodes (0: not known); None if there is none."""
     if not 0 < num_train < ranks or find_technique(train.trainer).whole_graph:
         return None
     problem = (
@@ -99,11 +90,7 @@ def ranks_mistake(train: TrainConfig, ranks: int, num_train: int) -> InputError 
 
 
 def widths_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | None:
-    """Returns the mistake of node types whose features have several widths, which only typed input reads; None if there is none.
-
-    Args:
-        widths: columns of the types' own features, 0 for a type without.
-    """
+    """Returns the mistake of node types with several widths of features (0: none), which only typed input reads; None if there is none."""
     if train.input == "typed" or len({*widths} - {0}) < 2:
         return None
     found = ", ".join(f"{columns:,}" for columns in widths)
@@ -112,11 +99,7 @@ def widths_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | No
 
 
 def rows_mistake(train: TrainConfig, widths: Sequence[int]) -> InputError | None:
-    """Returns the mistake of learnable rows for types without features where every type has some; None if there is none.
-
-    Args:
-        widths: as of `widths_mistake`.
-    """
+    """Returns the mistake of learnable rows for types without features where every type has some; `widths` as of `widths_mistake`."""
     if train.embedding != "node" or not widths or 0 in widths:
         return None
     problem = 'embedding = "node" has a row for each node of the types without features, and all types of the graph have features'

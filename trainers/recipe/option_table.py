@@ -271,18 +271,15 @@ FILLED = ("own_fanouts",)
 
 
 class Condition(NamedTuple):
-    """A condition under which a limit holds.
+    """A condition under which a limit holds."""
 
-    Attributes:
-        words: words behind the name of the trainer.
-        holds: whether it holds for a train table.
-        key: path below `[[train]]` of the key that makes it hold, "" if there is none; * stands for the sub-table.
-        of_file: whether it depends on other tables.
-    """
-
+    # Words behind the name of the trainer.
     words: str
+    # Whether it holds for a train table.
     holds: Asked
+    # Path below `[[train]]` of the key that makes it hold, "" if there is none; * stands for the sub-table.
     key: str = ""
+    # Whether it depends on other tables.
     of_file: bool = False
 
 

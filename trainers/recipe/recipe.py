@@ -68,10 +68,6 @@ class ModelRecipe(Stage):
         return None if found is None else found.beside(waiting_term())
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Returns role -> SHA-256 of the source of the user's own model and sampling function, if the recipe names them.
-
-        Raises:
-            InputError: the module does not exist.
-        """
+        """Returns role -> SHA-256 of the source of a user's model and sampling function; raises InputError if a module does not exist."""
         method = semantic.sampling.method if semantic.sampling else ""
         return code_digests({"model": semantic.train.model, "sampling": method})

@@ -27,9 +27,5 @@ class Settings(Checked):
         return 1
 
     def graph_apart(self, cores: int, devices: int) -> bool:
-        """Returns whether devices that train do not hold the graph, though devices sample.
-
-        Args:
-            devices: devices with memory of their own that the process sees.
-        """
+        """Returns whether devices that train do not hold the graph, though devices sample, of the `devices` that the process sees."""
         return False

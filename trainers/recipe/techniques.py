@@ -221,11 +221,7 @@ def technique_names() -> tuple[str, ...]:
 
 
 def find_technique(name: str) -> Technique:
-    """Returns the row of a technique.
-
-    Raises:
-        InputError: no technique has that name.
-    """
+    """Returns the row of a technique; raises InputError if no technique has that name."""
     if name not in TECHNIQUES:
         raise InputError(f"trainer = {name!r} is not one of {', '.join(TECHNIQUES)}", "give one of these names")
     return TECHNIQUES[name]

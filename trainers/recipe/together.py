@@ -50,11 +50,7 @@ EDGE_ATTRIBUTES = {"weights": "edge weights", "edge_types": "relations (edge typ
 
 
 class Clash(NamedTuple):
-    """An option that a train table asks for and that does not go with its technique.
-
-    Attributes:
-        option, limit, condition: the cell of the table.
-    """
+    """An option that a train table asks for and that does not go with its technique, by its cell of the table of options."""
 
     option: Option
     limit: Limit
@@ -63,11 +59,7 @@ class Clash(NamedTuple):
 
 
 def clashes(case: FileCase, names: Collection[str] = OPTIONS.keys()) -> Iterator[Clash]:
-    """Yields the options that a train table asks for and that do not go with its technique.
-
-    Args:
-        case: the table; other tables of a run that has no file may be missing.
-    """
+    """Yields the options that a train table asks for and that do not go with its technique; other tables may be missing."""
     trainer = case.train.trainer
     for limit in case.train.technique.limits():
         if limit.option in names:

@@ -83,12 +83,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Overflow
 
 @dataclass(frozen=True, order=True)
 class Waiting:
-    """The position of a run that did not end; the further one is the greater.
-
-    Attributes:
-        epoch: number of epochs that are done.
-        position: number of batches of the next epoch that are done.
-    """
+    """The position of a run that did not end, by epochs and batches of the next one that are done; the further one is the greater."""
 
     epoch: int
     position: int
@@ -118,12 +113,7 @@ def head_digest(text: str) -> str:
 
 
 def parse_head(text: bytes) -> dict[str, Any]:
-    """Returns the text of a checkpoint from the header of its file.
-
-    Raises:
-        ValueError: it does not match its digest.
-        KeyError, TypeError: it is not the header of a checkpoint.
-    """
+    """Returns the text in a checkpoint's header; raises ValueError for a wrong digest, KeyError or TypeError for another header."""
     facts = json.loads(text)["__metadata__"]
     # Checkpoints of older versions have none.
     if facts.get("head") not in (None, head_digest(facts["graphmill"])):
@@ -135,15 +125,7 @@ def parse_head(text: bytes) -> dict[str, Any]:
 
 
 def head_of(data: bytes, num_bytes: int) -> bytes:
-    """Returns the header of a checkpoint.
-
-    Args:
-        data: the file, or as much of it as its header takes.
-        num_bytes: bytes of the whole file.
-
-    Raises:
-        ValueError: the file ends inside its header.
-    """
+    """Returns the header of a checkpoint from its file, or as much of it as needed; raises ValueError if it ends inside."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > num_bytes - 8:
         raise ValueError("it ends inside its header")
@@ -151,12 +133,7 @@ def head_of(data: bytes, num_bytes: int) -> bytes:
 
 
 def require_whole(data: bytes) -> None:
-    """Compares a checkpoint with the digest in its header.
-
-    Raises:
-        ValueError: they differ, or it has none.
-        KeyError, TypeError: it is not a checkpoint.
-    """
+    """Compares a checkpoint with its digest; raises ValueError if they differ, KeyError or TypeError if it is not one."""
     if parse_head(head_of(data, len(data)))["format"] != FORMAT:
         return  # its reader says so
     place = digest_place(data)
@@ -240,11 +217,7 @@ def take_newer(path: Path, version: str) -> None:
 
 
 def _waiting(head: Mapping[str, Any], version: str, *, ended: bool = True) -> Waiting | None:
-    """Returns the position of a run, None for one that ended unless `ended` counts it.
-
-    Raises:
-        ValueError: it is a run of another model.
-    """
+    """Returns the position of a run, None for one that ended unless `ended` counts it; raises ValueError for another model."""
     if head["version"] != version:
         raise ValueError(f"it is of model {head['version'][:12]}, not {version[:12]}")
     state = head["state"]

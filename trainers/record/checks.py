@@ -96,12 +96,7 @@ def chance_check(metric: str, split: str, score: float | None, chance: float, sa
 
 
 def loss_check(history: Sequence[Mapping[str, Any]], unit: str = ", nats") -> Check:
-    """Tests that the losses of a training are finite and that the last epoch's is below the first one's, if there are two.
-
-    Args:
-        history: rows of the epochs, each with its `loss`.
-        unit: unit of the losses after the word, "" for none.
-    """
+    """Tests that the losses of a training are finite and the last of several below the first; `unit` stands after the word "losses"."""
     losses = [float(row["loss"]) for row in history]
     first, last, best = losses[0], losses[-1], min(range(len(losses)), key=lambda epoch: losses[epoch])
     infinite = sum(not math.isfinite(loss) for loss in losses)
@@ -134,11 +129,7 @@ def loss_check(history: Sequence[Mapping[str, Any]], unit: str = ", nats") -> Ch
 
 
 def ledger_numbers(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
-    """Returns the numbers of a ledger by their names, and two sums: rows of all tiers, and bytes of features that reached the device.
-
-    Args:
-        rows: the result of `Ledger.rows`.
-    """
+    """Returns the numbers of `Ledger.rows` by name, and two sums: rows of all tiers, and bytes of features that reached the device."""
     found: dict[str, int] = {}
     for row in rows["counts"]:
         found[count_name(row["name"], row["layer"])] = row["n"]
@@ -177,9 +168,7 @@ def conserved(
     Args:
         planned: numbers that are known before the training; inputs and edges are those before anything is pruned.
         counted: the ledger (`ledger_numbers`).
-        row_bytes: bytes of a stored row.
         tiered: whether the source of the rows counts them by tier.
-        arena_row_bytes: bytes of a row in the arena.
     """
     left = dict(planned)
     for name in planned:

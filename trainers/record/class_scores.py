@@ -17,10 +17,10 @@ returns None.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.record.scores import ClassTotals, class_totals
+
+Counts = TypeVar("Counts")
 
 FILE, KIND = "scores.json", "classes"
 BINS = 15
@@ -42,14 +44,11 @@ MOST_PAIRS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassCounts(ClassTotals):
-    """Counts of the classified nodes of a split.
+    """Counts of the classified nodes of a split."""
 
-    Attributes:
-        pairs: i64[k, 3], class, other class that nodes of it were given, and their number; ascending.
-        bins: i64[3, BINS], per bin of probability: answers, those that are right, and the sum of their probabilities in `UNITS`.
-    """
-
+    # Class, other class that nodes of it were given, and their number, i64[k, 3]; ascending.
     pairs: Array = field(repr=False)
+    # i64[3, BINS], per bin of probability: answers, those that are right, and the sum of their probabilities in `UNITS`.
     bins: Array = field(repr=False)
 
     def __add__(self, other: ClassCounts) -> ClassCounts:
@@ -74,11 +73,7 @@ class ClassCounts(ClassTotals):
         return np.stack([confidence / UNITS / nodes, right / nodes], axis=1)
 
     def matrix(self, classes: Array) -> Array:
-        """Returns i64[k, k], the rows and columns of some classes of the confusion matrix: row = class, column = answer.
-
-        Args:
-            classes: i64[k], distinct.
-        """
+        """Returns i64[k, k], the rows and columns of k distinct classes of the confusion matrix: row = class, column = answer."""
         place = np.full(len(self.right), -1)
         place[classes] = np.arange(len(classes))
         found = np.diag(self.right[classes])
@@ -95,12 +90,7 @@ class ClassCounts(ClassTotals):
 
 
 def count_classes(logits: Array, labels: Array) -> ClassCounts:
-    """Counts the answers of a model, which are the classes of the largest logits; ties go to the lowest class.
-
-    Args:
-        logits: float[n, num_classes].
-        labels: int[n].
-    """
+    """Counts the answers to int[n] by float[n, num_classes], which are the classes of the largest logits; ties go to the lowest class."""
     num_rows, num_classes = logits.shape
     predicted, bins = np.empty(num_rows, np.int32), np.zeros((3, BINS), np.int64)
     step = max(1, BLOCK_VALUES // num_classes)
@@ -139,12 +129,7 @@ def _added(pairs: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScores:
-    """The scores by class of a model, or of several together.
-
-    Attributes:
-        classes: names of the classes, in label order.
-        splits: "train", "valid" or "test" -> counts of its nodes.
-    """
+    """The scores by class of a model, or of several together: names in label order, and the counts of each split's nodes."""
 
     classes: Sequence[str]
     splits: Mapping[str, ClassCounts] = field(repr=False)
@@ -186,24 +171,24 @@ _SCHEMA = Fields(
 
 
 def read_scores(model: Artifact) -> ClassScores | None:
-    """Returns the scores by class of a model; None if it has none, as models that were trained by an earlier version.
-
-    Raises:
-        InputError: its file is damaged, or is not one of scores by class.
-    """
+    """Returns the scores by class of a model, None without, as of an earlier version; raises InputError if the file is damaged."""
     if FILE not in model.files:
         return None
     found = json.loads(model.content_of(FILE))
     if isinstance(found, dict) and found.get("kind") != KIND:
         return None
-    try:
-        _SCHEMA(found, "")
-        splits = {split: _counts(each, len(found["classes"])) for split, each in found["splits"].items()}
-    except ValueError as error:
-        raise InputError(
-            f"{FILE} of {model.label} says nothing sound: {error}", "train it again with --retrain"
-        ) from error
+    splits = sound_splits(model, found, _SCHEMA, lambda each: _counts(each, len(found["classes"])))
     return ClassScores(classes=found["classes"], splits=splits) if splits else None
+
+
+def sound_splits(model: Artifact, found: Any, schema: Fields, counts: Callable[[Any], Counts]) -> dict[str, Counts]:
+    """Returns the counts of each split by the content of a model's file; raises InputError if it is damaged."""
+    try:
+        schema(found, "")
+        return {split: counts(each) for split, each in found["splits"].items()}
+    except ValueError as error:
+        problem = f"{FILE} of {model.label} says nothing sound: {error}"
+        raise InputError(problem, "train it again with --retrain") from error
 
 
 def _counts(values: Mapping[str, Any], num_classes: int) -> ClassCounts:
@@ -216,11 +201,7 @@ def _counts(values: Mapping[str, Any], num_classes: int) -> ClassCounts:
 
 
 def joined_scores(models: Sequence[Artifact]) -> ClassScores | None:
-    """Returns the sum of the counts of models with the same classes; None if a model has none, or other classes.
-
-    Raises:
-        InputError: a file is damaged.
-    """
+    """Returns the sum of the counts of models, None if one has none or other classes; raises InputError for a damaged file."""
     found = [read_scores(model) for model in models]
     known = [each for each in found if each is not None]
     if len(known) < len(found) or any(each.classes != known[0].classes for each in known):

@@ -17,9 +17,8 @@ import numpy as np
 from graphmill.assets.storage.files.schema import Fields, listed, mapped, maybe, number, one_of, text, whole
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.tasks.labels import COLUMN_WORDS, Kind
-from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
-from graphmill.trainers.record.class_scores import FILE, shown_split
+from graphmill.trainers.record.class_scores import FILE, shown_split, sound_splits
 
 SCORES: dict[str, tuple[str, ...]] = {
     "multilabel": ("precision", "recall", "f1", "average_precision", "roc_auc"),
@@ -30,16 +29,13 @@ SCORES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ColumnCounts:
-    """The scores of the nodes of a split.
+    """The scores of the nodes of a split."""
 
-    Attributes:
-        nodes: i64[C], nodes that have the label, or whose number is known.
-        known: i64[C], nodes of which it is known whether they have the label, or whose number is known.
-        scores: score -> f64[m, C], a row per model, NaN if it is not defined.
-    """
-
+    # Nodes that have the label, or whose number is known, i64[C].
     nodes: Array = field(repr=False)
+    # Nodes of which it is known whether they have the label, or whose number is known, i64[C].
     known: Array = field(repr=False)
+    # Score -> f64[m, C], a row per model, NaN if it is not defined.
     scores: Mapping[str, Array] = field(repr=False)
 
     def means(self) -> dict[str, Array]:
@@ -61,16 +57,13 @@ class ColumnCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnScores:
-    """The scores by label or target of a model, or of several together.
+    """The scores by label or target of a model, or of several together."""
 
-    Attributes:
-        kind: "multilabel" or "regression".
-        names: names of the labels or targets, in their order.
-        splits: "train", "valid" or "test" -> scores of its nodes.
-    """
-
+    # "multilabel" or "regression".
     kind: Kind
+    # Names of the labels or targets, in their order.
     names: Sequence[str]
+    # "train", "valid" or "test" -> scores of its nodes.
     splits: Mapping[str, ColumnCounts] = field(repr=False)
 
     @property
@@ -90,30 +83,16 @@ class ColumnScores:
 
 
 def read_columns(model: Artifact) -> ColumnScores | None:
-    """Returns the scores by label or target of a model; None if it has none, as models of classes and of an earlier version.
-
-    Raises:
-        InputError: its file is damaged.
-    """
+    """Returns the scores by label or target of a model, None if it has none; raises InputError if its file is damaged."""
     found = json.loads(model.content_of(FILE)) if FILE in model.files else None
     if not isinstance(found, dict) or (kind := found.get("kind")) not in SCORES:
         return None
-    try:
-        _schema(kind)(found, "")
-        splits = {split: _counts(each, SCORES[kind], len(found["names"])) for split, each in found["splits"].items()}
-    except ValueError as error:
-        raise InputError(
-            f"{FILE} of {model.label} says nothing sound: {error}", "train it again with --retrain"
-        ) from error
+    splits = sound_splits(model, found, _schema(kind), lambda each: _counts(each, SCORES[kind], len(found["names"])))
     return ColumnScores(kind=kind, names=found["names"], splits=splits) if splits else None
 
 
 def joined_columns(models: Sequence[Artifact]) -> ColumnScores | None:
-    """Returns the scores of several models with the same labels or targets; None if a model has none, or others.
-
-    Raises:
-        InputError: a file is damaged.
-    """
+    """Returns the scores of several models, None if one has none or other labels or targets; raises InputError for a damaged file."""
     found = [read_columns(model) for model in models]
     known = [each for each in found if each is not None]
     if not known or len(known) < len(found) or any((e.kind, e.names) != (known[0].kind, known[0].names) for e in known):

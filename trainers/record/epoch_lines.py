@@ -34,7 +34,6 @@ class EpochLines:
         title: beginning of the lines, which names the training.
         writers: receive the numbers of every epoch, and are closed after the last one. A writer that fails is named in a line and dropped,
             since it does not affect the training.
-        metric: the metric of the validation score.
     """
 
     def __init__(
@@ -83,7 +82,6 @@ class EpochLines:
 
         Args:
             record: the epoch, as `Timeline.record`.
-            before, after: the run's ledger at its beginning and at its end.
         """
         seconds, step = record["seconds"], record["busy_seconds"].get(STEP, {})
         if self._paced or seconds < MOST_SECONDS or WAIT not in step:

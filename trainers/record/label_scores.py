@@ -11,18 +11,13 @@ import numpy as np
 
 from graphmill.kernels.types import Array
 from graphmill.trainers.record.column_scores import ColumnCounts
-from graphmill.trainers.record.scores import area
+from graphmill.trainers.record.scores import ClassTotals, area
 
 
 def label_score(metric: str, logits: Array, labels: Array) -> float | None:
-    """Returns a metric of several labels; None if no label defines it.
-
-    Args:
-        logits: float[n, C]; labels: i8[n, C], -1 unknown.
-    """
+    """Returns a metric of logits, float[n, C], and labels, i8[n, C] with -1 for unknown; None if no label defines it."""
     if metric in ("f1_micro", "f1_macro"):
-        counts = _counts(logits, labels)
-        return float(_f1(*(each.sum(keepdims=True) for each in counts) if metric == "f1_micro" else counts).mean())
+        return float(_counts(logits, labels, axis=None if metric == "f1_micro" else 0).f1.mean())
     values = of_labels(metric, logits, labels)
     values = values[~np.isnan(values)]
     return float(np.mean(values)) if len(values) else None
@@ -40,40 +35,26 @@ def of_labels(metric: str, logits: Array, labels: Array) -> Array:
 
 
 def scores_by_label(logits: Array, labels: Array) -> ColumnCounts:
-    """Returns the scores of each label; precision, recall and F1 are 0 where they are not defined, as scikit-learn has it.
-
-    Args:
-        logits: float[n, C]; labels: i8[n, C], -1 unknown.
-    """
-    right, have, answered = _counts(logits, labels)
-    scores = {"precision": _share(right, answered), "recall": _share(right, have), "f1": _f1(right, have, answered)}
+    """Returns the scores of each label, as `label_score` takes them; precision, recall and F1 are 0 where scikit-learn has them so."""
+    counts = _counts(logits, labels)
+    scores = {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
     scores |= {metric: of_labels(metric, logits, labels) for metric in ("average_precision", "roc_auc")}
     return ColumnCounts(
-        nodes=have, known=(labels >= 0).sum(axis=0), scores={name: values[None] for name, values in scores.items()}
+        nodes=counts.support,
+        known=(labels >= 0).sum(axis=0),
+        scores={name: values[None] for name, values in scores.items()},
     )
 
 
-def _counts(logits: Array, labels: Array) -> tuple[Array, Array, Array]:
-    """Returns i64[C] each: nodes that have a label and were given it, that have it, and that were given it."""
+def _counts(logits: Array, labels: Array, axis: int | None = 0) -> ClassTotals:
+    """Returns the counts of the nodes with a label and of those that were given it, of each label, or of all with `axis` None."""
     given, known = logits > 0, labels >= 0
-    right, have, answered = ((each & known).sum(axis=0) for each in (given & (labels > 0), labels > 0, given))
-    return right, have, answered
-
-
-def _f1(right: Array, have: Array, answered: Array) -> Array:
-    return _share(2 * right, have + answered)
-
-
-def _share(counts: Array, of: Array) -> Array:
-    return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)
+    found = {"right": given & (labels > 0), "support": labels > 0, "predicted": given}
+    return ClassTotals(**{name: np.atleast_1d((each & known).sum(axis=axis)) for name, each in found.items()})
 
 
 def average_precision(scores: Array, positive: Array) -> float | None:
-    """Returns the sum over thresholds of the precision times the recall that each adds; None if no node is positive.
-
-    Args:
-        scores: float[n]; positive: bool[n].
-    """
+    """Returns the sum over thresholds of float[n] of the precision times the recall that each adds; None if none of bool[n] is positive."""
     if not positive.any():
         return None
     order = np.argsort(-scores, kind="stable")

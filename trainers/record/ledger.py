@@ -42,18 +42,15 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The subject of a row of the ledger.
+    """The subject of a row of the ledger."""
 
-    Attributes:
-        link: one of `LINKS`; "mapped" counts asked bytes only, since the operating system decides what a page fault reads.
-        kind: one of `KINDS`.
-        phase: forward or backward.
-        layer: the layer that needed the data, 0 for input features.
-    """
-
+    # One of `LINKS`; "mapped" counts asked bytes only, since the operating system decides what a page fault reads.
     link: str
+    # One of `KINDS`.
     kind: str
+    # Forward or backward.
     phase: Literal["forward", "backward"] = "forward"
+    # The layer that needed the data, 0 for input features.
     layer: int = 0
 
     def __post_init__(self):
@@ -182,9 +179,6 @@ class _Epoch:
 class Timeline:
     """Collects spans from any thread.
 
-    Args:
-        clock: returns seconds.
-
     Attributes:
         record: the last finished epoch: its number and seconds, seconds by lane and phase (`busy_seconds`), and `spans`, each
             [lane, phase, position, begin, end] in seconds from the start of the epoch. Empty before one is finished.
@@ -202,12 +196,7 @@ class Timeline:
 
     @contextmanager
     def span(self, lane: str, phase: str, position: int) -> Iterator[None]:
-        """Records the duration of its block.
-
-        Args:
-            phase: its work; `WAIT` if it waits for another lane.
-            position: number of the batch in its epoch.
-        """
+        """Records the duration of its block: work of a phase, or `WAIT` for another lane, on the batch at a position of its epoch."""
         began = self._clock()
         try:
             yield

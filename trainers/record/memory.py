@@ -17,11 +17,7 @@ WATCHER = "peak memory"
 
 
 class PeakMemory:
-    """Samples the memory of this process.
-
-    Attributes:
-        bytes: the largest sample so far; None on a system without /proc.
-    """
+    """Samples the memory of this process; `bytes` is the largest sample so far, None on a system without /proc."""
 
     def __init__(self):
         self.bytes: int | None = None
@@ -51,11 +47,7 @@ class PeakMemory:
 
 
 def measured_memory(run: Mapping[str, Any]) -> int | None:
-    """Returns the peak memory of a training in bytes, of ranks the sum of their peaks; None if one was not recorded.
-
-    Args:
-        run: the training's run.json. Its own `peak_memory_bytes` is that of the first rank's process alone.
-    """
+    """Returns the peak bytes of a training by its run.json, summed over ranks; None if one was not recorded."""
     peaks = [each.get("peak_memory_bytes") for each in run.get("ranks") or [run]]
     known = [peak for peak in peaks if peak is not None]
     return sum(known) if len(known) == len(peaks) else None

@@ -28,11 +28,7 @@ _REACHED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """The training that the numbers belong to.
-
-    Attributes:
-        recipe: its recipe, plain values by name.
-    """
+    """The training that the numbers belong to; its recipe is plain values by name."""
 
     home: Path
     pipeline: str
@@ -112,14 +108,7 @@ def absent_programs(programs: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
-    """Opens the programs of `metrics_to`.
-
-    Args:
-        programs: some of `PROGRAMS`.
-
-    Raises:
-        InputError: a package is not installed, or its server does not answer.
-    """
+    """Opens programs of `PROGRAMS`; raises InputError if a package is not installed, or its server does not answer."""
     writers: list[MetricWriter] = []
     for program in programs:
         try:

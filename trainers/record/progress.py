@@ -102,11 +102,6 @@ class BarProgress(Progress):
 def open_progress(
     stream: TextIO | None = None, title: str = "", also: Callable[[str], None] | None = None
 ) -> BarProgress | LineProgress:
-    """Returns a bar if the stream (standard error by default) is a terminal, else lines.
-
-    Args:
-        title: beginning of every line of `tell`.
-        also: receives every line of `tell`, too.
-    """
+    """Returns a bar if the stream (standard error by default) is a terminal, else lines; `title` begins each line of `tell`."""
     chosen: TextIO = sys.stderr if stream is None else stream
     return BarProgress(chosen, title, also) if chosen.isatty() else LineProgress(chosen, title=title, also=also)

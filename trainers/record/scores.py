@@ -84,16 +84,13 @@ def bare(metric: str, value: float, digits: int = 2) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassTotals:
-    """Counts of classified nodes per class.
+    """Counts of classified nodes per class."""
 
-    Attributes:
-        right: i64[C], nodes of a class that were given it.
-        support: i64[C], nodes of a class.
-        predicted: i64[C], nodes that were given a class.
-    """
-
+    # Nodes of a class that were given it, i64[C].
     right: Array = field(repr=False)
+    # Nodes of a class, i64[C].
     support: Array = field(repr=False)
+    # Nodes that were given a class, i64[C].
     predicted: Array = field(repr=False)
 
     @property
@@ -145,21 +142,13 @@ class ClassTotals:
 
 
 def class_totals(predicted: Array, labels: Array, num_classes: int) -> ClassTotals:
-    """Counts nodes per class.
-
-    Args:
-        predicted, labels: int[n], class that each node was given, and that it has.
-    """
+    """Counts nodes per class, by int[n], the class that each node was given, and the one that it has."""
     found = {"support": labels, "predicted": predicted, "right": labels[predicted == labels]}
     return ClassTotals(**{name: np.bincount(each, minlength=num_classes) for name, each in found.items()})
 
 
 def same_answer(labels: Array, num_classes: int) -> tuple[int, ClassTotals]:
-    """Returns the class that most nodes have, and the counts if each node were given it.
-
-    Args:
-        labels: int[n], at least one.
-    """
+    """Returns the class that most of n > 0 nodes have, by int[n], and the counts if each node were given it."""
     support = np.bincount(labels, minlength=num_classes)
     largest = int(support.argmax())
     chosen = np.arange(len(support)) == largest
@@ -207,15 +196,12 @@ def score(metric: str, logits: Array, labels: Array) -> float | None:
 
 
 def _ratio(counts: Array, of: Array) -> Array:
+    """Returns float64[C], the shares of counts, int[C] each; 0 of 0."""
     return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)
 
 
 def area(scores: Array, positive: Array) -> float | None:
-    """Returns the rank-sum statistic of Mann and Whitney over the number of pairs; None if only one of the two classes occurs.
-
-    Args:
-        scores: float[n]; positive: bool[n].
-    """
+    """Returns the rank-sum statistic of float[n] over the number of pairs of bool[n] (Mann and Whitney); None if only one class occurs."""
     num_positive = int(positive.sum())
     num_pairs = num_positive * (len(scores) - num_positive)
     if num_pairs == 0:

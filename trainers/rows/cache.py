@@ -71,7 +71,6 @@ class CachedSource(FeatureSource):
     """Rows by slot from a device image, a host image and the table behind them.
 
     Args:
-        table: the table, with block digests.
         behind: the same table, mapped or in memory, for the rows of neither tier.
         device: the device that books its image against its cache budget.
         max_rows: most rows of a table that is gathered from in place.
@@ -184,23 +183,20 @@ class CachedSource(FeatureSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """The feature rows of a run.
+    """The feature rows of a run."""
 
-    Attributes:
-        stored: the table of the file.
-        table: every row, uncached and without a link; evaluation reads it. A `TableSource`, unless ranks have parts of the rows.
-        source: the source that training gathers from.
-        device: the device that holds the cached rows, and the work while a workspace is set.
-        record: facts about the cache, for run.json; empty without a cache.
-        fill: function that makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique
-            that counts visits itself; None without budgets, or if the cache is filled already.
-    """
-
+    # The table of the file.
     stored: FeatureTable
+    # Every row, uncached and without a link; evaluation reads it. A `TableSource`, unless ranks have parts of the rows.
     table: Any
+    # The source that training gathers from.
     source: FeatureSource
+    # The device that holds the cached rows, and the work while a workspace is set.
     device: Device
+    # Facts about the cache, for run.json; empty without a cache.
     record: dict[str, Any] = field(default_factory=dict)
+    # Function that makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique
+    # that counts visits itself; None without budgets, or if the cache is filled already.
     fill: Callable[[Array], CachedSource] | None = None
 
 
@@ -219,7 +215,6 @@ class PackedRows(FeatureSource):
     """Rows of stored batches, from packed chunks and from the static tiers of their cache plan.
 
     Args:
-        chunks: the artifact of packed chunks, with its cache plan.
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
 
     Attributes:
@@ -260,11 +255,7 @@ class PackedRows(FeatureSource):
         return space_for(staging_capacity(self.chunks.place(self._number(key)), self.row_bytes))
 
     def stage(self, key: BatchKey, origin: Array | None = None) -> Staged:
-        """Loads the rows of a batch that are on disk; any number of threads may stage different batches.
-
-        Raises:
-            InputError: a read failed or ended early, or its bytes do not match their digest.
-        """
+        """Loads the rows of a batch that are on disk, on any thread; raises InputError if a read fails or does not match its digest."""
         with self._loader() as loader:
             return loader.load(self._number(key), origin)
 

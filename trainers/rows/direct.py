@@ -53,7 +53,6 @@ class DirectTables:
         Args:
             rows: ids[n], rows of the table.
             out: stored dtype[n, F], in C order.
-            ledger: receives requests and bytes.
 
         Raises:
             InputError: a page does not match its digest, or a read failed.
@@ -100,9 +99,6 @@ def _page_digests(table: FeatureTable) -> Array:
 class DirectSource(TableSource):
     """Rows of a table by direct reads; zeros for nodes without features, for which no byte is moved.
 
-    Args:
-        table: the table, with digests.
-
     Raises:
         InputError: the file is damaged, or its file system allows no direct reads.
     """
@@ -115,11 +111,7 @@ class DirectSource(TableSource):
         self._tables = DirectTables([table], reading)
 
     def copy_rows(self, rows: Array, out: Array, ledger: Ledger) -> None:
-        """Writes row rows[i] of the table to row i of out: stored dtype[n, F] in C order, and books the reads.
-
-        Raises:
-            InputError: a page does not match its digest, or a read failed.
-        """
+        """Writes rows of the table to stored dtype[n, F] in C order, and books the reads; raises InputError if one fails or is damaged."""
         self._tables.read(0, rows, out, ledger)
 
     def fill(self, node_ids: Array, out: Array, ledger: Ledger) -> None:

@@ -69,11 +69,7 @@ class Staged:
 
 
 class PackedLoader:
-    """Reads the rows of batches; belongs to one thread.
-
-    Args:
-        width, dtype, row_bytes: columns, type and bytes of a row of the feature table.
-    """
+    """Reads the rows of batches from a feature table of this width, type and bytes of a row; belongs to one thread."""
 
     def __init__(
         self, chunks: PackedChunks, width: int, dtype: str, row_bytes: int, pool: BufferPool, execution: ReadExecution

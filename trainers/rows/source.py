@@ -112,11 +112,7 @@ class FeatureSource(Protocol):
         return 0
 
     def stage(self, key: BatchKey, origin: Array | None = None) -> Any:
-        """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.
-
-        Args:
-            origin: i32[s], ascending, the places of the wanted inputs; None for all of them.
-        """
+        """Loads a batch's inputs at i32[s] ascending places, None for all, from slow storage, on any thread; None if there are none."""
         return None
 
     def stage_windows(
@@ -192,41 +188,22 @@ class TableSource(FeatureSource):
         self.row_bytes = self.width * rows.dtype.itemsize
 
     def pin(self, device: Device) -> None:
-        """Lets a device with memory of its own read the rows in place; one without does so anyhow.
-
-        Raises:
-            InputError: the system does not allow that much memory to be pinned.
-        """
+        """Lets a device with memory of its own read the rows in place; raises InputError if the system lets it pin too little."""
         if len(self.rows) <= MAX_ROWS:  # a slot cannot name more rows
             self.pinned = device.pin(self.rows)
 
     def plain(self, dtype: str) -> Array | None:
-        """Returns the rows of all nodes, dtype[N, F], if they lie in memory as they are trained on; None if they must be gathered.
-
-        Args:
-            dtype: NumPy's name of the type that is trained on.
-        """
+        """Returns the rows of all nodes, dtype[N, F], if they lie in memory as they are trained on; None if they must be gathered."""
         checked = self.in_place and not self.mapped and self.verified is None
         return self.rows if checked and self.row_of is None and self.dtype == dtype else None
 
     def require(self, node_ids: Array) -> None:
-        """Compares the blocks that hold rows of nodes with their digests, if that has not been done.
-
-        Args:
-            node_ids: ids[n], global.
-
-        Raises:
-            InputError: a block is damaged.
-        """
+        """Compares the blocks of rows of ids[n] with their digests, if that is not done yet; raises InputError if one is damaged."""
         if self.verified is not None:
             self.verified.require(node_ids if self.row_of is None else self.row_of[node_ids])
 
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
-        """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.
-
-        Raises:
-            InputError: a block of the file that holds a row is damaged.
-        """
+        """Writes rows as `FeatureSource.gather`; raises InputError if a block of the file that holds one is damaged."""
         node_ids, num_rows = batch.input_ids, len(batch.input_ids)
         self.require(node_ids)
         if on_device(out):
@@ -256,7 +233,6 @@ class TableSource(FeatureSource):
 
         Args:
             node_ids: ids[n], global.
-            ledger: receives reads of a disk.
 
         Returns:
             i32[n], and the tier that they name, which must live until the gather is done.
@@ -343,11 +319,7 @@ def copied_rows(rows: torch.Tensor, device: Device) -> torch.Tensor:
 
 
 class LinkedSource(FeatureSource):
-    """A source whose rows reach the device over a link.
-
-    Args:
-        source: the source of rows; the link carries the bytes that it books as moved from host to device.
-    """
+    """A source whose rows reach the device over a link, which carries the bytes that the source books as moved from host to device."""
 
     def __init__(self, source: FeatureSource, link: Link):
         self.source, self.link = source, link

@@ -46,12 +46,7 @@ class Classes(TrainingTask):
 
 
 def class_chance(metric: str, labels: Array, names: Sequence[str]) -> tuple[float, str]:
-    """Returns the score of the largest class as the answer for every node, and the words for it.
-
-    Args:
-        labels: int[n], at least one.
-        names: names of the classes.
-    """
+    """Returns the score of the largest class of int[n > 0] as the answer for every node, and the words for it."""
     if metric == "roc_auc":
         return 0.5, "what a score drawn at random reaches"
     largest, totals = same_answer(labels, len(names))

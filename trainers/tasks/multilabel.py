@@ -25,11 +25,7 @@ class SeveralLabels(TrainingTask):
         return BinaryCrossEntropy(None if weights is None else torch.from_numpy(weights).to(dtype))
 
     def _pos_weight(self, train: TaskKeys) -> Array | None:
-        """Returns float64[C], or None.
-
-        Raises:
-            InputError: the list of the table has another length.
-        """
+        """Returns float64[C], or None; raises InputError if the list of the table has another length."""
         given = train.pos_weight
         if given == "none":
             return None

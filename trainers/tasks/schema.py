@@ -26,25 +26,22 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Names and places of what a graph and its features have.
+    """Names and places of what a graph and its features have."""
 
-    Attributes:
-        task: kind of the labels.
-        classes: names of the classes, labels or targets in their order; none if the graph has no labels.
-        node_types, relations: names in the order of their numbers; none if nodes or edges have no types.
-        columns: node type -> number of columns of its features.
-        dtype: NumPy name of the stored type of features.
-        weighted: whether edges have weights.
-        encoders: node type -> the fitted encoders of its columns; empty without.
-    """
-
+    # Kind of the labels.
     task: str
+    # Names of the classes, labels or targets in their order; none if the graph has no labels.
     classes: tuple[str, ...]
+    # Names in the order of their numbers; none if nodes or edges have no types.
     node_types: tuple[str, ...] = ()
     relations: tuple[str, ...] = ()
+    # Node type -> number of columns of its features.
     columns: Mapping[str, int]
+    # NumPy name of the stored type of features.
     dtype: str
+    # Whether edges have weights.
     weighted: bool = False
+    # Node type -> the fitted encoders of its columns; empty without.
     encoders: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
@@ -118,15 +115,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def require_schema(trained: Schema, other: Schema, graph: Artifact, model: Artifact) -> None:
-    """Refuses data that a model cannot be used on.
-
-    Args:
-        trained, other: the schemas of the data of the training and of the other data.
-        graph, model: the other graph, and the model.
-
-    Raises:
-        InputError: they differ; it lists all differences.
-    """
+    """Refuses data that a model cannot be used on: raises InputError, which lists all differences from the schema of its training."""
     if found := [*differences(trained, other)]:
         listed = "".join(f"\n  {each}" for each in found)
         raise InputError(

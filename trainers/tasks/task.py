@@ -55,15 +55,7 @@ class TaskKeys(Protocol):
 
 
 class TrainingTask(ABC):
-    """What a training learns of the nodes or edges of a graph.
-
-    Args:
-        graph: the graph with its labels and split.
-
-    Attributes:
-        kind: the kind of its labels.
-        loss_unit: the unit of its loss after the word, "" without one.
-    """
+    """What a training learns of nodes or edges: the kind of labels, and the unit of its loss after the word, "" for none."""
 
     kind: ClassVar[Kind]
     loss_unit: ClassVar[str] = ", nats"
@@ -73,20 +65,11 @@ class TrainingTask(ABC):
 
     @abstractmethod
     def loss(self, train: TaskKeys) -> Loss:
-        """Returns the loss of a train table, its tensors on the host.
-
-        Raises:
-            InputError: a key of the table does not fit the labels.
-        """
+        """Returns the loss of a train table, its tensors on the host; raises InputError if a key does not fit the labels."""
 
     @abstractmethod
     def score(self, metric: str, logits: Array, labels: Array) -> float | None:
-        """Returns a metric of the kind, larger is better; None if the labels do not define it.
-
-        Args:
-            logits: float[n, C].
-            labels: stored labels of n nodes, at least one.
-        """
+        """Returns a metric of float[n, C] and the stored labels of n > 0 nodes, larger is better; None if the labels do not define it."""
 
     @abstractmethod
     def chance(self, metric: str, labels: Array) -> tuple[float, str]:
@@ -104,7 +87,6 @@ class TrainingTask(ABC):
         """Returns logits and labels, from which scores are computed, of each split that is not empty.
 
         Args:
-            model: the trained model.
             at_once: whether one pass of `infer` serves all splits.
             metric: the one that is needed; "" for all of them.
         """
@@ -120,11 +102,7 @@ class TrainingTask(ABC):
         return found
 
     def require(self, train: TaskKeys) -> None:
-        """Refuses a metric of another kind, and one that the validation nodes do not define.
-
-        Raises:
-            InputError: it is one.
-        """
+        """Raises InputError for a metric of another kind, and for one that the validation nodes do not define."""
         if train.metric not in METRICS_OF[self.kind]:
             problem = f"metric = {train.metric!r} is not a metric of [task] kind = {self.kind!r}"
             raise InputError(problem, f"give one of {', '.join(METRICS_OF[self.kind])}")

@@ -40,11 +40,7 @@ BEHIND, DEVICE, HOST = 0, 1, 2
 
 
 class StoredCounts(NamedTuple):
-    """Counts of a training's stored batches, per epoch.
-
-    Attributes:
-        num_bytes: bytes of their records.
-    """
+    """Counts of a training's stored batches per epoch, and bytes of their records."""
 
     inputs: float
     edges: float
@@ -84,12 +80,7 @@ def table_links(case: Case, device_rows: int | None = None) -> dict[str, float]:
 
 
 def rows_links(case: Case, batches: Iterable[Array], device_rows: int | None = None) -> dict[str, float]:
-    """Returns link -> bytes of rows, from the table and the caches before it.
-
-    Args:
-        batches: ids[n] of each batch, global: the nodes whose rows are read.
-        device_rows: as in `placed`.
-    """
+    """Returns link -> bytes of rows of batches, ids[n] each, from the table and the caches before it; `device_rows` as in `placed`."""
     tier, row_bytes, where = placed(case, device_rows), case.sizes.row_bytes, case.feature_place
     found: dict[str, float] = {"disk": 0.0, "mapped": 0.0, "h2d": 0.0, "d2d": 0.0}
     for node_ids in map(case.with_rows, batches):
@@ -148,11 +139,7 @@ def _drawn(case: Case):
 
 
 def pages_of(rows: Array, row_bytes: int) -> int:
-    """Returns the bytes of the distinct pages in which rows of a table lie.
-
-    Args:
-        rows: ids[n], rows of the table.
-    """
+    """Returns the bytes of the distinct pages in which rows ids[n] of a table lie."""
     pages, _ = touched_pages([0, len(rows)], rows, int(rows.max(initial=-1)) + 1, row_bytes)
     return int(pages[0]) * PAGE_BYTES
 
@@ -165,7 +152,6 @@ class Pieces:
     """Seconds of the pieces of one batch of a training.
 
     Args:
-        case: the training; its speeds are measured.
         trainers: number of trainers that share the cores; None for one that has the threads of the table.
 
     Attributes:

@@ -16,11 +16,7 @@ from graphmill.trainers.techniques.openings import open_disk_source, planned_rea
 
 
 def open_executor(run: Run) -> DiskExecutor:
-    """Returns the executor that trains the run's model on stored batches, one after the other.
-
-    Raises:
-        InputError: samples or packed chunks are missing, or are another run's.
-    """
+    """Returns the executor of training on stored batches; raises InputError if samples or packed chunks are missing or another run's."""
     return DiskExecutor(run, open_disk_source(run))
 
 

@@ -10,9 +10,5 @@ from graphmill.trainers.techniques.openings import open_samplers
 
 
 def open_executor(run: Run) -> BatchExecutor:
-    """Returns the executor that trains the run's model on mini-batches, one after the other.
-
-    Raises:
-        InputError: the table needs stored batches that are missing, or are another run's.
-    """
+    """Returns the executor of training on mini-batches; raises InputError if it needs stored batches that are missing or another run's."""
     return BatchExecutor(run, OnlineSource(run.batching, run.features.source, open_samplers(run), run.in_turn))

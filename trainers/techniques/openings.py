@@ -33,11 +33,7 @@ from graphmill.trainers.techniques.stored_costs import stored_volumes
 
 
 def open_samplers(run: Run) -> list[AnySampler | Drawer]:
-    """Returns one sampler per thread, which draws batches or reads stored ones; or the one that draws on the device.
-
-    Raises:
-        InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
-    """
+    """Returns one sampler per thread, or the one that draws on the device; raises InputError if stored samples do not fit."""
     if run.draws_on_device:
         return [*device_drawers(run, 1)]
     if run.execution.samples == "stored":
@@ -56,11 +52,7 @@ def open_sampler(run: Run) -> AnySampler:
 
 
 def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySampler]) -> AnySampler:
-    """Returns a sampler that follows the schedule of `[sampling]`, if it has one.
-
-    Args:
-        make: fan-outs -> sampler.
-    """
+    """Returns a sampler that follows the schedule of `[sampling]`, if it has one; `make` maps fan-outs to a sampler."""
     return ScheduledSampler(sampling.fanouts_at, make) if sampling.schedule else make(sampling.fanouts)
 
 
@@ -85,11 +77,7 @@ def open_stored(run: Run, parts: Collection[int] | None = None) -> StoredSampler
 
 
 def open_disk_source(run: Run, parts: Collection[int] | None = None) -> DiskSource:
-    """Returns the source of the run's stored batches, with packed rows.
-
-    Raises:
-        InputError: samples or packed chunks are missing, or are another run's.
-    """
+    """Returns the source of the run's stored batches with packed rows; raises InputError if these are missing, or another run's."""
     stored = open_stored(run, parts)
     packed = open_packed(run, run.batching.queue_bytes // NUM_QUEUES, parts)
     source = DiskSource(run.batching, packed, run.seeded(stored), stored.samples)

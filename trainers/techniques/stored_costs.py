@@ -41,18 +41,15 @@ from graphmill.trainers.techniques.batch_costs import (
 
 
 class StoredVolumes(NamedTuple):
-    """Volumes of stored batches.
+    """Volumes of stored batches."""
 
-    Attributes:
-        rows: tier, by its name in the ledger -> rows.
-        disk: kind -> bytes that are read from disk.
-        read_bytes: bytes of the rows that are asked of the disk.
-        to_device: bytes of the rows of all tiers.
-    """
-
+    # Tier, by its name in the ledger -> rows.
     rows: Mapping[str, int]
+    # Kind -> bytes that are read from disk.
     disk: Mapping[str, int]
+    # Bytes of the rows that are asked of the disk.
     read_bytes: int
+    # Bytes of the rows of all tiers.
     to_device: int
 
 

@@ -162,11 +162,7 @@ class Batches(IterableDataset):
         return {"epoch": epoch, "position": position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Sets the place with which the next iteration begins.
-
-        Raises:
-            InputError: the epoch does not have that many batches.
-        """
+        """Sets the place with which the next iteration begins; raises InputError if the epoch does not have that many batches."""
         epoch, position = state["epoch"], state["position"]
         if epoch < 0 or not 0 <= position <= len(self):
             raise InputError(f"epoch {epoch}, position {position}", f"give positions in 0..{len(self)}")

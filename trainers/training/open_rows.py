@@ -259,9 +259,7 @@ def free_device_bytes(
     """Returns the bytes of cached rows that a device with memory of its own holds if its budget is "auto"; 0 if nothing is left.
 
     Args:
-        free_bytes: free bytes of the device before the training.
         peak_bytes: peak bytes of a training step; another batch may need a quarter more.
-        queue_bytes: bytes of batches that wait on the device.
         evaluation_bytes: bytes of an evaluation; it and the training take turns.
         graph_bytes: bytes of the graph that the device samples from.
 

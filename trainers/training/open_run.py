@@ -149,11 +149,7 @@ def _open_batching(run: Run) -> Batching:
 
 
 def require_range(dtype: str, features: Artifact | None) -> None:
-    """Refuses features that are infinite in the type in which a model computes.
-
-    Raises:
-        InputError: features of float64 have a value that float32 cannot hold.
-    """
+    """Raises InputError if features of float64 have a value that the float32 of a model cannot hold."""
     beyond = features.summary["numbers"].get("beyond_float32") if features is not None and dtype != "float64" else None
     if beyond:
         problem = f"features {beyond}, which float32 cannot hold, and dtype = '{dtype}' computes in it"
@@ -161,9 +157,5 @@ def require_range(dtype: str, features: Artifact | None) -> None:
 
 
 def open_loss(train: TrainConfig, graph: Graph, device: Device) -> Loss:
-    """Returns the loss of a train table, its tensors on a device.
-
-    Raises:
-        InputError: a key of the table does not fit the labels.
-    """
+    """Returns the loss of a train table, its tensors on a device; raises InputError if a key does not fit the labels."""
     return open_task(graph).loss(train).sent(lambda tensor: device.send_tensor(tensor, PARAMETERS, device.traffic))

@@ -213,7 +213,6 @@ def measure_exact(case: Case, topology: Topology, model: Model, most_bytes: int)
 
     Args:
         topology: the graph that its batches are drawn of.
-        most_bytes: bytes that rows may take.
     """
     if not isinstance(model, LayeredModel):
         return 0.0, 0.0

@@ -76,11 +76,7 @@ class ModelStage(ModelRecipe):
         return launcher_number("LOCAL_WORLD_SIZE", str(self.ranks.world), 1, MOST_RANKS)
 
     def build(self, building: Building[ModelConfig, RunExecution]) -> Summary:
-        """Trains, evaluates and writes the model.
-
-        Raises:
-            InputError: the graph has no training nodes, a budget is too small, or the checkpoint does not fit.
-        """
+        """Trains, evaluates and writes the model; raises InputError without training nodes, for a small budget, and a wrong checkpoint."""
         semantic = building.semantic
         execution = building.execution
         writer = building.writer
@@ -160,11 +156,7 @@ class ModelStage(ModelRecipe):
         semantic: ModelConfig,
         execution: RunExecution,
     ) -> None:
-        """Takes part in a training that the first rank writes.
-
-        Args:
-            version: version of the model, from the first rank.
-        """
+        """Takes part in a training whose model the first rank writes, with the version that it tells."""
         keep_freed_memory()
         threads, library = self._decide_arithmetic(version, semantic, execution)
         with torch_threads(threads.number), products_of(library):

@@ -23,11 +23,7 @@ from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadCount:
-    """The number of threads of a training.
-
-    Attributes:
-        before: numbers of the checkpoint that the training goes on from, oldest first; empty without one.
-    """
+    """The number of threads of a training, and those `before`, oldest first, of the checkpoint that it goes on from."""
 
     number: int
     before: tuple[int, ...] = ()
@@ -54,11 +50,7 @@ class ThreadCount:
 
 
 def decide_threads(train: TrainConfig, ranks: Ranks, before: Sequence[int]) -> ThreadCount:
-    """Returns the number of threads of a training; all its ranks call it, and get the same.
-
-    Args:
-        before: numbers of the checkpoint from which the training goes on, at the first rank; empty without one.
-    """
+    """Returns the number of threads of a training, the same for all its ranks, by those of a checkpoint at the first one; collective."""
     if not isinstance(train.threads, str):
         return ThreadCount(number=train.threads)
     # Ranks that may run on the same cores share them; ranks that are pinned to different ones do not.

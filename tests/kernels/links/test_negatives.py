@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.links.negatives import DrawnNegatives, GivenNegatives, degree_candidates, uniform_candidates
+from graphmill.kernels.links.negatives import DrawnNegatives, degree_candidates, uniform_candidates
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import BatchKey
 from tests.kernels.links.graphs import REVERSES, edge_lists
@@ -123,13 +123,6 @@ def test_a_draw_depends_on_key_edge_and_number_alone(order, per_positive):
     for changed in (BatchKey(1, 1, 2), BatchKey(0, 0, 2), BatchKey(0, 1, 3)):
         assert (drawn(negatives, target, target, batch=changed)[1] != whole).any()
     assert (drawn(dataclasses.replace(negatives, seed=2), target, target)[1] != whole).any()
-
-
-def test_given_negatives_are_those_of_the_edges():
-    table = np.arange(12).reshape(6, 2)
-    sources, targets = drawn(GivenNegatives(targets=table), [7, 8], [1, 1], edges=[4, 0])
-    assert targets.tolist() == [[8, 9], [0, 1]]
-    assert sources.tolist() == [[7, 7], [8, 8]]
 
 
 def test_what_cannot_be_drawn_is_refused():

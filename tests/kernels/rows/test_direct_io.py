@@ -20,8 +20,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows import direct_io
 from graphmill.kernels.rows.aligned import BufferPool, aligned_empty
 from graphmill.kernels.rows.direct_io import Faults, PageReader, ReadExecution, chunk_capacity
-from graphmill.kernels.rows.direct_io_reference import count_requests_reference, read_rows_reference
 from graphmill.kernels.rows.pages import PAGE_BYTES, chunk_digest, page_digests, page_digests_reference
+from tests.kernels.rows.direct_io_reference import count_requests_reference, read_rows_reference
 
 ROOT = Path(__file__).resolve().parents[3]
 METHODS = ("io_uring", "pread", "buffered")

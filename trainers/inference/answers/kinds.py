@@ -32,26 +32,19 @@ TINY = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns that a prediction is asked for.
+    """The columns that a prediction is asked for."""
 
-    Attributes:
-        probabilities: whether the probabilities of all classes are written.
-        top: number of the most probable classes that are written, each with its probability; 0 for none.
-        thresholds: "P" = a class with a smaller probability is not given; "CLASS=P" = a node is given this class if its probability is
-            at least P, and another one if not.
-    """
-
+    # Whether the probabilities of all classes are written.
     probabilities: bool = False
+    # Number of the most probable classes that are written, each with its probability; 0 for none.
     top: int = 0
+    # "P" = a class with a smaller probability is not given; "CLASS=P" = a node is given this class if its probability is
+    # at least P, and another one if not.
     thresholds: Sequence[str] = ()
 
 
 class Answers(ABC):
-    """Makes the columns of a prediction from logits; each kind of task has its own.
-
-    Attributes:
-        first: names of the columns that stand before the label and the split.
-    """
+    """Makes the columns of a prediction from logits, by kind of task; those named in `first` stand before the label and the split."""
 
     first: Sequence[str] = ()
     probabilities = False
@@ -81,11 +74,7 @@ class Answers(ABC):
 
 
 def open_answers(graph: Graph, columns: Columns) -> Answers:
-    """Returns the answers of a graph's kind of task.
-
-    Raises:
-        InputError: a column is asked for that the kind does not have, or a threshold is wrong.
-    """
+    """Returns the answers of a graph's kind of task; raises InputError for a column that the kind does not have, and a wrong threshold."""
     if graph.task == LINKS:
         return RowAnswers(columns)
     if graph.task == "classes":
@@ -94,14 +83,7 @@ def open_answers(graph: Graph, columns: Columns) -> Answers:
 
 
 class ClassAnswers(Answers):
-    """Chooses classes from probabilities.
-
-    Args:
-        columns: the columns that are asked for.
-
-    Raises:
-        InputError: a threshold is not a probability or names no class, or there are fewer classes than `top`.
-    """
+    """Chooses classes from probabilities; raises InputError for a wrong threshold or class, or fewer classes than `top`."""
 
     first = ("class", "probability")
 
@@ -133,11 +115,7 @@ class ClassAnswers(Answers):
         return {"label": names_at(self.names, labels).alias("label")}
 
     def _chosen(self, found: Tensor) -> tuple[Array, Tensor]:
-        """Returns i64[n], the class of each row, -1 where none is given, and float[n], its probability or the largest.
-
-        Args:
-            found: float[n, C], probabilities.
-        """
+        """Returns i64[n], the class of each row, -1 where none is given, and float[n], its probability or the largest, from float[n, C]."""
         probability, place = found.max(dim=1)
         if self.of_class:
             classes = list(self.of_class)
@@ -205,11 +183,7 @@ class LabelAnswers(Answers):
 
 
 class NumberAnswers(Answers):
-    """Gives the numbers of a node in their unit, a column for each target.
-
-    Raises:
-        InputError: probabilities, classes or thresholds are asked for.
-    """
+    """Gives numbers in their unit, a column per target; raises InputError if probabilities, classes or thresholds are asked for."""
 
     def __init__(self, graph: Graph, columns: Columns):
         if columns != Columns():
@@ -233,11 +207,7 @@ class NumberAnswers(Answers):
 
 
 class RowAnswers(Answers):
-    """Gives the row that a model of links computes of a node, as its embedding.
-
-    Raises:
-        InputError: probabilities or thresholds are asked for.
-    """
+    """Gives the row that a model of links computes of a node, as its embedding; raises InputError for probabilities and thresholds."""
 
     def __init__(self, columns: Columns):
         if columns.probabilities or columns.thresholds:

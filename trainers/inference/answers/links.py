@@ -55,18 +55,15 @@ PAIRS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRequest:
-    """What a prediction of links is asked for.
+    """What a prediction of links is asked for."""
 
-    Attributes:
-        top: number of the best ends of each node; 0 for none.
-        pairs: a Parquet or CSV file with columns source, target and, if several relations are predicted, relation.
-        relations: names of the relations of the best ends; none for all that are predicted.
-        nodes: a file that names the nodes whose best ends are asked for; None for all of them.
-    """
-
+    # Number of the best ends of each node; 0 for none.
     top: int = 0
+    # A Parquet or CSV file with columns source, target and, if several relations are predicted, relation.
     pairs: Path | None = None
+    # Names of the relations of the best ends; none for all that are predicted.
     relations: Sequence[str] = ()
+    # A file that names the nodes whose best ends are asked for; None for all of them.
     nodes: Path | None = None
 
     def of_pairs(self, graph: Graph, columns: Columns, types: Sequence[str], evaluation: str) -> bool:

@@ -136,14 +136,7 @@ def named_nodes(path: Path, nodes: Path, ranges: Sequence[tuple[int, int]]) -> A
 
 
 class NodeFacts:
-    """A graph's facts about nodes beside a prediction: original id, label and part of the split.
-
-    Args:
-        nodes: the graph's Parquet file of nodes.
-        graph: the graph with labels and split.
-        asked: the nodes that are predicted.
-        answers: the kind of the answers.
-    """
+    """The facts of a graph's Parquet file of nodes beside a prediction: original id, label and part of the split."""
 
     def __init__(self, nodes: Path, graph: Graph, asked: AskedNodes, answers: Answers):
         import polars

@@ -23,7 +23,6 @@ class FeedForward(nn.Module):
     Args:
         in_width: columns of the convolution's result; they are mapped to `inner` ones first, unless they are these already.
         inner, out_width: columns between the two maps, and of the result.
-        options: activation and dropout.
     """
 
     def __init__(self, in_width: int, inner: int, out_width: int, options: LayerOptions):
@@ -42,13 +41,7 @@ class FeedForward(nn.Module):
 
 
 class FeedForwardLayer(nn.Module):
-    """A convolution between a norm of the rows that it reads and a feed-forward part, added to the rows themselves.
-
-    Args:
-        convolution: layer whose `finish` is a `FeedForward`.
-        width: columns of the rows that it reads and gives.
-        options: the norm.
-    """
+    """A convolution between a norm of the rows that it reads and a feed-forward part, its `finish`, added to the rows themselves."""
 
     cacheable = False
     reads_own = True
@@ -91,7 +84,6 @@ def feed_forward_layer(kind: Any, width: int, factor: float, options: LayerOptio
 
     Args:
         kind: class of the convolution; one that ends with a linear map (`ends_linear`) has the first of the two maps in it.
-        width: columns of the rows that it reads and gives.
         factor: columns between the two linear maps, over `width`.
     """
     inner = max(1, round(factor * width))

@@ -46,11 +46,7 @@ class LayerOptions:
 
 
 class Finish(nn.Module):
-    """h + residual, then norm, activation and keyed dropout.
-
-    Args:
-        in_width, out_width: columns of the layer's input and output rows.
-    """
+    """h + residual, then norm, activation and keyed dropout, from in_width to out_width columns."""
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
@@ -110,11 +106,7 @@ class Finish(nn.Module):
 
 
 class RowMoments(NamedTuple):
-    """Count, mean and variance of the columns of rows.
-
-    Attributes:
-        mean, squares: float64[F]; `squares` are the sums of squared distances to the mean.
-    """
+    """Count, mean and variance of the columns of rows; `squares`, float64[F] as `mean`, are sums of squared distances to the mean."""
 
     count: int
     mean: Tensor
@@ -144,12 +136,10 @@ class BatchNorm(nn.BatchNorm1d):
     Its statistics are those of one mini-batch, so a step group is not one large batch. A batch of one row has no variance: it is normalised
     by the running statistics, as in evaluation. If the rows of a step are in several places, their moments are computed before (`moments`),
     and `follow` moves the running statistics once.
-
-    Attributes:
-        waiting: mean and variance without bias, float[2, F], of each training batch, which `follow` is to be called with in the order of
-            batches; None if a batch moves the running statistics itself.
     """
 
+    # Mean and variance without bias, float[2, F], of each training batch, which `follow` is to be called with in the order of
+    # batches; None if a batch moves the running statistics itself.
     waiting: list[Tensor] | None = None
 
     def forward(self, input: Tensor, training: bool = False, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:

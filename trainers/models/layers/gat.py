@@ -23,7 +23,6 @@ class GatLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths; out_width is a multiple of the heads, except in the last layer.
-        options: heads, attention dropout and the layer's end.
     """
 
     cacheable = False

@@ -61,7 +61,6 @@ class GcnLayer(SumLayer):
 
         Args:
             grad, out: float[num_dst, out_width], the gradient of the result, and the result.
-            agg, h_dst, rng: the arguments of `update`.
             needed: whether the gradients of agg and h_dst are needed.
 
         Returns:

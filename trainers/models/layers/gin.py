@@ -17,11 +17,7 @@ from graphmill.trainers.models.products import Map
 
 
 class GinLayer(SumLayer):
-    """One layer; its twin is `dgl.nn.GINConv(mlp, "sum", learn_eps=True)`, the MLP being linear, ReLU, linear.
-
-    Args:
-        in_width, out_width: row widths; the MLP is out_width wide.
-    """
+    """One layer; its twin is `dgl.nn.GINConv(mlp, "sum", learn_eps=True)`, the MLP being linear, ReLU, linear, and out_width wide."""
 
     reads_own = True
     edge_weight: str | None = "sum"

@@ -22,17 +22,14 @@ MEMO = "_relation_runs"
 
 @dataclass(frozen=True, kw_only=True)
 class RelationRuns:
-    """The runs of a block, by relation and in each by destination.
+    """The runs of a block, by relation and in each by destination."""
 
-    Attributes:
-        block: the runs as destinations, with the sources of the block they come from; its transpose if that one has one. `weight` has each
-            edge's part of the mean of its run if the sampler gave shares or the data's weights count, else None.
-        joined: the runs as sources of the destinations of the block they come from, in the order of relations; with its transpose.
-        relations, counts: the relations that the block has, ascending, and the number of runs of each.
-    """
-
+    # The runs as destinations, with the sources of the block they come from; its transpose if that one has one. `weight` has each
+    # edge's part of the mean of its run if the sampler gave shares or the data's weights count, else None.
     block: Block
+    # The runs as sources of the destinations of the block they come from, in the order of relations; with its transpose.
     joined: Block
+    # The relations that the block has, ascending, and the number of runs of each.
     relations: tuple[int, ...]
     counts: tuple[int, ...]
 

@@ -36,31 +36,24 @@ MEMO = "_relation_pairs"
 
 @dataclass(frozen=True, kw_only=True)
 class RelationPairs:
-    """The pairs (relation, source) of a block's edges, by relation and in each by source, and the runs as their destinations.
+    """The pairs (relation, source) of a block's edges, by relation and in each by source, and the runs as their destinations."""
 
-    Attributes:
-        runs: the runs of the block.
-        picked: the block from sources to pairs, one edge each; with its transpose.
-        counts: number of pairs of each relation that the block has.
-        block: the block from pairs to runs. After the pairs its sources have a row for each run, which stands for the run itself.
-        by_edge: that block with its runs in the order of their edges, as masks of edges are drawn.
-        run_halves: i64[runs], the place of a run in a table with a row for each destination and relation that the block has.
-    """
-
+    # The runs of the block.
     runs: RelationRuns
+    # The block from sources to pairs, one edge each; with its transpose.
     picked: Block
+    # Number of pairs of each relation that the block has.
     counts: tuple[int, ...]
+    # The block from pairs to runs. After the pairs its sources have a row for each run, which stands for the run itself.
     block: Block
+    # That block with its runs in the order of their edges, as masks of edges are drawn.
     by_edge: Block
+    # The place of a run in a table with a row for each destination and relation that the block has, i64[runs].
     run_halves: Tensor
 
 
 def relation_pairs(block: Block) -> RelationPairs:
-    """Returns the pairs of a block that has relations; they are kept with the block, whose edges may not change after.
-
-    Args:
-        block: the block, on the host or on a device; `edge_type` is there.
-    """
+    """Returns the pairs of a block with `edge_type`, on any device; they are kept with the block, whose edges may not change after."""
     found = vars(block).get(MEMO)
     if found is None:
         found = _made(block, relation_runs(block))
@@ -117,11 +110,7 @@ def _made(block: Block, runs: RelationRuns) -> RelationPairs:
 
 
 def _transposed(block: Block, source: Tensor, num_src: int, dst: Tensor) -> dict[str, Any]:
-    """Returns the arrays of a transpose, as `block` keeps its own.
-
-    Args:
-        source, dst: i64[edges], the ends of each edge.
-    """
+    """Returns the arrays of a transpose, as `block` keeps its own, of edges with ends i64[edges]."""
     order = torch.argsort(source, stable=True)
     begins = torch.cat([order.new_zeros(1), torch.bincount(source, minlength=num_src).cumsum(0)])
     arrays = {"t_start": begins, "t_edge": order, "t_dst": dst[order]}
@@ -137,7 +126,6 @@ class RgatLayer(nn.Module):
 
     Args:
         in_width, out_width: row widths; out_width is a multiple of the heads, except in the last layer, which averages them.
-        options: heads, attention dropout and the layer's end.
     """
 
     cacheable = False
@@ -161,11 +149,7 @@ class RgatLayer(nn.Module):
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """The attention-weighted sums of all relations, side by side by head: float[num_dst, heads * depth].
-
-        Raises:
-            InputError: the block has no relations.
-        """
+        """The attention-weighted sums of all relations by head, float[num_dst, heads * depth]; raises InputError if the block has none."""
         if block.edge_type is None:
             problem = 'a block without relations, and model = "rgat"'
             raise InputError(problem, "give the sampler a graph with edge_types")

@@ -44,11 +44,7 @@ class RgcnLayer(nn.Module):
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """The mapped means of all relations: float[num_dst, out_width].
-
-        Raises:
-            InputError: the block has no relations.
-        """
+        """The mapped means of all relations, float[num_dst, out_width]; raises InputError if the block has no relations."""
         if block.edge_type is None:
             problem = 'a block without relations, and model = "rgcn"'
             raise InputError(problem, "give the sampler a graph with edge_types")

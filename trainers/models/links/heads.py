@@ -26,30 +26,17 @@ LinkHeadName = Literal["dot", "bilinear", "distmult", "mlp"]
 
 
 class LinkHead(nn.Module):
-    """Scores pairs of rows.
-
-    Attributes:
-        reads_relations: whether a score depends on the relation of its pair.
-    """
+    """Scores pairs of rows; `reads_relations` tells whether a score depends on the relation of its pair."""
 
     reads_relations = False
 
     @abstractmethod
     def forward(self, source: Tensor, target: Tensor, relation: Tensor | None = None) -> Tensor:
-        """Returns float[...], the scores of pairs.
-
-        Args:
-            source, target: float[..., H], rows of the two ends.
-            relation: i64[...], or None if edges have no relations.
-        """
+        """Returns float[...], the scores of pairs of rows, float[..., H] each, with relations i64[...] or None."""
 
     @abstractmethod
     def query(self, rows: Tensor, relation: Tensor | None, side: Side) -> Tensor:
-        """Returns float[n, Q], what `tile` reads of the ends that stay, float[n, H].
-
-        Args:
-            side: the end that candidates stand for.
-        """
+        """Returns float[n, Q], what `tile` reads of the ends that stay, float[n, H]; candidates stand for the end `side`."""
 
     def tile(self, queries: Tensor, candidates: Tensor, side: Side, out: Tensor) -> None:
         """Writes to `out`, float[n, c], the score of each query float[n, Q] with each candidate float[c, H]."""

@@ -54,14 +54,11 @@ class LinkLoss:
 
 @dataclass(frozen=True)
 class PairLoss(Loss):
-    """The loss of a batch of edges, from the rows that a model computes of the batch's nodes.
+    """The loss of a batch of edges, from the rows that a model computes of the batch's nodes."""
 
-    Attributes:
-        head: scores pairs of rows; a module of the model, so that its parameters are trained with the others. None until `of`.
-        loss: compares the scores.
-    """
-
+    # Scores pairs of rows; a module of the model, so that its parameters are trained with the others. None until `of`.
     head: LinkHead | None
+    # Compares the scores.
     loss: LinkLoss = LinkLoss()
 
     def of(self, model: Any) -> PairLoss:

@@ -31,11 +31,7 @@ class HeadLostError(InputError):
 
 
 class ClusterRank(Rank):
-    """A rank beside its supervisor on a node.
-
-    Attributes:
-        gone: Ray's message about the end of its supervisor; "" while there is one.
-    """
+    """A rank beside its supervisor on a node; `gone` is Ray's message about the end of that, "" before."""
 
     mark = MARK
 
@@ -98,11 +94,7 @@ class ClusterRank(Rank):
 
 
 class Pulse:
-    """Looks, from a thread, whether the head of a cluster answers, and which nodes are alive.
-
-    Attributes:
-        nodes: the nodes that were alive at the last look.
-    """
+    """Looks, from a thread, whether the head of a cluster answers, and which `nodes` are alive."""
 
     def __init__(self, cluster: Cluster):
         self.nodes, self._cluster = cluster.nodes(), cluster
@@ -110,11 +102,7 @@ class Pulse:
         threading.Thread(target=self._look, name="pulse", daemon=True).start()
 
     def check(self) -> None:
-        """Notices that the head is lost; called again and again.
-
-        Raises:
-            HeadLostError: it has not answered for HEAD_SECONDS.
-        """
+        """Raises HeadLostError if the head has not answered for HEAD_SECONDS; called again and again."""
         now = time.monotonic()
         # If this process itself stood still, that time does not count.
         passed, self._checked = min(now - self._checked, LOOK_SECONDS), now
@@ -178,11 +166,7 @@ class Events:
 
 @contextmanager
 def supervised(cluster: Cluster, ranks: Sequence[ClusterRank]) -> Iterator[None]:
-    """Removes the supervisors of ranks, and with them what is left of the ranks, when the block ends.
-
-    Raises:
-        HeadLostError: Ray's client gave the connection up.
-    """
+    """Removes the supervisors of ranks, and what is left of these, when the block ends; raises HeadLostError if Ray's client gave up."""
     try:
         yield
     except ConnectionError as error:
@@ -199,11 +183,7 @@ def supervised(cluster: Cluster, ranks: Sequence[ClusterRank]) -> Iterator[None]
 def start_ranks(
     cluster: Cluster, ranks: Sequence[ClusterRank], arguments: Sequence[str], order: Mapping[str, Any]
 ) -> None:
-    """Starts the processes of ranks; a rank whose node is lost in the meantime is noted as lost.
-
-    Raises:
-        InputError: a node does not see the home, or starts no process.
-    """
+    """Starts the processes of ranks, notes lost nodes, and raises InputError if a node does not see the home, or starts no process."""
     world, where = len(ranks), {}
     if world > 1:
         found = _answers(cluster, ranks[:1], [ranks[0].actor.listen.remote()])

@@ -65,12 +65,7 @@ OTHER_LINES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOrder:
-    """The order of the launcher, JSON-ready by `asdict`.
-
-    Attributes:
-        on: text of the cluster's address.
-        arguments: arguments of Python for each rank.
-    """
+    """The order of the launcher, JSON-ready by `asdict`: the address that it is `on`, and arguments of Python for each rank."""
 
     on: str
     home: str
@@ -106,11 +101,7 @@ def run_on_cluster(work: ClusterOrder, tell: Callable[[str], None] = lambda line
 
 
 class _Launcher(LocalRank):
-    """The process that is connected to Ray; what Ray writes there is not passed on.
-
-    Attributes:
-        other: the last lines that are not of ranks.
-    """
+    """The process that is connected to Ray; lines that are not of ranks are not passed on, and the last of them kept in `other`."""
 
     def __init__(self, work: ClusterOrder, tell: Callable[[str], None]):
         command = [sys.executable, "-m", "graphmill.trainers.ranks.cluster.on_cluster"]
@@ -183,11 +174,7 @@ class _Run:
                 order |= {"resume": True}
 
     def _ready_nodes(self) -> list[ClusterNode]:
-        """Returns the nodes that are alive, all of which can do the work.
-
-        Raises:
-            InputError: one cannot.
-        """
+        """Returns the nodes that are alive; raises InputError if one of them cannot do the work."""
         while True:
             nodes = self.cluster.nodes()
             try:
@@ -199,12 +186,7 @@ class _Run:
             return nodes
 
     def _attempt(self, bundle: RankShare, world: int, order: Mapping[str, Any]) -> None:
-        """Runs the ranks once.
-
-        Raises:
-            NodesLostError: a node was lost.
-            HeadLostError: the head was lost.
-        """
+        """Runs the ranks once; raises NodesLostError or HeadLostError if a node or the head was lost."""
         cluster, work = self.cluster, self.work
         with placed(cluster, bundle, world, lambda: self._require_room(bundle, world), _say) as places:
             ranks = [
@@ -235,12 +217,7 @@ class _Run:
             raise NodesLostError(["that was to be used"])
 
     def _blame(self, ranks: Sequence[ClusterRank]) -> None:
-        """Raises the error with which these ranks end.
-
-        Raises:
-            NodesLostError: a node was lost.
-            InputError: a rank failed.
-        """
+        """Raises the error with which these ranks end: NodesLostError if a node was lost, or InputError."""
         settle(ranks)
         began = time.monotonic()
         while not (lost := [rank for rank in ranks if not self.pulse.has(rank.place)]):

@@ -24,32 +24,25 @@ POLL_SECONDS, PATIENCE_SECONDS = 0.5, 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The ranks of a training.
+    """The ranks of a training."""
 
-    Attributes:
-        world: number of ranks that were asked for.
-        parts: number of parts that they share; another number of ranks divides it.
-        threads: number of threads of a rank; 0 for an equal share of the cores.
-        gpus: devices of a rank, 0 or 1.
-        memory_bytes: memory of a rank by its formula, 0 without one.
-        least_bytes: memory that a rank takes for certain.
-    """
-
+    # Number of ranks that were asked for.
     world: int = 1
+    # Number of parts that they share; another number of ranks divides it.
     parts: int = 1
+    # Number of threads of a rank; 0 for an equal share of the cores.
     threads: int = 0
+    # Devices of a rank, 0 or 1.
     gpus: int = 0
+    # Memory of a rank by its formula, 0 without one.
     memory_bytes: int = 0
+    # Memory that a rank takes for certain.
     least_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """The resources of one rank.
-
-    Attributes:
-        cpus: cores, a whole number or a fraction of one.
-    """
+    """The resources of one rank; `cpus` are cores, a whole number or a fraction of one."""
 
     cpus: float
     gpus: int
@@ -68,12 +61,7 @@ class RankShare:
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlace:
-    """The place of one rank.
-
-    Attributes:
-        strategy: Ray's scheduling strategy for its actor.
-        local_rank, local_world: its number among the ranks of the node, and their number.
-    """
+    """The place of one rank: Ray's strategy for its actor, its number among the ranks of the node, and their number."""
 
     node: ClusterNode
     strategy: Any
@@ -87,11 +75,7 @@ def room(nodes: Sequence[ClusterNode], bundle: RankShare) -> int:
 
 
 def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> RankShare:
-    """Returns the resources of each of `world` ranks: the most cores of which all nodes together have that many shares.
-
-    Raises:
-        InputError: devices or memory of the nodes do not suffice.
-    """
+    """Returns each rank's resources: the most cores that nodes have `world` shares of; raises InputError if nodes do not suffice."""
     most = max((node.cpus for node in nodes), default=0)
     whole = range(min(demand.threads or most, most), 0, -1)
     shares = [float(count) for count in whole] + [math.floor(DIGITS / count) / DIGITS for count in range(2, world + 1)]
@@ -120,11 +104,7 @@ def ranks_left(demand: Demand, nodes: Sequence[ClusterNode], bundle: RankShare) 
 def placed(
     cluster: Cluster, bundle: RankShare, world: int, check: Callable[[], None], say: Callable[[str], None]
 ) -> Iterator[list[RankPlace]]:
-    """Yields the places of ranks, by rank, once their resources are free; removes the placement group afterwards.
-
-    Args:
-        check: called while it waits; ends the wait by an exception.
-    """
+    """Yields the ranks' places once their resources are free, then removes the group; `check` may end the wait by an exception."""
     from ray.util.placement_group import placement_group, remove_placement_group
 
     group = placement_group([bundle.resources()] * world, strategy=STRATEGY)

@@ -65,14 +65,7 @@ class Supervisor:
         return address, self._listener.getsockname()[1]
 
     def start(self, arguments: Sequence[str], order: Mapping[str, Any], variables: Mapping[str, str]) -> None:
-        """Starts the rank.
-
-        Args:
-            order: the order that it reads; its home is replaced by the home on this node.
-
-        Raises:
-            InputError: this node does not see the home.
-        """
+        """Starts the rank with an order in which this node's home replaces the other; raises InputError if the node does not see it."""
         import ray
 
         home = home_here(Path(self._home), self._mark)

@@ -61,12 +61,7 @@ class BatchSizes(NamedTuple):
         return self.rows[0]
 
     def block_bytes(self, id_bytes: int, transposed: int) -> int:
-        """Returns the bytes of the arrays of its blocks.
-
-        Args:
-            id_bytes: bytes of a node id.
-            transposed: number of the layers, from the top, whose blocks have a transpose.
-        """
+        """Returns the bytes of its blocks' arrays, with node ids of `id_bytes` bytes and transposes of the last `transposed` layers."""
         found = 0
         for layer, edges in enumerate(self.edges):
             sources, targets = self.rows[layer], self.rows[layer + 1]
@@ -80,7 +75,6 @@ def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
     """Returns the sizes of the largest batch: of stored samples, or the most that fan-outs can draw.
 
     Args:
-        sampling: the table [sampling].
         sizes: sizes of the graph; stored samples of the same batches are among its artifacts, if the training reads them.
     """
     count = max(1, ceil(sizes.num_train / sampling.batch_size))
@@ -165,9 +159,7 @@ def draw_batches(
     """Returns some batches of a training's first epoch.
 
     Args:
-        plan: the order of its batches.
         sampler: draws them, on one thread.
-        transpose: blocks that get a transpose.
         most_bytes: bytes that they may hold, but for the first two.
         most_seconds: seconds of drawing after which no further batch is drawn.
     """
@@ -199,9 +191,7 @@ def drawn_bound(sampling: SamplingConfig, sizes: Sizes, bound: BatchSizes) -> Ba
     """Returns the lesser of a bound and that of drawn batches, layer by layer; the bound if none can be drawn.
 
     Args:
-        sampling: the table [sampling].
         sizes: sizes of the graph; batches are drawn if it is among its artifacts.
-        bound: the most that the fan-outs can draw.
     """
     graph = sizes.artifacts.get("graph")
     if not isinstance(graph, Artifact) or not fits_memory(sizes.topology_bytes):

@@ -296,11 +296,7 @@ class Case:
         return max(1, min(self.batch.count, most, limit // max(1, each)))
 
     def held_ahead(self, most: int, lanes: int = 0) -> int:
-        """Returns how many whole batches are prepared, wait or are trained on at once, at most `most`.
-
-        Args:
-            lanes: number of threads that gather; 0 for all that sample.
-        """
+        """Returns how many whole batches are prepared, wait or are trained on at once, at most `most`; `lanes` gather, 0 for all."""
         bound = most_batches(self.execution.queue, lanes or self.samplers, self.batch_bytes)
         return max(1, min(most, bound, self.queue_bytes // max(1, self.batch_bytes)))
 

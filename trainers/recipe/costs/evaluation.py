@@ -62,11 +62,7 @@ class ReferenceCosts:
         yield seconds + max(mapped, inputs * self.row_bytes / DISK * (self.missing > 0))
 
     def batch(self, rows: Sequence[int], edges: Sequence[int]) -> float:
-        """Returns the seconds of a sampled batch, whose rows come at random.
-
-        Args:
-            rows: input rows of each layer, and the seeds.
-        """
+        """Returns the seconds of a sampled batch, whose rows come at random, by the input rows of each layer and the seeds."""
         read = self.missing * rows[0] * (PAGE_BYTES + self.row_bytes) / PAGES
         seconds = BATCH + DRAW * sum(edges) + BYTE * rows[0] * self.row_bytes
         seconds += ROW * self.width * rows[0] * self.train.projects

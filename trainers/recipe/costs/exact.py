@@ -50,8 +50,6 @@ def fitting_workspace(needs: Callable[[int], int], most: int, free: int) -> int:
 
     Args:
         needs: workspace -> bytes of the evaluation at most (`exact_bytes`).
-        most: largest workspace.
-        free: bytes that are free for the evaluation.
     """
     sizes = (most * part // WORKSPACE_STEPS for part in range(WORKSPACE_STEPS, 0, -1))
     least = min(most, LEAST_WORKSPACE)
@@ -59,11 +57,7 @@ def fitting_workspace(needs: Callable[[int], int], most: int, free: int) -> int:
 
 
 def exact_needs(semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact]) -> Needs | None:
-    """Returns the function that counts the bytes of an exact evaluation of a training; None if the graph is not known.
-
-    Args:
-        artifacts: role -> artifact that the training reads.
-    """
+    """Returns the function that counts the bytes of an exact evaluation of a training on some artifacts; None if the graph is not known."""
     sizes = sizes_of(artifacts)
     if sizes is None:
         return None

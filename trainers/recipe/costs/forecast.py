@@ -42,47 +42,41 @@ Seconds = tuple[Mapping[str, float], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """The formulas of a technique.
+    """The formulas of a technique."""
 
-    Attributes:
-        memory: case -> terms of the memory of all its processes, without those that wait for it.
-        links: case -> (link -> bytes of an epoch, whether they follow from artifacts alone).
-        seconds: case with measured speeds -> (piece -> seconds of an epoch, seconds of the epoch).
-        evaluated: case with measured speeds, counts of an evaluation -> its seconds.
-        ranges: case -> (link -> least and most bytes of an epoch), for links whose bytes depend on timing; None if none do.
-    """
-
+    # Case -> terms of the memory of all its processes, without those that wait for it.
     memory: Callable[[Case], Sequence[Term]]
+    # Case -> (link -> bytes of an epoch, whether they follow from artifacts alone).
     links: Callable[[Case], Links]
+    # Case with measured speeds -> (piece -> seconds of an epoch, seconds of the epoch).
     seconds: Callable[[Case], Seconds]
+    # Case with measured speeds, counts of an evaluation -> its seconds.
     evaluated: Callable[[Case, Scored], float]
+    # Case -> (link -> least and most bytes of an epoch), for links whose bytes depend on timing; None if none do.
     ranges: Callable[[Case], Mapping[str, tuple[float, float]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a training is expected to take.
+    """What a training is expected to take."""
 
-    Attributes:
-        memory: name of a term -> bytes, of all its processes, without those that wait for it; empty if there is no formula.
-        links: link of the ledger -> bytes of an epoch, over all processes.
-        ranges: link -> (least, most) bytes of an epoch, for links whose bytes depend on how fast threads turn out to be beside each other.
-        exact: whether the bytes follow from artifacts alone.
-        pieces: piece -> seconds of an epoch, each on its own; empty if nothing was measured.
-        epoch_seconds: seconds of an epoch without its evaluation; None if nothing was measured.
-        start_seconds: seconds until its first batch: processes, and reading what stays in memory from a disk; 0 likewise.
-        evaluation_seconds: seconds of the evaluations between all epochs; 0 if they were not counted.
-        scores_seconds: seconds of the scores at the end; 0 likewise.
-    """
-
+    # Name of a term -> bytes, of all its processes, without those that wait for it; empty if there is no formula.
     memory: Mapping[str, int] = field(default_factory=dict)
+    # Link of the ledger -> bytes of an epoch, over all processes.
     links: Mapping[str, int] = field(default_factory=dict)
+    # Link -> (least, most) bytes of an epoch, for links whose bytes depend on how fast threads turn out to be beside each other.
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    # Whether the bytes follow from artifacts alone.
     exact: bool = False
+    # Piece -> seconds of an epoch, each on its own; empty if nothing was measured.
     pieces: Mapping[str, float] = field(default_factory=dict)
+    # Seconds of an epoch without its evaluation; None if nothing was measured.
     epoch_seconds: float | None = None
+    # Seconds until its first batch: processes, and reading what stays in memory from a disk; 0 likewise.
     start_seconds: float = 0.0
+    # Seconds of the evaluations between all epochs; 0 if they were not counted.
     evaluation_seconds: float = 0.0
+    # Seconds of the scores at the end; 0 likewise.
     scores_seconds: float = 0.0
 
     @property
@@ -154,13 +148,7 @@ SPILLED_COPIES = 2
 
 
 def row_elements(train: TrainConfig, width: int, num_classes: int, rows: Sequence[float]) -> float:
-    """Returns the input columns that an exact evaluation reads of all rows, over all layers.
-
-    Args:
-        width: columns of the features.
-        num_classes: number of logits.
-        rows: rows of each layer, as in `Scored`.
-    """
+    """Returns the input columns that an exact evaluation reads of all rows, over all layers, whose rows are as in `Scored`."""
     widths = [wide for wide, _ in layer_widths(train, width, num_classes)]
     return sum(wide * count for wide, count in zip(widths, rows, strict=False)) + train.projects * width * rows[0]
 
@@ -237,11 +225,7 @@ def _spilled_seconds(case: Case, scored: Scored) -> float:
 
 
 def spilled_bytes(case: Case, scored: Scored, workspace: int) -> tuple[float, int]:
-    """Returns the bytes of rows that an exact evaluation writes to files and reads again, and its passes over the edges of all layers.
-
-    Args:
-        workspace: its workspace in bytes.
-    """
+    """Returns the bytes of rows that an exact evaluation writes to files and reads again, and its passes over the edges of all layers."""
     train, found, passes = case.semantic.train, 0.0, 0
     widths = layer_widths(train, case.sizes.width, case.num_classes)
     for number, (wide, out) in enumerate(widths):

@@ -297,11 +297,7 @@ def _own_settings(semantic: ModelConfig, sizes: Sizes) -> dict[str, Any]:
 
 
 def keep_speeds(path: Path, speeds: Speeds) -> None:
-    """Writes measured seconds into the home.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Writes measured seconds into the home; raises InputError if the disk is full."""
     make_folder(path.parent)
     values = asdict(speeds)
     by_number = {name: {str(number): each for number, each in values[name].items()} for name in BY_NUMBER}

@@ -57,7 +57,6 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
     """Returns the need of one training, of all its processes without those that wait for it; None for a technique without a formula.
 
     Args:
-        sizes: what is known before it starts.
         ranks: number of processes on this machine that share it; 0 for the table's.
     """
     technique = find_technique(semantic.train.trainer)
@@ -86,11 +85,7 @@ def prediction_need(ranks: int) -> Need:
 
 
 def bytes_to_come(semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact]) -> int:
-    """Returns the bytes that this process is still to take for a training, at most; 0 if that is not known.
-
-    Args:
-        artifacts: role -> artifact that the training reads.
-    """
+    """Returns the most bytes that this process is still to take for a training on some artifacts; 0 if that is not known."""
     sizes = sizes_of(artifacts)
     need = None if sizes is None else training_need(semantic, execution, sizes)
     return 0 if need is None else max(0, need.memory_bytes - (anonymous_bytes() or 0))
@@ -179,7 +174,6 @@ def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
     """Returns the terms of a step, of the parameters and of an exact evaluation, above what the step took, which is free again.
 
     Args:
-        models: number of models that are trained at once.
         extra_rows: more bytes that a technique keeps during a step.
     """
     train = case.semantic.train
@@ -312,11 +306,7 @@ def tier_terms(case: Case, slots: int = 4) -> list[Term]:
 
 
 def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
-    """Returns (rows of a cached level, whether they are a bound), by the budgets; 0 without budgets.
-
-    Args:
-        level: "device" or "host".
-    """
+    """Returns (rows of the cached level "device" or "host", whether they are a bound), by the budgets; 0 without budgets."""
     if "budgets" in sizes.artifacts:
         numbers = sizes.artifacts["budgets"].summary["numbers"]
         # The device's "auto" is lowered by what a step turns out to take (trainers/training/open_rows.py).

@@ -106,11 +106,7 @@ def parameter_bytes(
 
 
 def least_step_bytes(train: TrainConfig, in_width: int, num_classes: int, seeds: int) -> int:
-    """Returns bytes that a device holds at once for certain in some step of a training.
-
-    Args:
-        seeds: nodes that the largest batch has at least; neighbours are not counted.
-    """
+    """Returns bytes that a device holds for certain in some step, whose batch has `seeds` nodes without their neighbours."""
     values = parameter_bytes(train, in_width, num_classes, relations=1, types=1)
     # With their gradients and, when a step ends, with what the optimiser keeps of them.
     kept = int(train.momentum > 0) if train.optimizer == "sgd" else 2

@@ -49,11 +49,7 @@ NUMBER_BYTES, SIZE_BYTES = 4, 8
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSize:
-    """The size of a model's parameters.
-
-    Attributes:
-        num_bytes: bytes of all of them.
-    """
+    """The size of a model's parameters: bytes and number of tensors."""
 
     num_bytes: int
     tensors: int
@@ -67,11 +63,7 @@ def model_size(train: TrainConfig, in_width: int, num_classes: int) -> ModelSize
 
 
 def gradient_bytes(model: ModelSize, batches: int, ranks: int) -> int:
-    """Returns the bytes that all ranks receive when the gradients of batches are added in order.
-
-    Args:
-        batches: number of batches of all ranks, empty ones included.
-    """
+    """Returns the bytes that all ranks receive when the gradients of batches, empty ones included, are added in order."""
     return batches * (ranks - 1) * (MEMBER_BYTES + model.tensors + model.num_bytes)
 
 
@@ -86,12 +78,7 @@ def head_bytes(row_bytes: int) -> int:
 
 
 def request_bytes(rows: int, calls: int, size_rounds: int, row_bytes: int, ranks: int) -> int:
-    """Returns the bytes of requests and of the heads of their replies, of all ranks.
-
-    Args:
-        calls: exchanges, counted at each rank.
-        size_rounds: rounds of sizes, counted at each rank.
-    """
+    """Returns the bytes of requests and of the heads of replies of all ranks; calls and rounds of sizes are counted at each rank."""
     if not row_bytes:  # rows without columns are not exchanged
         return 0
     return NUMBER_BYTES * rows + (ranks - 1) * (calls * head_bytes(row_bytes) + SIZE_BYTES * size_rounds)
@@ -104,9 +91,6 @@ def counted_by_formula(
 
     Args:
         counts: name -> count of layer 0 of the ledger, all ranks and epochs together.
-        row_bytes: bytes of a stored row.
-        ordered: whether gradients are added in batch order.
-        steps: optimiser steps of all epochs.
     """
     rows, calls = counts.get("hits_remote", 0), counts.get("rounds", 0) // 2
     found = {"feature": rows * row_bytes}
@@ -153,7 +137,6 @@ def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> 
     """Returns (link -> bytes of an epoch's rows besides those between ranks, rows of an epoch that other ranks send).
 
     Args:
-        case: the training, with the parts of its nodes.
         steps: numbers of drawn batches in their sampling epoch.
         batches: ids[n] of each of them, global: the nodes whose rows it reads.
     """

@@ -190,28 +190,22 @@ def open_device_rows(
 
 
 class PeerTier(NamedTuple):
-    """The own rows of some slots, as the tier of peers of a gather.
+    """The own rows of some slots, as the tier of peers of a gather."""
 
-    Attributes:
-        slots: i32[n], the slots, pointing into these arrays.
-        arrays: stored dtype[R, F] each.
-        stride: rows between the first slots of neighbouring arrays.
-    """
-
+    # The slots, pointing into these arrays, i32[n].
     slots: Array
+    # Stored dtype[R, F] each.
     arrays: tuple[Array, ...]
+    # Rows between the first slots of neighbouring arrays.
     stride: int
 
 
 class OwnRows(Protocol):
-    """The rows of a rank's shards.
+    """The rows of a rank's shards."""
 
-    Attributes:
-        mapped: whether a gather reads the pages of a file; the system's reads for them are unknown, so only asked bytes are counted.
-        direct: whether each row of a batch is read from the disk.
-    """
-
+    # Whether a gather reads the pages of a file; the system's reads for them are unknown, so only asked bytes are counted.
     mapped: bool = False
+    # Whether each row of a batch is read from the disk.
     direct: bool = False
 
     def windows(self, slots: Array) -> Sequence[Array | None]:
@@ -219,11 +213,7 @@ class OwnRows(Protocol):
         ...
 
     def tier(self, slots: Array, ledger: Ledger) -> PeerTier:
-        """Returns the own rows of slots i32[n], and books reads of a disk.
-
-        Raises:
-            InputError: a shard is damaged.
-        """
+        """Returns the own rows of slots i32[n], and books reads of a disk; raises InputError if a shard is damaged."""
         ...
 
 
@@ -262,11 +252,7 @@ class ShardArrays(OwnRows):
 
 
 class ShardFiles(OwnRows):
-    """Shards that are read past the page cache, a batch's rows into a buffer of the reading thread.
-
-    Raises:
-        InputError: a shard is damaged, or its file system allows no direct reads.
-    """
+    """Shards that are read past the page cache, into a buffer of the reading thread; raises InputError if one is damaged or cannot be."""
 
     direct = True
 

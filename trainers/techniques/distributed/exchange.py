@@ -24,16 +24,13 @@ ASKED, ROWS = Line("rank", "ids"), Line("rank", "feature")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Rows that are wanted from other ranks.
+    """Rows that are wanted from other ranks."""
 
-    Attributes:
-        counts: i64[world], number of rows from each rank; 0 from this one.
-        rows: i32[r], their numbers at their owners, owner after owner.
-        places: i64[r], the place of each in the list of the requesting rank.
-    """
-
+    # Number of rows from each rank, i64[world]; 0 from this one.
     counts: Array
+    # Their numbers at their owners, owner after owner, i32[r].
     rows: Array
+    # The place of each in the list of the requesting rank, i64[r].
     places: Array
 
 
@@ -58,7 +55,6 @@ class Exchange:
 
     Args:
         serve: function (i32[n] own row numbers, out dtype[n, F], ledger) that writes the rows and books what it reads for them.
-        width, dtype: columns and NumPy type of a row.
     """
 
     def __init__(self, lane: Lane, serve: Callable[[Array, Array, Ledger], None], width: int, dtype: str):
@@ -73,7 +69,6 @@ class Exchange:
         Args:
             request: the wanted rows; may be empty.
             following: i64[world], the counts of the next request; None if none follows.
-            ledger: receives the two rounds and the bytes.
 
         Returns:
             dtype[n, F], a buffer of rows, and i64[r], the place of each requested row in it.

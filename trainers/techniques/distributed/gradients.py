@@ -117,12 +117,7 @@ def taken_statistics(norms: Sequence[BatchNorm]) -> dict[int, Tensor]:
 def move_together(
     norms: Sequence[BatchNorm], members: Sequence[Member], lane: Lane, device: Device, ledger: Ledger
 ) -> None:
-    """Moves running statistics by the batches of a step of all ranks, in batch order; all ranks call it.
-
-    Args:
-        members: batches of this rank.
-        ledger: receives the bytes that the other ranks get.
-    """
+    """Moves running statistics by the batches of a step of all ranks, in batch order; all ranks call it."""
     found = {f"{each.position:012} {n}": values for each in members for n, values in each.statistics.items()}
     if lane.world > 1:
         packed = save({name: device.fetch(values, FETCHED, device.traffic) for name, values in found.items()})
@@ -141,12 +136,7 @@ class Placed(NamedTuple):
 
 
 def exchange_rows(lane: Lane, own: Sequence[Placed], ledger: Ledger) -> list[RowGradient]:
-    """Returns the gradients of all ranks' batches in batch order; all ranks call it.
-
-    Args:
-        own: those of this rank's batches.
-        ledger: receives the bytes that the other ranks get.
-    """
+    """Returns the gradients of all ranks' batches in batch order, from those of this one's; all ranks call it."""
     packed = pack_rows(own)
     ledger.crossed(ROWS, len(packed) * (lane.world - 1))
     found = [placed for piece in lane.gather_any(packed) for placed in unpack_rows(piece)]

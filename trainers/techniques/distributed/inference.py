@@ -20,10 +20,11 @@ from torch import Tensor
 
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.devices.protocol import numpy_dtype
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import BatchTurns, row_ranges
 from graphmill.trainers.inference.needed import NeededNodes
-from graphmill.trainers.inference.windows import Rows, SourceRows, numpy_dtype
+from graphmill.trainers.inference.windows import Rows, SourceRows
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource
@@ -32,11 +33,7 @@ from graphmill.trainers.techniques.distributed.sharded import Ownership, Sharded
 
 
 class PartNodes(BatchTurns):
-    """The nodes of this rank's parts, part after part.
-
-    Args:
-        ends: i64[N+1], upper bounds of the ends of each node's edges.
-    """
+    """The nodes of this rank's parts, part after part; `ends`, i64[N+1], are upper bounds of the ends of each node's edges."""
 
     shares_rows = True
 
@@ -128,12 +125,7 @@ class PartNodes(BatchTurns):
 
 
 class PartInputs(SourceRows):
-    """Input rows of all nodes, each at the rank that has its part; `gather` is collective.
-
-    Args:
-        features: this rank's rows and the exchange.
-        dtype: type of the rows that are returned.
-    """
+    """Input rows of all nodes as a dtype, each at the rank that has its part; `gather` is collective."""
 
     features: ShardedSource
 

@@ -81,11 +81,7 @@ def open_data(run: Run) -> None:
 
 
 def _open_shards(run: Run) -> tuple[Shards, Ownership]:
-    """Returns the shards of all parts, and the owner of each node.
-
-    Raises:
-        InputError: as in `open_data`.
-    """
+    """Returns the shards of all parts, and the owner of each node; errors are those of `open_data`."""
     graph, inputs, reads, ranks = run.graph, run.inputs, run.reads, run.ranks
     if "shards" not in reads:
         problem = f'trainer = "{run.semantic.train.trainer}", but no shards were given'
@@ -169,11 +165,7 @@ def open_lane(settings: DistributedSettings, ranks: Ranks) -> Lane:
 
 
 def find_links(named: str, ranks: Ranks) -> Interconnect:
-    """Returns the links between the ranks; all ranks call it.
-
-    Raises:
-        InputError: as in `open_lane`.
-    """
+    """Returns the links between the ranks; all ranks call it. Errors are those of `open_lane`."""
     if named == "measured":
         return measured_links(ranks)
     return gpu_links(ranks) if named == "nvml" else parse_links(named).between(range(ranks.world))

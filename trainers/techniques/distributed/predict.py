@@ -72,11 +72,9 @@ def predict_by_ranks(
     """Writes the Parquet file of the nodes that are asked for and returns their number.
 
     Args:
-        store: the store of graph, partitions, shards and the model.
         inputs: role -> artifact, for those that decide the weights.
         given: seed, workspace, threads (a number, or "auto" for the cores of the machine, which the ranks share), the version of the
             model, `columns` (the fields of `Columns`), and the `types` that are predicted.
-        out: the file; it appears whole or not at all.
 
     Raises:
         InputError: the ranks cannot share the parts, an artifact is missing, or a rank failed.

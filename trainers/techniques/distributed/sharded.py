@@ -185,12 +185,7 @@ class ShardedSource(FeatureSource):
         np.maximum(out, ELSEWHERE, out=out)
 
     def request(self, node_ids: Array, slots: Array) -> Request:
-        """Returns the request for the rows of a batch that other ranks have. Pure, so any thread may call it.
-
-        Args:
-            node_ids: ids[n], distinct.
-            slots: i32[n], written by `mark`.
-        """
+        """Returns the request, from any thread, for rows of distinct ids[n] at other ranks, by i32[n] of `mark`."""
         places = np.flatnonzero(slots == ELSEWHERE)
         return self._request(node_ids[places], places)
 
@@ -204,7 +199,6 @@ class ShardedSource(FeatureSource):
         Args:
             slots: i32[n], slots of the batch.
             following: i64[world], counts of the next batch's request; None after the last batch of an epoch.
-            ledger: receives rounds and bytes.
 
         Returns:
             i32[n], the slots with those of the fetched rows, and the buffer that they point into.

@@ -40,12 +40,7 @@ from graphmill.trainers.techniques.stored_costs import reader_bytes, staged_byte
 
 
 def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
-    """Returns the terms of roles.
-
-    Args:
-        staged: bytes of packed rows that wait with a batch.
-        extra_rows: bytes of rows between layers, of each trainer.
-    """
+    """Returns the terms of roles: with bytes of packed rows that wait with a batch, and of rows between the layers of each trainer."""
     settings, count, train = case.settings, case.batch.count, case.semantic.train
     samplers, trainers = settings.roles(usable_cores())
     packed = settings.rows == "packed"
@@ -84,14 +79,11 @@ def _links(case: Case) -> Links:
 
 
 class _StandbyLinks(NamedTuple):
-    """Bytes of an epoch of two kinds of devices, whose caches hold different rows.
+    """Bytes of an epoch of two kinds of devices, whose caches hold different rows."""
 
-    Attributes:
-        share: shares of the batches that go to devices which sample.
-        whole, narrow: link -> bytes if all batches went to devices that train, and to those that sample.
-    """
-
+    # Shares of the batches that go to devices which sample.
     share: StandbyShare
+    # Link -> bytes if all batches went to devices that train, and to those that sample.
     whole: Mapping[str, float]
     narrow: Mapping[str, float]
 
@@ -151,11 +143,7 @@ UNMEASURED = (0.2, 0.6, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class StandbyShare:
-    """Shares of an epoch's batches that devices with the smaller cache train on.
-
-    Attributes:
-        expected, least, most: the best estimate, and both ends of its range.
-    """
+    """Expected, least and most share of an epoch's batches that devices with the smaller cache train on."""
 
     expected: float
     least: float
@@ -175,20 +163,19 @@ def standby_rows(case: Case) -> int | None:
 
 def _topology_bytes(case: Case) -> int:
     """Returns the bytes of all arrays of the topology; of one that is not built, without weights."""
-    sizes = case.sizes
     if "graph" in case.artifacts:
-        topology = open_graph(case.artifacts["graph"]).topology
-        arrays = [getattr(topology, each.name) for each in fields(Topology)]
-        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-    return sizes.topology_bytes + 2 * 4 * sizes.num_nodes
+        return topology_bytes(open_graph(case.artifacts["graph"]).topology)
+    return case.sizes.topology_bytes + 2 * 4 * case.sizes.num_nodes
+
+
+def topology_bytes(topology: Topology) -> int:
+    """Returns the bytes of all arrays of a topology."""
+    arrays = [getattr(topology, each.name) for each in fields(topology)]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
 def standby_share(case: Case, sample: float, extract: float, train: float) -> StandbyShare:
-    """Returns the shares of the batches that samplers train on.
-
-    Args:
-        sample, extract, train: seconds of a batch in each stage; all 0 if nothing was measured.
-    """
+    """Returns the shares of the batches that samplers train on, by the seconds of a batch in each stage, all 0 if nothing was measured."""
     settings, plan, drawn = case.settings, case.plan, case.drawn
     assert plan is not None and drawn is not None
     if settings.sharing == "time":

@@ -70,11 +70,7 @@ GRACE_SECONDS = 5.0
 
 
 def open_executor(run: Run) -> FactoredExecutor:
-    """Returns the executor that trains the run's model on batches of the queue.
-
-    Raises:
-        InputError: the settings do not fit the device, the model cannot be replicated, or batches are missing.
-    """
+    """Returns the executor of batches of the queue; raises InputError if settings or model do not allow it, or batches are missing."""
     require_replicable(run)
     return FactoredExecutor(run)
 
@@ -124,11 +120,7 @@ class FactoredExecutor(Executor):
         self._publish()
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
-        """Yields one `Done` per mini-batch, in order.
-
-        Raises:
-            ExecutorFault: a role failed, or took longer than `timeout` for a task.
-        """
+        """Yields one `Done` per mini-batch, in order; raises ExecutorFault if a role fails, or takes longer than `timeout` for a task."""
         if self._visits is not None and epoch >= self.settings.presample and self.features is self.run.features.table:
             assert self.run.features.fill is not None
             self.features = self.run.features.fill(rank(self._visits.counted()))
@@ -273,11 +265,7 @@ UP, DOWN = Line("h2d", "checkpoint"), Line("d2h", "ids")
 
 
 class OnlineVisits:
-    """The number of batches that had each node among their inputs.
-
-    Args:
-        drawn_there: whether batches are trained on where a device draws them.
-    """
+    """The number of batches that had each node among their inputs; with `drawn_there` a device trains on the batches that it draws."""
 
     def __init__(self, num_nodes: int, devices: Sequence[Device], drawn_there: bool):
         self._num_nodes, self._devices = num_nodes, {device.torch_device: device for device in devices}

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.cache import CachedSource, PackedRows
 from graphmill.trainers.rows.source import FeatureSource, linked
+from graphmill.trainers.techniques.factored.costs import topology_bytes
 
 TOPOLOGY = Line("h2d", "topology")
 
@@ -43,11 +44,7 @@ class TopologyParts:
         self._resident = -1
 
     def load(self, blocks: Sequence[Block]) -> None:
-        """Loads the parts that sampling a batch needs.
-
-        Args:
-            blocks: blocks of the batch, the one that consumes features first.
-        """
+        """Loads the parts that sampling a batch needs, by its blocks from the one that consumes features on."""
         for block in reversed(blocks):
             needed = np.unique(np.searchsorted(self.starts, block.dst_ids, side="right") - 1)
             for part in needed[needed != self._resident].tolist():
@@ -77,12 +74,6 @@ class DevicePlace:
     booked: ExitStack = field(default_factory=ExitStack)
 
 
-def topology_bytes(topology: Topology) -> int:
-    """Returns the bytes of all arrays of a topology."""
-    arrays = [getattr(topology, each.name) for each in fields(topology)]
-    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-
-
 def standby_place(device: Accelerator, features: FeatureSource, held: int) -> DevicePlace:
     """Returns the place of a sampler on an accelerator where no trainer is: it has the hottest rows that the topology leaves room for.
 
@@ -90,7 +81,6 @@ def standby_place(device: Accelerator, features: FeatureSource, held: int) -> De
 
     Args:
         device: the accelerator, with the budgets of one that trains.
-        held: bytes of the topology on it.
     """
     cached = (device.cache_bytes or 0) if isinstance(features, CachedSource) else 0
     left = max(0, cached - held)
@@ -115,7 +105,6 @@ def sampling_place(run: Run, index: int, features: FeatureSource, arena_bytes: i
     """Returns the place of a sampler: beside the topology it holds the hottest rows that fit.
 
     Args:
-        run, index, features: as in `training_place`.
         arena_bytes: bytes that it holds beside cached rows, of which the budget of a cache has them already.
 
     Raises:

@@ -28,15 +28,14 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.flow import Closed
-from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.batches.flow import ByteQueue, Closable, Closed
 from graphmill.trainers.loop.executor import Done, Gradients
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.factored.settings import DEPTH
 from graphmill.trainers.techniques.factored.watch import Watch
 
 
-class GlobalQueue:
+class GlobalQueue(ByteQueue[Any]):
     """Sampled batches of one epoch.
 
     Args:
@@ -44,7 +43,6 @@ class GlobalQueue:
         group: batches per update.
         capacity_bytes: bound on the bytes of admitted and unfinished batches.
         most_bytes: bound up to which `capacity_bytes` grows for two batches of the largest size.
-        changed: the epoch's condition, notified of every change.
 
     Attributes:
         closed: whether the epoch has ended.
@@ -55,13 +53,10 @@ class GlobalQueue:
     def __init__(
         self, first: int, end: int, group: int, capacity_bytes: int, most_bytes: int, changed: threading.Condition
     ):
+        super().__init__(capacity_bytes, most_bytes, first, changed)
         self._group, self._took = group, Counter[object]()
-        self.end, self.capacity_bytes, self.most_bytes, self._changed = end, capacity_bytes, most_bytes, changed
-        self.used_bytes = self.peak_bytes = 0
-        self._task = self._turn = self.handed = first
-        self._items: dict[int, tuple[Any, int]] = {}
+        self.end, self._task, self.handed = end, first, first
         self._outstanding: dict[object, int] = {}
-        self.closed = False
 
     def join(self, trainer: object) -> None:
         """Registers a trainer, which takes batches from now on."""
@@ -91,12 +86,9 @@ class GlobalQueue:
             OverBudget: the batch alone exceeds what the queue may grow to.
             Closed: the epoch has ended.
         """
-        if num_bytes > self.most_bytes:
-            what = f"batch {position} in the queue"
-            raise OverBudget(num_bytes, self.most_bytes, what, "lower `batch_size` or `fanouts`")
+        self._require(num_bytes, f"batch {position} in the queue")
         with self._changed:
-            if num_bytes > self.capacity_bytes:
-                self.capacity_bytes = min(2 * num_bytes, self.most_bytes)
+            self._grow(num_bytes)
 
             def fits() -> bool:
                 return position == self._turn and self.used_bytes + num_bytes <= self.capacity_bytes
@@ -104,35 +96,16 @@ class GlobalQueue:
             def idle() -> bool:
                 return may_switch and not self._outstanding and self.handed in self._items
 
-            self._changed.wait_for(lambda: self.closed or fits() or idle())
-            if self.closed:
-                raise Closed
+            self._await(lambda: fits() or idle())
             if not fits():
                 return False
-            self._turn += 1
-            self.used_bytes += num_bytes
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-            self._changed.notify_all()
+            self._book(num_bytes)
             return True
 
-    def put(self, position: int, item: Any, num_bytes: int) -> None:
-        """Delivers an admitted batch."""
-        with self._changed:
-            self._items[position] = (item, num_bytes)
-            self._changed.notify_all()
-
     def take(self, trainer: object) -> tuple[int, Any, int] | None:
-        """Waits until the trainer may take the next batch; returns (position, batch, bytes), or None if none is left.
-
-        Raises:
-            Closed: the epoch has ended.
-        """
+        """Waits until the trainer may take the next batch; returns (position, batch, bytes), None if none is left, or raises `Closed`."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self.closed or self.handed == self.end or (self.handed in self._items and self._eligible(trainer))
-                )
-            )
+            self._await(lambda: self.handed == self.end or (self.handed in self._items and self._eligible(trainer)))
             return self._next(trainer)
 
     def take_worthwhile(self, trainer: object, worthwhile: Callable[[int, int], bool]) -> tuple[int, Any, int] | None:
@@ -150,16 +123,14 @@ class GlobalQueue:
         def decided() -> bool:
             # Evaluated once per wake-up: the times of stages change while others work.
             nonlocal taking
-            if self.closed or self.handed == self.end:
+            if self.handed == self.end:
                 return True
             worth, drawn = worthwhile(len(self._items), len(self._outstanding)), self._turn == self.end
             taking = worth and self.handed in self._items
             return taking or (drawn and not worth)
 
         with self._changed:
-            self._changed.wait_for(decided)
-            if self.closed:
-                raise Closed
+            self._await(decided)
             return self._next(trainer) if taking else None
 
     def take_now(self, trainer: object) -> tuple[int, Any, int] | None:
@@ -173,12 +144,6 @@ class GlobalQueue:
             if trainer in self._outstanding:  # a standby trainer has not joined
                 self._outstanding[trainer] -= 1
             self.used_bytes -= num_bytes
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Ends all waits: the epoch has ended."""
-        with self._changed:
-            self.closed = True
             self._changed.notify_all()
 
     def _next(self, trainer: object) -> tuple[int, Any, int] | None:
@@ -226,34 +191,26 @@ class Result(NamedTuple):
     kept: Any = None
 
 
-class Updates:
+class Updates(Closable):
     """Results and updates of one epoch.
 
     Args:
         made: number of updates of the epoch that are made already.
         group: batches per update.
         staleness: k.
-        changed: the epoch's condition, notified of every change.
-        watch: checks the roles while the main thread waits.
     """
 
     def __init__(self, made: int, group: int, staleness: int, changed: threading.Condition, watch: Watch):
-        self.made, self.group, self.staleness, self._changed, self._watch = made, group, staleness, changed, watch
+        super().__init__(changed)
+        self.made, self.group, self.staleness, self._watch = made, group, staleness, watch
         self._results: dict[int, Result] = {}
         self._error: BaseException | None = None
-        self._closed = False
 
     def wait_for_weights(self, position: int) -> int:
-        """Waits until a batch may be trained on; returns the number of updates that the weights lack.
-
-        Raises:
-            Closed: the epoch has ended.
-        """
+        """Waits until a batch may be trained on; returns the number of updates that the weights lack, or raises Closed."""
         group = position // self.group
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self.made >= group - self.staleness)
-            if self._closed:
-                raise Closed
+            self._await(lambda: self.made >= group - self.staleness)
             return group - self.made
 
     def report(self, position: int, result: Result) -> None:
@@ -263,12 +220,7 @@ class Updates:
             self._changed.notify_all()
 
     def take(self, position: int) -> Result:
-        """Waits for the result of a batch.
-
-        Raises:
-            ExecutorFault: a role is at fault.
-            BaseException: the error that ended a role.
-        """
+        """Waits for the result of a batch; raises the error that ended a role, or ExecutorFault."""
         with self._changed:
             while position not in self._results:
                 if self._error is not None:
@@ -287,10 +239,4 @@ class Updates:
         """Passes the error of a role to the main thread."""
         with self._changed:
             self._error = self._error or error
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Ends all waits: the epoch has ended."""
-        with self._changed:
-            self._closed = True
             self._changed.notify_all()

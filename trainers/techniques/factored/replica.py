@@ -45,11 +45,7 @@ class Weights(NamedTuple):
 
 
 def weights_of(model: Model, *, copied: bool) -> Weights:
-    """Returns the weights of a model as they are.
-
-    Args:
-        copied: whether the parameters are copies; else they are the model's own, and change with it.
-    """
+    """Returns the weights of a model: copies of its parameters, or the parameters themselves, which change with it."""
     parameters = [parameter.detach() for parameter in model.parameters()]
     problem = [each.clone() for each in parameters] if copied else parameters
     return Weights(problem, [buffer.detach().clone() for buffer in model.buffers()])
@@ -134,11 +130,7 @@ def norms(model: Model) -> list[BatchNorm]:
 
 
 def move_statistics(model: Model, norm_inputs: Sequence[Tensor]) -> None:
-    """Moves the running statistics of a model by a batch that a replica computed.
-
-    Args:
-        norm_inputs: float[n, F], the input of each normalisation.
-    """
+    """Moves the running statistics of a model by a replica's batch, float[n, F], the input of each normalisation."""
     with torch.no_grad():
         for norm, rows in zip(norms(model), norm_inputs, strict=False):
             if len(rows) > 1:

@@ -136,11 +136,7 @@ class ReplicaTraining:
         self.inputs, self.between = BufferPool(batching.queue_bytes // 2), None
 
     def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
-        """Gathers a batch's rows on the device.
-
-        Args:
-            epoch: the epoch in which it is trained on; None if it is only measured.
-        """
+        """Gathers a batch's rows on the device, for an epoch, or None if it is only measured."""
         with activity.at(EXTRACT, batch.position):
             if self.remark:
                 batch.slots = None

@@ -33,7 +33,6 @@ class Activity:
 
     Args:
         name: name of the role, "sampler 1".
-        clock: returns seconds.
 
     Attributes:
         seconds, tasks: by phase, the sum of all tasks that ended and their number.
@@ -65,12 +64,7 @@ class Activity:
 
 
 class Watch:
-    """Finds roles that are at fault.
-
-    Args:
-        limit: seconds that one task may take.
-        clock: returns seconds.
-    """
+    """Finds roles that are at fault: a task may take `limit` seconds, by a clock in seconds."""
 
     def __init__(self, limit: float, clock: Callable[[], float] = time.monotonic):
         self.limit, self.clock = limit, clock
@@ -78,11 +72,7 @@ class Watch:
         self.activities: list[Activity] = []
 
     def check(self) -> None:
-        """Checks every role.
-
-        Raises:
-            ExecutorFault: a role takes too long, or its thread is gone.
-        """
+        """Raises ExecutorFault if a role takes too long, or its thread is gone."""
         now = self.clock()
         for activity in self.activities:
             doing = activity.doing

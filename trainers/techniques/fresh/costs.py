@@ -46,20 +46,17 @@ MOST_PARTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedHistory:
-    """Drawn batches without what a history spares.
+    """Drawn batches without what a history spares."""
 
-    Attributes:
-        steps: numbers of the batches in their sampling epoch; those of parts that are not worked out are left out.
-        whole: ids[n] of each of them: the nodes whose rows a batch would read without a history.
-        below: those of them whose rows come from below the arena.
-        arena_links: link -> bytes of an epoch of embeddings, and of rows that the arena has.
-        edges_share, rows_share: shares of edges and of input rows that are left.
-    """
-
+    # Numbers of the batches in their sampling epoch; those of parts that are not worked out are left out.
     steps: list[int]
+    # ids[n] of each of them: the nodes whose rows a batch would read without a history.
     whole: list[Array]
+    # Those of them whose rows come from below the arena.
     below: list[Array]
+    # Link -> bytes of an epoch of embeddings, and of rows that the arena has.
     arena_links: dict[str, float]
+    # Shares of edges and of input rows that are left.
     edges_share: float
     rows_share: float
 
@@ -71,18 +68,15 @@ class ExpectedHistory:
 
 
 class _Chances(NamedTuple):
-    """The state of one history at a visit.
+    """The state of one history at a visit."""
 
-    Attributes:
-        held: f32[N] of each cached layer, the chance that a visit finds the node's embedding.
-        in_arena: bool[N], rows that the arena has.
-        enters: bool[N] of each cached layer, nodes whose embeddings may enter.
-        keeps: share of the steps whose embeddings may be kept.
-    """
-
+    # f32[N] of each cached layer, the chance that a visit finds the node's embedding.
     held: list[Array]
+    # Rows that the arena has, bool[N].
     in_arena: Array
+    # bool[N] of each cached layer, nodes whose embeddings may enter.
     enters: list[Array]
+    # Share of the steps whose embeddings may be kept.
     keeps: float
 
 
@@ -193,11 +187,7 @@ def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None, t
 
 
 def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances:
-    """Returns the state of the history of a part.
-
-    Args:
-        within: of each cached layer the share of visits that stay within a part.
-    """
+    """Returns the state of the history of a part; `within` is the share of visits of each cached layer that stay within a part."""
     train, settings, sizes = case.semantic.train, case.settings, case.sizes
     layers, num_nodes = train.layers - 1, sizes.num_nodes
     counted, plan = case.counted, case.plan

@@ -67,14 +67,11 @@ def open_executor(run: Run) -> FreshExecutor:
 
 
 class WithHistory(Executor):
-    """What a history adds to an executor: numbers of an epoch, and tensors of a checkpoint.
+    """What a history adds to an executor: numbers of an epoch, and tensors of a checkpoint."""
 
-    Attributes:
-        history: the history of the embeddings that batches leave out.
-        probe: compares cached embeddings with authentic ones, or None.
-    """
-
+    # The history of the embeddings that batches leave out.
     history: SteppedHistory
+    # Compares cached embeddings with authentic ones, or None.
     probe: Probe | None
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:

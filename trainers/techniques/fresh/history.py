@@ -34,16 +34,13 @@ PLAIN = (INPUTS, count_name("pruned_nodes", 0), count_name(HITS, 0))
 
 
 class ArenaFill(Protocol):
-    """The feature rows that an arena may hold.
+    """The feature rows that an arena may hold."""
 
-    Attributes:
-        allowed: bool[N], the nodes whose rows it may hold.
-        num_bytes: the bytes of which the key `arena` is a share.
-        width: columns of a row.
-    """
-
+    # The nodes whose rows it may hold, bool[N].
     allowed: Array
+    # The bytes of which the key `arena` is a share.
     num_bytes: int
+    # Columns of a row.
     width: int
 
     def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Array | Tensor]]:

@@ -52,16 +52,13 @@ class BatchVisits:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The shares of an arena.
+    """The shares of an arena."""
 
-    Attributes:
-        score: f32[L-1, N], inputs that an embedding saves per batch while it is held.
-        least: the score that is needed to enter.
-        max_slots: slots for embeddings; they fit the arena's bytes.
-    """
-
+    # Inputs that an embedding saves per batch while it is held, f32[L-1, N].
     score: Array
+    # The score that is needed to enter.
     least: float
+    # Slots for embeddings; they fit the arena's bytes.
     max_slots: int
 
 

@@ -64,17 +64,14 @@ PARAMETER_COPIES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkCounts:
-    """Counts of the largest chunk.
+    """Counts of the largest chunk."""
 
-    Attributes:
-        nodes, edges: v and e.
-        rows: r, rows of the buffer.
-        loaded: c, rows that a step loads into it from the host.
-    """
-
+    # v and e.
     nodes: int
     edges: int
+    # r, rows of the buffer.
     rows: int
+    # c, rows that a step loads into it from the host.
     loaded: int
 
 
@@ -127,18 +124,15 @@ def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """The way in which passes are carried out.
+    """The way in which passes are carried out."""
 
-    Attributes:
-        hybrid: whether aggregates are cached if layers allow it.
-        parts: number of parts that share the device; each has its own buffers.
-        devices: number of devices with memory of their own in the process, which fetch rows of each other.
-        overlap: whether transfers overlap computing.
-    """
-
+    # Whether aggregates are cached if layers allow it.
     hybrid: bool
+    # Number of parts that share the device; each has its own buffers.
     parts: int = 1
+    # Number of devices with memory of their own in the process, which fetch rows of each other.
     devices: int = 1
+    # Whether transfers overlap computing.
     overlap: bool = False
 
 

@@ -64,11 +64,7 @@ class _Shape(NamedTuple):
 
 
 class _FewSteps:
-    """Chunk steps of a small graph in memory.
-
-    Args:
-        shape: its chunks; those of scattered nodes have every other id of their part.
-    """
+    """Chunk steps of a small graph in memory; those of scattered nodes have every other id of their part."""
 
     def __init__(self, topology: Topology, shape: _Shape):
         self.num_parts, self.chunks_per_part = shape.parts, STEPS

@@ -19,7 +19,8 @@ from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.run import train_table
 from graphmill.trainers.techniques.factored import roles
-from graphmill.trainers.techniques.factored.places import TopologyParts, cut, topology_bytes
+from graphmill.trainers.techniques.factored.costs import topology_bytes
+from graphmill.trainers.techniques.factored.places import TopologyParts, cut
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.trainers.graphs import random_graph, random_graph_artifacts, random_topology
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small

@@ -20,28 +20,20 @@ from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 @dataclass
 class SimulatedEpoch:
-    """The result of a simulated epoch.
+    """The result of a simulated epoch."""
 
-    Attributes:
-        seconds: time from its begin to its last update.
-        switched: batches that standby trainers trained on.
-        busy: seconds of all roles by stage.
-        spans: (role, stage, position, begin, end) of every task.
-    """
-
+    # Time from its begin to its last update.
     seconds: float = 0.0
+    # Batches that standby trainers trained on.
     switched: int = 0
+    # Seconds of all roles by stage.
     busy: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("sample", "extract", "train"), 0.0))
+    # (role, stage, position, begin, end) of every task.
     spans: list[tuple[str, str, int, float, float]] = field(default_factory=list)
 
 
 def simulate(workload: Workload, samplers: int, trainers: int, *, switching: bool = True) -> SimulatedEpoch:
-    """Returns a simulated epoch.
-
-    Args:
-        samplers, trainers: number of devices; without trainers `switching` must be on.
-        switching: whether samplers may train.
-    """
+    """Returns a simulated epoch of some devices; without trainers `switching` must be on."""
     assert samplers >= 1 and trainers >= 0 and (trainers or switching)
     return _Run(workload, samplers, trainers, switching).run()
 
@@ -281,18 +273,15 @@ def formula_samplers(devices: int, sample_seconds: float, train_seconds: float) 
 
 @dataclass(frozen=True)
 class Allocation:
-    """The simulated allocations of a number of devices.
+    """The simulated allocations of a number of devices."""
 
-    Attributes:
-        devices: N_g.
-        seconds: samplers -> seconds of an epoch with switching.
-        static_seconds: the same without switching; allocations without a trainer are missing.
-        formula: N_s of the formula.
-    """
-
+    # N_g.
     devices: int
+    # Samplers -> seconds of an epoch with switching.
     seconds: dict[int, float]
+    # The same without switching; allocations without a trainer are missing.
     static_seconds: dict[int, float]
+    # N_s of the formula.
     formula: int
 
     @property
@@ -310,11 +299,7 @@ class Allocation:
 
 
 def search(workload: Workload, devices: int) -> Allocation:
-    """Simulates every allocation of devices.
-
-    Args:
-        devices: N_g, at least 1.
-    """
+    """Simulates every allocation of devices, of N_g >= 1."""
     return Allocation(
         devices,
         {samplers: simulate(workload, samplers, devices - samplers).seconds for samplers in range(1, devices + 1)},

@@ -12,11 +12,7 @@ STAGES = ("sample", "extract", "train", "standby_extract")
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One epoch of factored training.
-
-    Raises:
-        InputError: a number is out of its range.
-    """
+    """One epoch of factored training; raises InputError if a number is out of its range."""
 
     # Batches of the epoch.
     batches: int = 200

@@ -66,11 +66,7 @@ class PassedRows:
 
 @dataclass
 class LayerPass(ChunkPass[T]):
-    """A pass of a layer.
-
-    Attributes:
-        random: the masks.
-    """
+    """A pass of a layer, with the masks of `random`."""
 
     rows: PassedRows
     random: StepRandom
@@ -213,16 +209,13 @@ class ForwardPass(LayerPass[tuple[Tensor | None, Tensor]]):
 
 @dataclass
 class BackwardPass(LayerPass[Tensor | None]):
-    """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's.
+    """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's."""
 
-    Attributes:
-        above: gradients of its output rows.
-        below: receives the gradients of the rows of the buffers; None if they are not needed.
-        sums: receives the gradients of own rows if the map is apart, and else is `below`; None if they are not needed.
-    """
-
+    # Gradients of its output rows.
     above: KeptRows
+    # Receives the gradients of the rows of the buffers; None if they are not needed.
     below: KeptRows | None
+    # Receives the gradients of own rows if the map is apart, and else is `below`; None if they are not needed.
     sums: KeptRows | None
     down = differentiates = True
     phase = "backward"

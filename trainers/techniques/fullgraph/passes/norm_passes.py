@@ -37,14 +37,11 @@ def batch_norm_of(layer: Any) -> BatchNorm | None:
 
 @dataclass
 class NormPass(ChunkPass[T]):
-    """A pass over what the batch normalisation of a layer reads.
+    """A pass over what the batch normalisation of a layer reads."""
 
-    Attributes:
-        rows: the layer's rows, of which `before_norm` is read.
-        random: the masks.
-    """
-
+    # The layer's rows, of which `before_norm` is read.
     rows: PassedRows
+    # The masks.
     random: StepRandom
 
     def read(self, supply: Supply) -> Tensor:
@@ -150,12 +147,9 @@ class FactorsPass(NormPass[None]):
 
 @dataclass
 class EndBackwardPass(FactorsPass):
-    """Computes the gradients of what is normalised, from the sums over all rows that `FactorsPass` left in the model.
+    """Computes the gradients of what is normalised, from the sums over all rows that `FactorsPass` left in the model."""
 
-    Attributes:
-        below: receives the gradients.
-    """
-
+    # Receives the gradients.
     below: KeptRows
     parts_down = differentiates = False
 

@@ -43,14 +43,7 @@ Summed = Callable[[Tensor, Tensor], Tensor]
 
 
 class Replicas:
-    """A model and its copies.
-
-    Args:
-        model: the model, on the first device; its buffers are running statistics.
-
-    Attributes:
-        devices: the distinct devices.
-    """
+    """A model, whose buffers are running statistics, on the first of several distinct devices, and its copies on the others."""
 
     def __init__(self, model: LayeredModel, places: Sequence[Place]):
         self.model, self.devices = model, devices_of(places)
@@ -133,11 +126,7 @@ def open_gradients(replicas: Replicas, lane: Lane | None, ledger: Ledger) -> Chu
 
 
 class ChunkGradients:
-    """Collects the gradients of a step's chunks on the devices of a process, and adds them.
-
-    Args:
-        ledger: receives the bytes of gradients of other devices.
-    """
+    """Collects the gradients of a step's chunks on the devices of a process, adds them and books those of other devices."""
 
     def __init__(self, replicas: Replicas, ledger: Ledger):
         self.replicas, self.ledger = replicas, ledger
@@ -186,11 +175,7 @@ class ChunkGradients:
 
 
 class RankGradients(ChunkGradients):
-    """Collects the gradients of this rank's chunks in a step, and adds those of all ranks.
-
-    Args:
-        ledger: receives the bytes of other ranks' gradients.
-    """
+    """Collects the gradients of this rank's chunks in a step, adds those of all ranks and books those of other ranks."""
 
     def __init__(self, replicas: Replicas, lane: Lane, ledger: Ledger):
         super().__init__(replicas, ledger)

@@ -113,15 +113,12 @@ class InputRows(HostRows):
 
 @dataclass
 class ProjectionPass(ChunkPass[Tensor]):
-    """Keeps the rows of all nodes in the form that passes read: features become input rows of the first layer.
+    """Keeps the rows of all nodes in the form that passes read: features become input rows of the first layer."""
 
-    Attributes:
-        inputs, out: where rows come from, and where they are kept.
-        kind, index: kind of the rows that are read, and the layer that they are read for, in the ledger.
-    """
-
+    # Where rows come from, and where they are kept.
     inputs: HostRows
     out: KeptRows
+    # Kind of the rows that are read, and the layer that they are read for, in the ledger.
     kind: str = "feature"
     index: int = 0
 
@@ -214,14 +211,11 @@ class MapBackwardPass(ChunkPass[Tensor | None]):
 
 @dataclass
 class HeadPass(ChunkPass[T]):
-    """A pass of the head.
+    """A pass of the head."""
 
-    Attributes:
-        outputs: the outputs that the head reads: of all layers if the model `jumps`, else of the last one.
-        chosen: bool[N], the nodes.
-    """
-
+    # The outputs that the head reads: of all layers if the model `jumps`, else of the last one.
     outputs: Sequence[KeptRows]
+    # The nodes, bool[N].
     chosen: Array
 
     def nodes(self, part: int, j: int) -> Array:

@@ -93,11 +93,7 @@ class WholePass:
         return loss
 
     def forward(self, index: int, inputs: HostRows, random: StepRandom, *, caches: bool | None = None) -> PassedRows:
-        """Computes a layer for all nodes, from the rows that it reads.
-
-        Args:
-            caches: whether aggregates are cached if the layer allows it; None = as the training has it.
-        """
+        """Computes a layer for all nodes from the rows that it reads; aggregates are cached if the layer allows it, None as in training."""
         passes, layer = self.passes, self.model.layers[index]
         rows = PassedRows(index=index, layer=layer, inputs=inputs, apart=maps_apart(layer, inputs.width))
         rows.aggregates = self.summed if index == 0 else None
@@ -149,11 +145,7 @@ class WholePass:
         return [Piece(place_of[piece.places], piece.rows) for piece in head.pieces]
 
     def first_sums(self, ledger: Ledger, random: StepRandom) -> KeptRows:
-        """Returns the first layer's aggregates of the features for all nodes.
-
-        Args:
-            random: the masks of any step; an aggregate that stays the same draws none.
-        """
+        """Returns the first layer's aggregates of all features; masks of any step do, since an aggregate that stays the same draws none."""
         self.inputs.random = random
         self.passes.replicas.update(ledger, training=random.training)
         rows = PassedRows(index=0, layer=self.model.layers[0], inputs=self.inputs, apart=False)

@@ -213,11 +213,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The place in which a part computes.
-
-    Attributes:
-        several: whether other devices compute as well, so that each books its own memory.
-    """
+    """The place in which a part computes; if several devices do, each books its own memory."""
 
     part: int
     device: Device
@@ -239,11 +235,7 @@ def devices_of(places: Sequence[Place]) -> list[Device]:
 
 
 class PlaceThreads:
-    """Does work for all parts of this process.
-
-    Attributes:
-        turns: the places that are worked on at once: the t-th part of each device if there are threads, else one part.
-    """
+    """Does work for all parts of this process; those of a turn at once: one of each device with threads, else one part."""
 
     def __init__(self, places: Sequence[Place]):
         devices = devices_of(places)

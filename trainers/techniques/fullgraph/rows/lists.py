@@ -32,11 +32,7 @@ T = TypeVar("T")
 
 
 class Steps(Protocol):
-    """A source of chunk steps: an artifact, or a list in memory.
-
-    Attributes:
-        num_parts, chunks_per_part: m and n.
-    """
+    """A source of chunk steps, of m parts and n chunks per part: an artifact, or a list in memory."""
 
     num_parts: int
     chunks_per_part: int
@@ -48,17 +44,14 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Incoming:
-    """Rows that enter a part's buffer before a step.
+    """Rows that enter a part's buffer before a step."""
 
-    Attributes:
-        ids, rows: ids[c] from the host, and i32[c], their rows of the buffer.
-        fetch: (peer, i32[f] the peer's rows, i32[f] own rows), peers in the order i + 1, i + 2, ... modulo parts.
-        here: i64[h], positions in `ids` of the nodes of this rank's parts; None for all.
-    """
-
+    # ids[c] from the host, and i32[c], their rows of the buffer.
     ids: Array
     rows: Array
+    # (peer, i32[f] the peer's rows, i32[f] own rows), peers in the order i + 1, i + 2, ... modulo parts.
     fetch: tuple[tuple[int, Array, Array], ...] = ()
+    # Positions in `ids` of the nodes of this rank's parts, i64[h]; None for all.
     here: Array | None = None
 
     def of(self, sharded: bool) -> Incoming:
@@ -69,14 +62,11 @@ class Incoming:
 
 
 class Ways(NamedTuple, Generic[T]):
-    """What moves in a step in either direction: the rows of a part, those that cross between ranks, or their number.
+    """What moves in a step in either direction: the rows of a part, those that cross between ranks, or their number."""
 
-    Attributes:
-        up: if steps run upwards; also the gradients that leave after the step on the way down.
-        down: if steps run downwards.
-    """
-
+    # If steps run upwards, also the gradients that leave after the step on the way down.
     up: T
+    # If steps run downwards.
     down: T
 
     def way(self, down: bool) -> T:
@@ -105,33 +95,27 @@ class Crossing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Trade:
-    """The rows that cross between ranks in one step, by rank, part and owner in the order of its fetches.
+    """The rows that cross between ranks in one step, by rank, part and owner in the order of its fetches."""
 
-    Attributes:
-        gets: those that the parts of this rank read.
-        gives: those that parts of other ranks read.
-    """
-
+    # Those that the parts of this rank read.
     gets: tuple[Crossing, ...] = ()
+    # Those that parts of other ranks read.
     gives: tuple[Crossing, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """The data of all steps that a trainer keeps in memory: everything except the blocks.
+    """The data of all steps that a trainer keeps in memory: everything except the blocks."""
 
-    Attributes:
-        num_parts: m, the parts of all ranks.
-        dst_ids: ids[v] by part and step, the destinations, of this rank's parts.
-        lists: rows that move, by part and step.
-        buffer_rows: rows of each part's buffer.
-        trades: rows that cross between ranks, by step; empty for one process.
-    """
-
+    # m, the parts of all ranks.
     num_parts: int
+    # ids[v] by part and step, the destinations, of this rank's parts.
     dst_ids: Mapping[int, Sequence[Array]]
+    # Rows that move, by part and step.
     lists: Mapping[int, Sequence[Ways[Incoming]]]
+    # Rows of each part's buffer.
     buffer_rows: Mapping[int, int]
+    # Rows that cross between ranks, by step; empty for one process.
     trades: Sequence[Ways[Trade]] = ()
 
     @property
