@@ -164,13 +164,7 @@ def _finished(
 def stage_asset(
     step: Step, execution: Any, around: Surroundings, slot: Slot | None = None, pool: str = ""
 ) -> dg.AssetsDefinition:
-    """Returns the asset that builds a step's artifact in the step's own process.
-
-    Args:
-        step: a step with one config, or with one per split.
-        slot: slot that the step holds while it builds; None for none.
-        pool: name of the slot's pool, "" for none.
-    """
+    """Returns the asset that builds a step's artifact in the step's own process."""
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
         versions = around.make_versions()

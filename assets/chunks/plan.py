@@ -33,7 +33,6 @@ def cut_in_order(
 
     Args:
         topology, part_of, num_parts: the graph, i32[N] part of each node, and the number m of parts.
-        folder: folder of the unnamed files that METIS reads.
 
     Raises:
         InputError: METIS failed.

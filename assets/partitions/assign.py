@@ -28,7 +28,6 @@ def assign(
     """Returns i32[N], the part of each node.
 
     Args:
-        folder: folder of unnamed files that METIS reads.
         undirected: whether the graph has the reverse of each edge.
 
     Raises:

@@ -29,7 +29,6 @@ def contracted_parts(
         topology: the graph, of any kind.
         trained: bool[N], training nodes.
         undirected: whether the graph has the reverse of each edge.
-        folder: folder of the files that the process of METIS reads.
     """
     weights = node_weights(topology, trained)
     progress.start("clusters", None, "seconds")

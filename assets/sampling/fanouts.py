@@ -76,9 +76,6 @@ def relations_of(graph: Artifact) -> tuple[str, ...]:
 def resolved(fanouts: Sequence[Entry], relations: Sequence[str]) -> tuple[Fanout, ...]:
     """Returns the fan-outs with numbers per relation in the order of the relations.
 
-    Args:
-        fanouts: an entry per layer.
-
     Raises:
         InputError: a table names a relation that the graph does not have, or the graph has no relations.
     """

@@ -83,7 +83,6 @@ def require_known(labels: Array, parts: Sequence[Array], names: Sequence[str], w
     Args:
         labels: i8[N, C] or f32[N, T]; classes are not tested.
         parts: training, validation and test nodes.
-        names: names of the columns.
 
     Raises:
         InputError: there is such a column, with its name.
@@ -98,9 +97,8 @@ def require_known(labels: Array, parts: Sequence[Array], names: Sequence[str], w
             if not known_values(labels[:, int(np.flatnonzero(unknown)[0])]).any()
             else "of all training nodes"
         )
-        raise InputError(
-            f"{where}: the column '{column}' is unknown {known}", "leave the column out, or give its values"
-        )
+        problem = f"{where}: the column '{column}' is unknown {known}"
+        raise InputError(problem, "leave the column out, or give its values")
 
 
 def column_names(labels: Array, given: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -51,7 +51,6 @@ def make_plan(
     Args:
         pipeline: the checked file; of several splits the first one counts.
         home: the home, None for the default one.
-        again: measure the machine and the pieces of batches again.
         report: function that gets a line about work that takes seconds.
 
     Raises:

@@ -76,11 +76,7 @@ def record_path(home: Path, pipeline: Pipeline) -> Path:
 
 
 def remember(facts: ReportFacts) -> None:
-    """Writes the record of a report, for the next one.
-
-    Raises:
-        InputError: the home cannot be written.
-    """
+    """Writes the record of a report, for the next one; raises InputError if the home cannot be written."""
     path = record_path(facts.home, facts.pipeline)
     try:
         make_folder(path.parent)

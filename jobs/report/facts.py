@@ -48,11 +48,7 @@ class LastRun:
 
 
 def find_last_run(home: Path, pipeline: str) -> LastRun | None:
-    """Returns the newest run of a pipeline; None if the history has none or cannot be read.
-
-    Args:
-        home: folder of the history, which is not made here.
-    """
+    """Returns the newest run of a pipeline; None if the history has none or cannot be read."""
     if not (home / SETTINGS).is_file():
         return None
     try:

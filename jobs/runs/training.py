@@ -57,11 +57,7 @@ def all_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:
 
 
 def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
-    """Returns one step for each train table.
-
-    Raises:
-        InputError: a table is named like a stage, or the pipeline lacks `[sampling]`.
-    """
+    """Returns one step for each train table; raises InputError if a table is named like a stage, or the pipeline lacks `[sampling]`."""
     trial = bool(pipeline.settings)
     each = [_steps_of(one, split_steps(preprocessing, place), trial) for place, one in enumerate(pipeline.by_split)]
     return join_steps(each, pipeline.splits, preprocessing, lambda name: f"graphmill train {pipeline.reference} {name}")

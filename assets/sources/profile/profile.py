@@ -83,11 +83,7 @@ class Profile:
 
 
 def make_profile(graph: TableGraph, duck: Duck) -> Profile:
-    """Returns the profile of the tables of a graph, which are read.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Returns the profile of the tables of a graph, which are read; raises InputError if a file cannot be read."""
     return Profile(
         graph=graph,
         relations=profile_relations(graph, duck),

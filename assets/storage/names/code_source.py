@@ -38,11 +38,7 @@ DYNAMIC = frozenset({"globals", "eval", "exec", "__import__"})
 
 
 def source_digest(reference: str) -> str:
-    """Returns the SHA-256, 64 hex digits, of the source that a reference leads to.
-
-    Raises:
-        InputError: the module does not exist.
-    """
+    """Returns the SHA-256, 64 hex digits, of the source that a reference leads to; raises InputError if the module does not exist."""
     path, (module, _, name) = find_source(reference), reference.partition(":")
     if (release := _release(path)) is not None:
         return hashlib.sha256(release.encode() + path.read_bytes()).hexdigest()
