@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from graphmill.assets.building.build import raw_digests
 from graphmill.assets.building.page import Page, markdown_text
-from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.notes import Origin
 from graphmill.assets.storage.local.artifact import Artifact

@@ -187,8 +187,7 @@ def _shown(
     instance: dg.DagsterInstance, step: Step, models: Sequence[Artifact]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the figures and numbers of a table's models, and the tag that says what the figures were drawn from."""
-    from graphmill.jobs.figures.class_scores import class_metadata
-    from graphmill.jobs.figures.column_scores import column_metadata
+    from graphmill.jobs.figures.class_scores import class_metadata, column_metadata
     from graphmill.jobs.figures.cost import traffic_metadata
     from graphmill.jobs.figures.curves import epoch_metadata
     from graphmill.jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
