@@ -12,7 +12,7 @@ import pytest
 
 from graphmill.jobs.figures.cost import read_ledger, read_metrics
 from graphmill.jobs.report import series
-from graphmill.jobs.report.predictions import EXPECTED_MEMORY, MEMORY, SECONDS, prediction_table, predictions
+from graphmill.jobs.report.facts import EXPECTED_MEMORY, MEMORY, SECONDS, prediction_table, predictions
 from graphmill.jobs.report.series import costs, hit_curves, learning_curves
 from graphmill.trainers.record.ledger import Ledger
 
