@@ -55,17 +55,12 @@ def entry_text(entry: Entry) -> str:
     """Returns the fan-out of a layer as a pipeline file has it, relations in the order of their names."""
     if not isinstance(entry, Mapping):
         return str(entry)
-    pairs = (f"{_key(name)} = {entry[name]}" for name in sorted(entry, key=_last))
+    pairs = (f"{_key(name)} = {entry[name]}" for name in sorted(entry, key=lambda name: (name == OTHERS, name)))
     return f"{{ {', '.join(pairs)} }}" if entry else "{}"
 
 
 def _key(name: str) -> str:
     return name if PLAIN.fullmatch(name) else f'"{name}"'
-
-
-def _last(name: str) -> tuple[bool, str]:
-    """Returns the key that sorts "*" behind all names."""
-    return name == OTHERS, name
 
 
 def relations_of(graph: Artifact) -> tuple[str, ...]:

@@ -136,7 +136,8 @@ class _Planner:
         step = next(each for each in training_steps(variant.pipeline, data) if each.name == variant.name)
         needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
         semantic: ModelConfig = step.configs[0]
-        waiting = _waiting_bytes(variant.pipeline)
+        # The processes that wait for it: its step, and the command if steps have processes of their own.
+        waiting = WAITING_BYTES + COMMAND.most * is_big(variant.pipeline)
         found, evaluation = self._forecast(step, semantic, table.execution, waiting)
         if found is not None and is_big(variant.pipeline):  # a process of its own carries the step out
             found = replace(found, start_seconds=found.start_seconds + 1 / self._rates[STEPS])
@@ -289,11 +290,6 @@ class _Planner:
             self._exchange = (0.0, 0.0) if found is None else found
         call, rate = self._exchange
         return replace(speeds, call=call, rank_rate=rate)
-
-
-def _waiting_bytes(pipeline: Pipeline) -> int:
-    """Returns the bytes of the processes that wait for a training: its step, and the command if steps have processes of their own."""
-    return WAITING_BYTES + COMMAND.most * is_big(pipeline)
 
 
 def _whole_case(case: Case, sizes: Sizes) -> Case:

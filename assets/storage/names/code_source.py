@@ -222,13 +222,11 @@ def _bare(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             if isinstance(body := getattr(node, name, None), list):
-                left = [each for each in body if not _is_text(each)]
+                left = [
+                    each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+                ]
                 setattr(node, name, left or [ast.Pass()] if body and name == "body" else left)
     return tree
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _is_main(statement: ast.stmt) -> bool:
