@@ -37,13 +37,12 @@ def read_labels(kind: Kind, values: Array, num_nodes: int, where: str, name: str
     return checked_values(kind, values, lambda row, column: f"{where}: node {row}, column {column}")
 
 
-def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str], first: int = 0) -> Array:
+def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str]) -> Array:
     """Returns rows of several labels i8[n, C], or of targets f32[n, T].
 
     Args:
         values: [n, C], numbers or booleans, NaN for unknown.
         place: function (row, column) -> place of a value in words.
-        first: number of the first row.
 
     Raises:
         InputError: a label is neither 0 nor 1, or a number is infinite or beyond float32, with its row.
@@ -63,7 +62,7 @@ def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str], 
         why, remedy = "a target is a finite number of float32, and NaN where it is not known", "correct or scale it"
     if wrong.any():
         row, column = (int(each) for each in np.argwhere(wrong)[0])
-        raise InputError(f"{place(first + row, column)} is {values[row, column]}: {why}", remedy)
+        raise InputError(f"{place(row, column)} is {values[row, column]}: {why}", remedy)
     if kind == "multilabel":
         return np.where(missing, -1, values).astype(np.int8)
     return values.astype(np.float32)
