@@ -164,13 +164,7 @@ def _finished(
 def stage_asset(
     step: Step, execution: Any, around: Surroundings, slot: Slot | None = None, pool: str = ""
 ) -> dg.AssetsDefinition:
-    """Returns the asset that builds a step's artifact in the step's own process.
-
-    Args:
-        step: a step with one config, or with one per split.
-        slot: slot that the step holds while it builds; None for none.
-        pool: name of the slot's pool, "" for none.
-    """
+    """Returns the asset that builds a step's artifact in the step's own process."""
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
         versions = around.make_versions()
@@ -241,17 +235,14 @@ def asset_of(
                 if key_of(step) not in asked:
                     yield from _stored_checks(context, step, around)
             if asked:
+                get_run = context.instance.get_run_by_id
                 for name, key in inputs.items():
                     keep_table(key, loaded[name], tables[key])
-                    forget_tables(tables[key], lambda run_id: _has_ended(context.instance.get_run_by_id(run_id)))
+                    forget_tables(tables[key], lambda run_id: (run := get_run(run_id)) is None or run.is_finished)
                 made = body(context, config(**context.op_execution_context.op_config) if config else None)
                 yield from (_as_asked(event, context.selected_asset_check_keys) for event in made)
 
     return build
-
-
-def _has_ended(run: dg.DagsterRun | None) -> bool:
-    return run is None or run.is_finished
 
 
 def _check_specs(step: Step) -> Iterator[dg.AssetCheckSpec]:

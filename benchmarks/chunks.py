@@ -26,8 +26,8 @@ import numpy as np
 from benchmarks.record import record
 from benchmarks.whole_graphs import grid, parts_of, rmat, sbm, stored
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.chunks.build import cut_in_order, replication_by_chunks
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
-from graphmill.assets.chunks.plan import cut_in_order, replication_by_chunks
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.kernels.chunks.cut import Chunks
 from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import record
+from graphmill.assets.cluster.address import require_ray
 from graphmill.assets.cluster.local import local_nodes
-from graphmill.assets.cluster.require import require_ray
 from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.launch import Launch, launch

@@ -22,8 +22,8 @@ from benchmarks.fullgraph_breakdown import needed_rows
 from benchmarks.record import interleave, record
 from benchmarks.whole_graphs import grid, parts_of, rmat, sbm
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.chunks.build import cut_in_order
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
-from graphmill.assets.chunks.plan import cut_in_order
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.chunks.schedule import choose_schedule

@@ -24,6 +24,7 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.partitions.assign import (
     balanced_pass,
     balances,
+    contracted_parts,
     is_overfull,
     measures,
     random_parts,
@@ -31,7 +32,6 @@ from graphmill.assets.partitions.assign import (
     streamed_parts,
 )
 from graphmill.assets.partitions.config import PartitionsConfig
-from graphmill.assets.partitions.contracted import contracted_parts
 from graphmill.assets.partitions.metis import metis_parts
 from graphmill.kernels.chunks.ldg import count_replicas, cut_matrix
 from graphmill.kernels.graph.generate import rmat_edges

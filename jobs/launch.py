@@ -182,9 +182,8 @@ def _refuse_launchers(order: Launch) -> None:
     program, told = launcher()
     if not program or order.selection == "preprocess" or not order.pipeline.train:
         return
-    if (order.on or order.pipeline.on) and is_first(
-        told
-    ):  # `ray symmetric-run` starts the command on the first node alone
+    # `ray symmetric-run` starts the command on the first node alone.
+    if (order.on or order.pipeline.on) and is_first(told):
         return
     said = ", ".join(f"{name}={value}" for name, value in told.items())
     problem = f"{program} started this process as one of several, or its variables were left in this shell: {said}"

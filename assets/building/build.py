@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import (
     Building,
     ChecksFailedError,
@@ -25,8 +24,9 @@ from graphmill.assets.building.stage import (
 from graphmill.assets.costs.needs import Need
 from graphmill.assets.storage.local.artifact import Artifact, read_artifact
 from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.names.patterns import matches, paths_in
 from graphmill.assets.storage.names.version import canonical, locations, part_version, version_of
-from graphmill.assets.storage.remote.raw_digests import keep_raw_digests
+from graphmill.assets.storage.remote.raw_digests import keep_raw_digests, kept_raw_digests
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import processor_name
 from graphmill.assets.storage.system.refused import reporting_refusals
@@ -334,3 +334,22 @@ def _listed(parts: Mapping[str, Artifact]) -> dict[str, Any]:
         for name, part in parts.items()
     ]
     return {"parts": entries} if entries else {}
+
+
+def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
+    """Returns name -> SHA-256 of the external content that a stage reads.
+
+    If no file or folder that the config names is on this machine, the digests count that the machine recorded in the object store that
+    built from them last, at the same paths. With some of them here, a record could be one of other bytes than these.
+
+    Raises:
+        InputError: the content is missing here and not on record, or is unreadable.
+    """
+    try:
+        return stage.raw(semantic)
+    except InputError:
+        is_here = any(matches(path) for path in paths_in(semantic))
+        found = None if is_here else kept_raw_digests(stage.name, semantic)
+        if found is None:
+            raise
+        return found

@@ -90,7 +90,6 @@ def start_child(
 
     Args:
         environment: all of its variables, None for `child_environment()`.
-        options: arguments of `subprocess.Popen`.
     """
     note_kills()
     options = {"stdin": subprocess.DEVNULL, "start_new_session": True} | options

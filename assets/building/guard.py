@@ -62,7 +62,7 @@ def watch(parent_id: int, grace: Sequence[float], command: Sequence[str]) -> int
     """Runs the command until it ends, or until the parent is gone. Returns the exit code."""
     # A handler and not SIG_IGN: an ignored signal stays ignored across exec, and the command could not be interrupted.
     for number in SIGNALS[:2]:
-        signal.signal(number, _stay)
+        signal.signal(number, lambda *_: None)
     # Signals that the parent blocked stay so in the command until it answers them: an interrupted import would print a traceback.
     # If the guard is killed together with its parent, no process is left to end the command: the system does it.
     end_with_guard = functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -74,10 +74,6 @@ def watch(parent_id: int, grace: Sequence[float], command: Sequence[str]) -> int
             return 1
         time.sleep(POLL_SECONDS)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
-
-
-def _stay(number: int, frame: object) -> None:
-    """The guard outlives SIGINT and SIGTERM."""
 
 
 if __name__ == "__main__":

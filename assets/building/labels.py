@@ -98,7 +98,6 @@ def join_checks(artifacts: Sequence[Artifact], declared: Sequence[str], *, reuse
 
     Args:
         artifacts: the artifacts of one step, one per seed if there are several.
-        declared: names of the checks that the step declares.
         reused: whether the artifacts were there before; a check that none of them holds is then returned as not passed and not blocking.
     """
     named: dict[str, list[tuple[str, Check]]] = {}

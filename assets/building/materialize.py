@@ -11,8 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.building.build import Build, input_versions, publish_together
-from graphmill.assets.building.raw import raw_digests
+from graphmill.assets.building.build import Build, input_versions, publish_together, raw_digests
 from graphmill.assets.building.stage import FanOut, Progress, Silent, Stage
 from graphmill.assets.costs.needs import Need, require_free, sizes_of
 from graphmill.assets.storage.local.artifact import Artifact

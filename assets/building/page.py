@@ -65,9 +65,6 @@ def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, 
     """Returns the number of rows of an artifact's table, and column -> (type, description); (0, {}) if it is not a table.
 
     Columns that the artifact lacks are left out. A column of several values per row has their number in its type: "float32[64]".
-
-    Args:
-        artifact: artifact with the arrays; if it has parts, the columns are those of the index.
     """
     files = {name: artifact.files[f"{name}.npy"] for name in page.columns if f"{name}.npy" in artifact.files}
     columns = {}

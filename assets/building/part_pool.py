@@ -43,9 +43,6 @@ def answer_of(build: Callable[[], object]) -> Answer:
 def raise_failure(name: str, answer: Answer) -> None:
     """Raises the error of an answer; none for ("done",).
 
-    Args:
-        name: the part, and the stage that it is of.
-
     Raises:
         InputError: the part failed by its input.
         PartError: it failed by a defect.
@@ -62,7 +59,6 @@ class EventBuilder(ABC):
     """A `PartBuilder` (assets/building/parts.py) whose child processes send events.
 
     Args:
-        build: the parent artifact.
         progress: listener, which gets the reports of all processes on the caller's thread.
     """
 

@@ -221,11 +221,7 @@ class Stage:
         return tables.parse(self.Table, raw[self.table], (self.table,))
 
     def wanted(self, pipeline: Any) -> Any:
-        """Returns the Semantic config that a pipeline asks for, None if it does not ask for this stage: that of the stage's table.
-
-        Args:
-            pipeline: the checked file (assets/pipeline/file.py).
-        """
+        """Returns the Semantic config that a pipeline asks for, None if it does not ask for this stage: that of the stage's table."""
         table = pipeline.table(self.table) if self.table else None
         return None if table is None else self.config_of(table, pipeline.seed)
 

@@ -64,11 +64,7 @@ def planned_rows(sizes: Sizes) -> PlannedRows | None:
 
 
 def disk_mistake(sizes: Sizes) -> InputError | None:
-    """Returns the mistake of a disk budget that cannot hold even the seeds of the batches; None if it may do, or nothing is planned.
-
-    Args:
-        sizes: sizes of a step that may read a cache plan.
-    """
+    """Returns the mistake of a disk budget that cannot hold even the seeds of the batches; None if it may do, or nothing is planned."""
     plan, disk = sizes.configs.get("cache_plan"), budget_bytes(sizes, "disk")
     if plan is None or disk is None or "cache_plan" in sizes.artifacts or not sizes.trains_counted:
         return None

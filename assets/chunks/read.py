@@ -57,11 +57,7 @@ class StoredChunks:
         return self.node_ids[first:last]
 
     def step(self, part: int, step: int) -> ChunkStep:
-        """Returns the work of device `part` in a step.
-
-        Raises:
-            InputError: the step does not exist, or its bytes are damaged.
-        """
+        """Returns the work of device `part` in a step; raises InputError if the step does not exist, or its bytes are damaged."""
         record = self.bytes(part, step)
         try:
             found = decode(record)

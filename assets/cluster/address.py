@@ -1,9 +1,11 @@
-"""The texts that name a Ray cluster."""
+"""The texts that name a Ray cluster, and whether Ray is there and how it is set in processes that connect."""
 
+import importlib.util
+import os
 import re
 from dataclasses import dataclass
 
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, install_extra
 
 AUTO = ("auto", "ray")
 MOST_NODES = 256
@@ -58,3 +60,30 @@ def address_problem(text: str) -> str:
     if match is None:
         return f"{text!r} names no cluster"
     return "" if 0 < int(match[3]) < 1 << 16 else f"{text}: a port is a number from 1 to 65535"
+
+
+SETTINGS = {
+    # Seconds until a process ends that does not reach the head of its cluster; Ray's default is 60.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
+    "RAY_gcs_server_request_timeout_seconds": "20",
+    # Seconds for which a client server keeps the work of a client that is gone; Ray's default is 30.
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",
+    # What went wrong is said by our own messages; Ray keeps its logs in its folder on each node.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_SCHEDULER_EVENTS": "0",
+    # Ray warns of a default that it will change unless this is said.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def require_ray() -> None:
+    """Sets Ray's variables in this process, which has not imported it; those of the environment stand.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise InputError("Ray is not installed here", install_extra("ray"))
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.child import runtime_environment
-from graphmill.assets.cluster.address import ClusterAddress, parse_address
+from graphmill.assets.cluster.address import ClusterAddress, parse_address, require_ray
 from graphmill.assets.cluster.local import local_nodes
 from graphmill.assets.cluster.nodes import about_this_node, code_digest
-from graphmill.assets.cluster.require import require_ray
 from graphmill.assets.storage.names.home import ROOT, STORE_VARIABLE, store_url
 from graphmill.kernels.errors import InputError
 

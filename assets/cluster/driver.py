@@ -222,11 +222,7 @@ class _Parts:
         return max(1, min(asked, *cores, sum(cores) // max(1, num_missing)))
 
     def _memory_of(self, threads: int) -> int:
-        """Returns the bytes of memory that a part is said to need, 0 if the stage has no formula.
-
-        Raises:
-            InputError: no node has them.
-        """
+        """Returns the bytes of memory that a part is said to need, 0 if the stage has no formula; raises InputError if no node has them."""
         build, sizes = self.build, sizes_of({**self.build.inputs, **self.build.reads})
         need = self.stage.need(build.semantic, alone(build.execution, threads), sizes) if sizes else None
         if need is None:

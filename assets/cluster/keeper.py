@@ -12,9 +12,8 @@ from typing import Any
 
 from graphmill.assets.building.child import ENDED, FunctionChild, how_it_ended, received
 from graphmill.assets.building.part_pool import answer_of, raise_failure
-from graphmill.assets.cluster.address import parse_address
+from graphmill.assets.cluster.address import parse_address, require_ray
 from graphmill.assets.cluster.local import local_nodes
-from graphmill.assets.cluster.require import require_ray
 from graphmill.kernels.errors import InputError
 
 GRACE_SECONDS = 15.0

@@ -219,11 +219,7 @@ def _sum(terms: Sequence[Term]) -> int:
 
 
 def fits(need: Need, there: int) -> bool:
-    """Returns whether a step may begin: by its bound if that decides, else by what it takes for certain, with a tolerance of `MARGIN`.
-
-    Args:
-        there: bytes of memory.
-    """
+    """Returns whether a step fits a number of bytes: by its bound if that decides, else by what is certain, with the tolerance `MARGIN`."""
     return need.required_bytes <= there if need.decided else need.least_bytes <= there * (1 + MARGIN)
 
 

@@ -156,7 +156,7 @@ class _Sort:
         if names == ("dst", "src"):
             src, lengths, repeats = sort_ends(records, low, high - low, merge=policy.merge, threads=threads)
             self.num_duplicates += repeats
-            self.in_degree[low:high] = _as_degrees(lengths, "in", low)
+            self.in_degree[low:high] = _as_degrees(lengths, low)
             self._count_out(src)
             out["indices"].append(src)
             return
@@ -173,7 +173,7 @@ class _Sort:
             repeats[1:] &= types[1:] == types[:-1]
         self.num_duplicates += int(np.count_nonzero(repeats))
         kept = ~repeats if policy.merge else np.ones(len(rows), bool)
-        self.in_degree[low:high] = _as_degrees(np.bincount(rows[kept], minlength=high - low), "in", low)
+        self.in_degree[low:high] = _as_degrees(np.bincount(rows[kept], minlength=high - low), low)
         src = src[kept]
         self._count_out(src)
         out["indices"].append(src)
@@ -205,8 +205,8 @@ def _counted_degrees(counts: Array, num_edges: int) -> Array:
     return counts.view(np.int32)
 
 
-def _as_degrees(counts: Array, direction: str, low: int = 0) -> Array:
-    _require_degrees(counts, direction, low)
+def _as_degrees(counts: Array, low: int) -> Array:
+    _require_degrees(counts, "in", low)
     return counts.astype(np.int32)
 
 

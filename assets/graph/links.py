@@ -60,9 +60,8 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     numbers, rows = _numbers(raw, predicted, max(1, len(names)))
     triples = Triples(num_nodes=raw.num_nodes, reverse_of=_reverse_of(raw, config, names, predicted, numbers, rows))
     if not len(numbers):
-        raise InputError(
-            "no edge of a predicted relation joins two nodes", "leave [task] relations out, or name others"
-        )
+        problem = "no edge of a predicted relation joins two nodes"
+        raise InputError(problem, "leave [task] relations out, or name others")
     present, part = _split(raw, task, config.seed, triples, numbers, rows)
     if not len(present):
         raise InputError(f"[task] split = '{task.split}', but no edge is in a part", "give edges their part or time")
@@ -92,10 +91,8 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
 def _require_links(task: TaskTable, names: Sequence[str], predicted: Sequence[int], relation: Array) -> None:
     """Refuses a relation that `[task]` names and that has no links."""
     for number in sorted({*predicted} - {*relation.tolist()}) if task.relations else ():
-        raise InputError(
-            f"[task] relations names {names[number]!r}, of which no edge is in a part of the split",
-            "leave it out, or give its edges a time or a part",
-        )
+        problem = f"[task] relations names {names[number]!r}, of which no edge is in a part of the split"
+        raise InputError(problem, "leave it out, or give its edges a time or a part")
 
 
 def _edges(raw: RawGraph) -> Iterator[tuple[Array, Array, Any]]:
@@ -180,9 +177,8 @@ def _split(
         return present, split_edges(triples, *triples.parts(present), **ratios)
     marks = raw.edge_marks
     if marks is None:
-        raise InputError(
-            f"[task] split = '{task.split}', but the edges have no marks", "draw the split: split = 'random'"
-        )
+        problem = f"[task] split = '{task.split}', but the edges have no marks"
+        raise InputError(problem, "draw the split: split = 'random'")
     place, marked = marks.place, ~np.isnan(marks.values[rows])
     numbers, rows = numbers[marked], rows[marked]
     values = marks.values[rows]

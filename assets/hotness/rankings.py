@@ -38,7 +38,6 @@ class Rankings:
     """Scores and orders by policy.
 
     Args:
-        drawing: the way neighbours are drawn, None if nothing is sampled.
         presampled, evaluated: the counted epochs, None if none were counted.
         sums_at_once: nodes whose sums may exist at one time, if they are more than usual (kernels/ranges.py).
     """

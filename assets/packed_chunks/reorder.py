@@ -29,7 +29,6 @@ class Span:
     """Consecutive rows of a region; a `Sink` of assets/packed_chunks/distribute.py.
 
     Args:
-        file: the file that the rows go to.
         start, end: first byte, on a page, and the byte behind; whole pages except at the end of the file.
         rows: ids[n], rows of the table in the order of the file.
         keeps_all: whether the rows stay in memory during the pass.

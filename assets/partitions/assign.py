@@ -1,5 +1,6 @@
 """Assigns nodes to parts by each method."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,10 @@ import numpy as np
 from graphmill.assets.building.stage import Progress, Silent
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.partitions.config import PartitionsConfig
-from graphmill.assets.partitions.contracted import contracted_parts
-from graphmill.assets.partitions.metis import metis_parts
+from graphmill.assets.partitions.method import MOST_CONTRACTED_EDGES
+from graphmill.assets.partitions.metis import metis_parts, node_weights, run_metis
 from graphmill.assets.storage.files.arrays import scratch_arrays
+from graphmill.kernels.chunks.clusters import contract
 from graphmill.kernels.chunks.ldg import ldg
 from graphmill.kernels.ranges import Allocate, node_ranges
 from graphmill.kernels.rng import absorb_ids, draws, key
@@ -28,7 +30,6 @@ def assign(
     """Returns i32[N], the part of each node.
 
     Args:
-        folder: folder of unnamed files that METIS reads.
         undirected: whether the graph has the reverse of each edge.
 
     Raises:
@@ -132,3 +133,40 @@ def range_parts(topology: Topology, num_parts: int) -> Array:
         edges = np.asarray(topology.indptr[low:high]) * (num_parts / (2 * max(1, topology.num_edges)))
         part_of[low:high] = np.minimum(nodes + edges, num_parts - 1)
     return part_of
+
+
+NODES_PER_CLUSTER = 10
+"""Nodes per node that METIS gets. With 100 the cut of nested communities was 1.28 times that of METIS, with 20 it was 1.05."""
+LEAST_CLUSTERS = 256
+"""Clusters per part: fewer would not fill the parts evenly."""
+CLUSTERS_PER_PART = 16
+"""A cluster weighs at most one of so many shares of a part."""
+
+
+def contracted_parts(
+    topology: Topology, trained: Array, undirected: bool, config: PartitionsConfig, folder: Path, progress: Progress
+) -> Array:
+    """Returns i32[N], the parts of METIS on clusters of nodes, before streams refine them.
+
+    Args:
+        topology: the graph, of any kind.
+        trained: bool[N], training nodes.
+        undirected: whether the graph has the reverse of each edge.
+    """
+    weights = node_weights(topology, trained)
+    progress.start("clusters", None, "seconds")
+    found = contract(
+        topology.indptr,
+        topology.indices,
+        weights,
+        clusters=max(topology.num_nodes // NODES_PER_CLUSTER, LEAST_CLUSTERS * config.parts),
+        edges=MOST_CONTRACTED_EDGES,
+        most=max(1, int(weights.sum()) // (CLUSTERS_PER_PART * config.parts)),
+        undirected=undirected,
+    )
+    progress.done()
+    progress.start(config.method, None, "seconds")
+    arrays = {"weights": found.weights, "edge_weights": found.edge_weights}
+    part_of = run_metis(found.indptr, found.indices, arrays, replace(config, method="metis"), folder, progress)
+    progress.done()
+    return np.ascontiguousarray(part_of[found.cluster_of])

@@ -35,7 +35,6 @@ def metis_parts(
     Args:
         topology: the graph, of any kind: reverses are added, duplicates and self-loops left out.
         trained: bool[N], training nodes.
-        folder: folder of the files that the process reads.
         progress: listener, which is called several times per second and raises if the run was cancelled.
     """
     dst = np.repeat(np.arange(topology.num_nodes, dtype=topology.indices.dtype), np.diff(topology.indptr))
@@ -59,7 +58,6 @@ def run_metis(
     Args:
         indptr, indices: i64[N+1] and integers[E].
         more: `weights` i64[N]; `trained` i8[N] for DGL; `edge_weights` i64[E] where edges count differently.
-        folder: folder of the files that the process reads.
 
     Raises:
         InputError: the library is missing, or METIS failed.

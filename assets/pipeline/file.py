@@ -232,9 +232,6 @@ class Pipeline:
     def require(self, problems: Sequence[tuple[KeyPath, str]]) -> None:
         """Refuses the file for mistakes that were found after it was read.
 
-        Args:
-            problems: path of a key and sentence of each mistake.
-
         Raises:
             InputError: there is one; it has all of them, with their lines.
         """
@@ -314,7 +311,6 @@ def parse_pipeline(
     Args:
         path: path of the file; relative paths in the content start in its folder.
         train_schema, files: as in `load_pipeline`.
-        called: name that the user gave, None for its path.
         variables: path that stands for every environment variable in it, where its raw data are not read; None reads the environment.
 
     Raises:
@@ -381,11 +377,7 @@ def pipeline_files(*, shipped: bool = True) -> dict[str, Path]:
 
 
 def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
-    """Returns the absolute path of a pipeline file.
-
-    Raises:
-        InputError: the file does not exist; the text lists the names that exist.
-    """
+    """Returns the absolute path of a pipeline file; raises InputError if the file does not exist; the text lists the names that exist."""
     given, files = os.fspath(path_or_name), pipeline_files()
     if given in files:
         return files[given]

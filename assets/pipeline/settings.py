@@ -62,9 +62,8 @@ def toml_of(content: Mapping[str, Any]) -> str:
     try:
         return tomlkit.dumps(_plain(content))
     except (TOMLKitError, TypeError, ValueError) as error:
-        raise InputError(
-            f"the pipeline has a value that TOML has not: {error}", "give texts, numbers and lists"
-        ) from error
+        problem = f"the pipeline has a value that TOML has not: {error}"
+        raise InputError(problem, "give texts, numbers and lists") from error
 
 
 def _plain(value: Any) -> Any:

@@ -86,8 +86,6 @@ def materialized(
     Args:
         step, artifacts: the step, and its artifacts in the store, one per config.
         reused: whether nothing had to be built.
-        extra: more metadata.
-        tags: more tags of the event.
     """
     read = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.sources.values()}
     if step.external:
@@ -114,7 +112,6 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
 
     Args:
         artifacts: its artifacts in the store; of several, numbers are means.
-        extra: more numbers, figures and tables.
     """
     page, first = step.recipe.page, artifacts[0]
     names = page.labels if page else {}
@@ -176,8 +173,6 @@ def check_results(step: Step, checks: Sequence[Check], *, whole: bool = True) ->
     A failed check that does not block is a warning; stages that read the artifact go on.
 
     Args:
-        step: step that declares the checks.
-        checks: checks that were made.
         whole: whether an artifact was published; a stage whose checks failed may have stopped before it made the others.
 
     Raises:

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from graphmill.assets.building.build import raw_digests
 from graphmill.assets.building.page import Page, markdown_text
-from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.notes import Origin
 from graphmill.assets.storage.local.artifact import Artifact
@@ -157,11 +157,7 @@ class Versions:
         self._known: dict[int, tuple[Step, tuple[str, ...]]] = {}
 
     def of(self, step: Step) -> tuple[str, ...]:
-        """Returns the version of each of the step's artifacts, 64 hex digits.
-
-        Raises:
-            InputError: raw content is missing or unreadable.
-        """
+        """Returns the version of each of the step's artifacts, 64 hex digits; raises InputError if raw content is missing or unreadable."""
         if id(step) not in self._known:
             self._known[id(step)] = step, self._versions(step)
         return self._known[id(step)][1]
@@ -265,8 +261,6 @@ def find_inputs(store: Store, step: Step, versions: Versions) -> dict[str, Artif
         listed = ", ".join(f"{wanted[role][0].recipe.name}/{short(wanted[role][1])}" for role in missing)
         commands = dict.fromkeys(wanted[role][0].command for role in missing)
         older = any(is_outdated(store, wanted[role][0].recipe) for role in missing)
-        raise InputError(
-            f"{'/'.join(step.key)} reads {listed}, which {store.home} does not have{OUTDATED if older else ''}",
-            f"build it first: {' and '.join(commands)}",
-        )
+        problem = f"{'/'.join(step.key)} reads {listed}, which {store.home} does not have{OUTDATED if older else ''}"
+        raise InputError(problem, f"build it first: {' and '.join(commands)}")
     return {role: artifact for role, artifact in found.items() if artifact}

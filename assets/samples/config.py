@@ -103,11 +103,7 @@ class SampleSet(SamplesTable):
     header, whose = "[[samples]]", ""
 
     def drawn_by(self, sampling: SamplingConfig) -> SamplingConfig:
-        """Returns `[sampling]` with the keys of the set.
-
-        Raises:
-            ConfigError: they contradict the other keys of `[sampling]`.
-        """
+        """Returns `[sampling]` with the keys of the set; raises ConfigError if they contradict the other keys of `[sampling]`."""
         own = {key: getattr(self, key) for key in OF_SAMPLING}
         return replace(sampling, **{key: value for key, value in own.items() if value not in (None, ())})
 

@@ -92,7 +92,9 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     found, nodes = likely_batches(semantic, sizes), sizes.num_nodes
     num_parts = max(1, min(found.count, -(-found.num_bytes // semantic.part_bytes)))
     workers, threads = min(execution.workers, num_parts), min(execution.threads, max(1, found.count))
-    processes = [LIBRARIES] if workers == 1 else [LIBRARIES, _workers(workers)]
+    processes = (
+        [LIBRARIES] if workers == 1 else [LIBRARIES, Term(f"{workers} processes that draw", workers * WORKER_BYTES)]
+    )
     drawing = (
         *processes,
         Term(
@@ -113,7 +115,3 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     )
     stored = found.num_bytes + sums + 4 * nodes
     return Need(name="samples", phases=(drawing, drawn), stored=stored, stored_at_most=True, work=found.edges)
-
-
-def _workers(count: int) -> Term:
-    return Term(f"{count} processes that draw", count * WORKER_BYTES)

@@ -211,8 +211,6 @@ class Samples:
         """Checks that a run can use the samples.
 
         Args:
-            num_batches: number of batches per epoch.
-            epochs: number of sampling epochs that the run will ask for.
             needs: config key -> value that the samples must have.
 
         Raises:

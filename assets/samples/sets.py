@@ -47,7 +47,6 @@ def parse_sets(raw: list[Any], tables: Any, sampling: Any) -> tuple[dict[str, An
 
     Args:
         raw: the `[[samples]]` tables as they are written.
-        tables: the parser, which knows the lines (`Tables` of assets/pipeline/schema.py).
         sampling: the `[sampling]` table, None without one or with mistakes.
     """
     values: dict[str, Any] = {}

@@ -101,11 +101,7 @@ class SamplesStage(FanOut):
         return code_digests({"sampling": semantic.method})
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig) -> Sequence[str]:
-        """Returns the names, in the order of the batches (assets/samples/read.py).
-
-        Raises:
-            InputError: the graph has no training nodes.
-        """
+        """Returns the names, in the order of the batches (assets/samples/read.py); raises InputError if the graph has no training nodes."""
         files = inputs["graph"].files
         splits = seed_counts(inputs["graph"])
         if splits[0] == 0:

@@ -55,17 +55,12 @@ def entry_text(entry: Entry) -> str:
     """Returns the fan-out of a layer as a pipeline file has it, relations in the order of their names."""
     if not isinstance(entry, Mapping):
         return str(entry)
-    pairs = (f"{_key(name)} = {entry[name]}" for name in sorted(entry, key=_last))
+    pairs = (f"{_key(name)} = {entry[name]}" for name in sorted(entry, key=lambda name: (name == OTHERS, name)))
     return f"{{ {', '.join(pairs)} }}" if entry else "{}"
 
 
 def _key(name: str) -> str:
     return name if PLAIN.fullmatch(name) else f'"{name}"'
-
-
-def _last(name: str) -> tuple[bool, str]:
-    """Returns the key that sorts "*" behind all names."""
-    return name == OTHERS, name
 
 
 def relations_of(graph: Artifact) -> tuple[str, ...]:
@@ -75,9 +70,6 @@ def relations_of(graph: Artifact) -> tuple[str, ...]:
 
 def resolved(fanouts: Sequence[Entry], relations: Sequence[str]) -> tuple[Fanout, ...]:
     """Returns the fan-outs with numbers per relation in the order of the relations.
-
-    Args:
-        fanouts: an entry per layer.
 
     Raises:
         InputError: a table names a relation that the graph does not have, or the graph has no relations.

@@ -26,7 +26,6 @@ def training_edges(links: Links, topology: Topology, sampling: Neighbours, seed:
 
     Args:
         topology: the graph without the edges that are held out.
-        seed: the seed of the batches.
 
     Raises:
         InputError: no candidate has an edge, and negatives are drawn by degree.

@@ -19,9 +19,6 @@ NUMBER_THEM = "number the classes from 0, unknown is -1"
 def known_labels(values: Array, num_nodes: int, where: str, name: str = "y") -> Array:
     """Returns labels i32[N] from class numbers [N], [N, 1] or [1, N] of any type; NaN and -1 are unknown, booleans are the classes 0 and 1.
 
-    Args:
-        name: name of the array in the remedies.
-
     Raises:
         InputError: the values have another shape, or one is not a class number in [-1, N), with its node.
     """

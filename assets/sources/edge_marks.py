@@ -41,11 +41,7 @@ def of_times(values: Array, num_edges: int, where: str) -> Array:
 
 
 def of_parts(parts: tuple[Array, Array, Array], num_edges: int, where: str) -> Array:
-    """Returns marks f64[E] of the numbers of the edges of each part, ids[n].
-
-    Raises:
-        InputError: an edge is in two parts.
-    """
+    """Returns marks f64[E] of the numbers of the edges of each part, ids[n]; raises InputError if an edge is in two parts."""
     found = np.full(num_edges, np.nan)
     for part, edges in enumerate(parts):
         if (twice := ~np.isnan(found[edges])).any():

@@ -239,9 +239,8 @@ class GraphConfig(Checked):
             InputError: the source has no named columns.
         """
         if table.columns is not None:
-            raise InputError(
-                f"columns = {table.columns!r}, but source = '{self.source}' has one feature table", "leave columns out"
-            )
+            problem = f"columns = {table.columns!r}, but source = '{self.source}' has one feature table"
+            raise InputError(problem, "leave columns out")
         if table.encode is not None:
             problem = f"encode, but the features of source = '{self.source}' are arrays without names of columns"
             raise InputError(problem, 'leave encode out, or give tables: source = "edges" or "tables"')
@@ -360,11 +359,7 @@ class OpenSource(Protocol):
         ...
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Reads everything except features.
-
-        Raises:
-            InputError: the graph is not sound.
-        """
+        """Reads everything except features; raises InputError if the graph is not sound."""
         ...
 
 

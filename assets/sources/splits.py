@@ -62,7 +62,6 @@ def checked(parts: tuple[Array, Array, Array], labels: Array, where: str = "") -
 
     Args:
         parts: train, valid and test ids of any integer type, in any order.
-        labels: labels of N nodes.
 
     Raises:
         InputError: lists all problems: ids outside the graph, ids twice in a part or in two parts, nodes without a label.
@@ -104,7 +103,6 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
     Args:
         values: [N], or several masks [S, N] or [N, S].
         split: which of several masks; None is the first.
-        name: name of the array in the remedies.
         of: what the mask is about, "node" or "edge", for errors.
 
     Raises:
@@ -123,9 +121,8 @@ def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name:
         problem = f"{where}: split = {split}, but there are {len(several)}, counted from 0"
         raise InputError(problem, "give a smaller `split`" if len(several) > 1 else "leave `split` out")
     if several.dtype.kind not in "biuf" or not np.isin(several[chosen], (0, 1)).all():
-        raise InputError(
-            f"{where} is {values.dtype}, and not true or false for each {of}", _to_mask(several[chosen], name)
-        )
+        problem = f"{where} is {values.dtype}, and not true or false for each {of}"
+        raise InputError(problem, _to_mask(several[chosen], name))
     return np.flatnonzero(several[chosen])
 
 

@@ -94,7 +94,6 @@ def peak_bytes(memory_limit: int | str, num_nodes: int, row_bytes: int) -> int:
     """Returns the peak memory of an import by the formula of assets/sources/edges/source.py, for integer ids and no names.
 
     Args:
-        memory_limit: value of the key of `[graph]`.
         row_bytes: number of bytes F w of a feature row.
     """
     return parse_size(memory_limit) + BASE_BYTES + NODE_BYTES * num_nodes + 2 * BATCH_ROWS * (row_bytes + 64)

@@ -37,13 +37,12 @@ def read_labels(kind: Kind, values: Array, num_nodes: int, where: str, name: str
     return checked_values(kind, values, lambda row, column: f"{where}: node {row}, column {column}")
 
 
-def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str], first: int = 0) -> Array:
+def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str]) -> Array:
     """Returns rows of several labels i8[n, C], or of targets f32[n, T].
 
     Args:
         values: [n, C], numbers or booleans, NaN for unknown.
         place: function (row, column) -> place of a value in words.
-        first: number of the first row.
 
     Raises:
         InputError: a label is neither 0 nor 1, or a number is infinite or beyond float32, with its row.
@@ -63,7 +62,7 @@ def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str], 
         why, remedy = "a target is a finite number of float32, and NaN where it is not known", "correct or scale it"
     if wrong.any():
         row, column = (int(each) for each in np.argwhere(wrong)[0])
-        raise InputError(f"{place(first + row, column)} is {values[row, column]}: {why}", remedy)
+        raise InputError(f"{place(row, column)} is {values[row, column]}: {why}", remedy)
     if kind == "multilabel":
         return np.where(missing, -1, values).astype(np.int8)
     return values.astype(np.float32)
@@ -83,7 +82,6 @@ def require_known(labels: Array, parts: Sequence[Array], names: Sequence[str], w
     Args:
         labels: i8[N, C] or f32[N, T]; classes are not tested.
         parts: training, validation and test nodes.
-        names: names of the columns.
 
     Raises:
         InputError: there is such a column, with its name.
@@ -98,9 +96,8 @@ def require_known(labels: Array, parts: Sequence[Array], names: Sequence[str], w
             if not known_values(labels[:, int(np.flatnonzero(unknown)[0])]).any()
             else "of all training nodes"
         )
-        raise InputError(
-            f"{where}: the column '{column}' is unknown {known}", "leave the column out, or give its values"
-        )
+        problem = f"{where}: the column '{column}' is unknown {known}"
+        raise InputError(problem, "leave the column out, or give its values")
 
 
 def column_names(labels: Array, given: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -127,7 +127,6 @@ class TypedSource:
     """A typed graph that was read except its features and edges; see `OpenSource`.
 
     Args:
-        folder: scratch folder for the edges.
         blocks_of: feature table -> blocks whose ids are global.
     """
 
@@ -144,11 +143,7 @@ class TypedSource:
         self.num_nodes, self.node_types = found.num_nodes, found.node_types
 
     def graph(self, progress: Progress) -> RawGraph:
-        """Spools the edges and returns the rest.
-
-        Raises:
-            InputError: an edge names a node outside its type, or the split is not valid.
-        """
+        """Spools the edges and returns the rest; raises InputError if an edge names a node outside its type, or the split is not valid."""
         graph, config, names = self.found, self.config, self.found.edge_types
         if graph.splits is not None:
             checked(graph.splits, graph.labels, graph.where)
@@ -213,10 +208,8 @@ def _spool_relation(
             bad = np.flatnonzero((values < 0) | (values >= counts[kind]))
             if len(bad):
                 shown = "; ".join(f"{relation.place(done + row)}: {src[row]} -> {dst[row]}" for row in bad[:3].tolist())
-                raise InputError(
-                    f"edges name a {role} outside [0, {counts[kind]}), the nodes of type '{kind}': {shown}",
-                    "correct the edges, or the number of nodes",
-                )
+                problem = f"edges name a {role} outside [0, {counts[kind]}), the nodes of type '{kind}': {shown}"
+                raise InputError(problem, "correct the edges, or the number of nodes")
         if weight is not None and not np.isfinite(weight).all():
             row = int(np.flatnonzero(~np.isfinite(weight))[0])
             raise InputError(f"{relation.place(done + row)}: the weight is {weight[row]}", "give finite weights")
@@ -231,10 +224,8 @@ def _spool_relation(
         done += len(src)
         progress.advance(len(src))
     if done + relation.dropped() != relation.num_edges:
-        raise InputError(
-            f"{relation.place(done)}: the edges end here, but {relation.num_edges} are announced",
-            "the file is incomplete: copy it again",
-        )
+        problem = f"{relation.place(done)}: the edges end here, but {relation.num_edges} are announced"
+        raise InputError(problem, "the file is incomplete: copy it again")
 
 
 def survey_typed(

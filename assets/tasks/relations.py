@@ -39,7 +39,6 @@ def named_relations(asked: Sequence[str], names: Sequence[str], key: str) -> lis
     Args:
         asked: the names; none are all relations but reverse ones.
         names: names of the graph's relations.
-        key: the key, for errors.
 
     Raises:
         InputError: the graph does not have a relation, or it is the reverse of another one.
@@ -49,9 +48,8 @@ def named_relations(asked: Sequence[str], names: Sequence[str], key: str) -> lis
     for name in asked:
         if name not in known:
             has = f"its relations are: {', '.join(names)}" if names else f"its edges have no relations: leave {key} out"
-            raise InputError(
-                f"{key} names the relation {name!r}, which the graph does not have{did_you_mean(name, known)}", has
-            )
+            problem = f"{key} names the relation {name!r}, which the graph does not have{did_you_mean(name, known)}"
+            raise InputError(problem, has)
     chosen = [number for number, name in enumerate(names) if {name, middle_part(name)} & {*asked} or not asked]
     for forward, number in backward.items():
         if asked and number in chosen:

@@ -25,10 +25,8 @@ def aligned_rows(
     """Returns the lines of a table.
 
     Args:
-        rows: a cell for each column.
         right: which columns are aligned to the right.
         room: number of columns of the terminal; None for any number. A wider table becomes lines of name and value.
-        rule: whether a line is drawn below the headings.
     """
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if room is not None and len(indent) + sum(widths) + 2 * (len(widths) - 1) > room:

@@ -40,6 +40,13 @@ def read_ledger(model: Artifact) -> dict[str, Any]:
     return json.loads(model.file("ledger.json").read_text())
 
 
+def read_metrics(model: Artifact) -> list[dict[str, Any]]:
+    """Returns a row for each epoch, counted from 1: its loss, and the score if it was validated; none for an artifact without metrics."""
+    if "metrics.jsonl" not in model.files:
+        return []
+    return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
 def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
     """Returns the mean seconds of an epoch: steps and waiting for batches in the last epoch's proportion, and evaluation."""
     taken = run.get("epoch_seconds") or {}
@@ -61,11 +68,7 @@ def cost_metadata(model: Artifact) -> dict[str, Any]:
 
 
 def traffic_metadata(model: Artifact) -> dict[str, Any]:
-    """Returns bytes moved by link, and, if several tiers had rows, rows by tier, the device's share, and the rows of a cache.
-
-    Args:
-        model: a trained model; the numbers cover all its epochs.
-    """
+    """Returns bytes moved by link, and, if several tiers had rows, rows by tier, the device's share, and the rows of a cache."""
     ledger = read_ledger(model)
     moved = {f"{link}_bytes": n for link, n in Ledger.from_rows(ledger).bytes_by_link().items()}
     rows = {row["name"]: row["n"] for row in ledger["counts"] if row["name"] in TIERS}

@@ -10,6 +10,7 @@ from graphmill.assets.building.labels import rounded
 from graphmill.assets.figures.style import MARKERS, SERIES
 from graphmill.assets.pipeline.shown import figure
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.jobs.figures.cost import read_metrics
 from graphmill.trainers.record.scores import METRICS, METRICS_OF, bare, percent, scale, shown
 
 DASHES = ("-", "--", ":")
@@ -21,13 +22,9 @@ MAX_ROWS = 200
 
 
 def curve_metadata(models: Sequence[Artifact], splits: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the figure for the UI.
-
-    Args:
-        splits: the split of each model, if there are several.
-    """
+    """Returns the figure for the UI."""
     names = [called(model, split) for model, split in zip(models, splits or [""] * len(models), strict=True)]
-    drawn = draw_curves([read_history(model) for model in models], names, models[0].config["train"]["metric"])
+    drawn = draw_curves([read_metrics(model) for model in models], names, models[0].config["train"]["metric"])
     return {"learning curve": figure("learning curve", drawn)}
 
 
@@ -36,7 +33,7 @@ def epoch_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
     records = [
         dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in row.items()}})
         for model in models
-        for row in read_history(model)
+        for row in read_metrics(model)
     ]
     columns = {name: value for record in records for name, value in record.data.items()}
     kinds = {
@@ -45,11 +42,6 @@ def epoch_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
     schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in kinds.items()])
     rows = [dg.TableRecord({name: record.data.get(name) for name in columns}) for record in records[-MAX_ROWS:]]
     return {"epochs": dg.MetadataValue.table(records=rows, schema=schema)}
-
-
-def read_history(model: Artifact) -> list[dict[str, Any]]:
-    """Returns one row per epoch: epoch (from 1), loss, and the validation score if it was evaluated."""
-    return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
 
 
 def called(model: Artifact, split: str = "") -> str:
@@ -61,9 +53,6 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
     """Returns a PNG of training loss and validation score over the epochs, which count from 1; under 100 kB.
 
     A star marks the epoch whose weights a model keeps: the first with the best validation score.
-
-    Args:
-        histories: rows of each model, as `read_history` returns them.
     """
     from graphmill.assets.figures.style import grid, new_figure, png
 

@@ -72,11 +72,7 @@ def write_timeline(model: Artifact, path: Path | None) -> Path:
 
 
 def write_png(drawn: bytes, path: Path) -> Path:
-    """Writes a picture to the file that a user gave with --out; returns its path.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Writes a picture to the file that a user gave with --out; returns its path; raises InputError if the file cannot be written."""
     try:
         path.write_bytes(drawn)
     except OSError as error:

@@ -118,7 +118,6 @@ def decide(
     """Returns the run that makes up the difference, or the reason for none.
 
     Args:
-        steps: the steps of one pipeline that should be up to date.
         now: seconds since 1970.
         patient: wait after failed runs; a schedule does not, for its times are far apart.
     """
@@ -190,7 +189,6 @@ class OneAsker:
         """Returns the answer of a tick, or the reason why its run is not started.
 
         Args:
-            asker: name of the schedule or sensor.
             now: seconds since 1970, later than the look at the history that `answer` is based on.
         """
         if isinstance(answer, dg.SkipReason):

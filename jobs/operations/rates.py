@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.storage.files.documents import read_if_sound
-from graphmill.assets.storage.files.kept_numbers import keep_numbers
 from graphmill.assets.storage.files.schema import mapped, rate
-from graphmill.assets.storage.files.sealed_json import DIGEST
+from graphmill.assets.storage.files.sealed_json import DIGEST, keep_numbers
 from graphmill.assets.storage.system.filesystem import make_folder
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution

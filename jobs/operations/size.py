@@ -117,11 +117,7 @@ class WorkEstimate:
     seconds: float
 
     def problems(self, memory: int) -> list[str]:
-        """Returns the numbers that are large enough to ask about, in words.
-
-        Args:
-            memory: number of bytes of this machine's memory.
-        """
+        """Returns the numbers that are large enough to ask about, in words."""
         found = []
         if self.seconds > MOST_SECONDS:
             found.append(f"the trainings take at least {self.seconds / 86400:,.0f} days")

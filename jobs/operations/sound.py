@@ -1,4 +1,7 @@
-"""What a file alone decides about its trainings and reading it cannot tell: ranks that the command line names, and users' own models."""
+"""What a file alone decides about its trainings and reading it cannot tell.
+
+That is ranks that the command line names, users' own models, and what the file asks for and its trainings do not read.
+"""
 
 import json
 import sys
@@ -6,9 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 
 from graphmill.assets.building.child import run_child
 from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.jobs.runs.training import training_steps
+from graphmill.trainers.recipe.together import useless_lines
 
 
 def require_sound(
@@ -54,3 +61,23 @@ def _model_problems(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> list[tupl
     # A model that ends the process will end the training, too, which says why.
     lines = child.stdout.splitlines() if child.returncode == 0 else ["[]"]
     return [(tuple(path), text) for path, text in json.loads(lines[-1])]
+
+
+def unread_lines(pipeline: Pipeline) -> Iterator[str]:
+    """Yields a note for each table or key that has no effect on some trainings, and for each step that none of them reads.
+
+    A file without trainings only builds data, so nothing is said of its steps.
+    """
+    yield from useless_lines(pipeline.train, pipeline.tables)
+    steps = preprocessing_steps(pipeline)
+    read = {step.name for training in training_steps(pipeline, steps) for step in _below(training)}
+    for step in steps if pipeline.train else ():
+        if step.name not in read and {step.recipe.table, step.name} & {*pipeline.tables}:
+            yield f"note: [{step.recipe.table}]: {step.name} is built, and no training of this file reads it"
+
+
+def _below(step: Step) -> Iterator[Step]:
+    """Yields the steps that a step depends on, some of them several times."""
+    for source in (*step.inputs.values(), *step.reads.values()):
+        yield source
+        yield from _below(source)

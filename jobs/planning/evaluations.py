@@ -30,11 +30,7 @@ def evaluation_lines(pipeline: Pipeline, home: Path) -> list[str]:
 
 
 def named_sentences(found: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yields each sentence once, behind the names of all trainings that it is about.
-
-    Args:
-        found: (name, sentence) of each training.
-    """
+    """Yields each sentence once, behind the names of all trainings that it is about."""
     names: dict[str, list[str]] = {}
     for name, sentence in found:
         names.setdefault(sentence, []).append(name)

@@ -58,19 +58,14 @@ def stand_in(
     """Returns a drawn graph in the place of one that is not built.
 
     Args:
-        sizes: sizes by the source's survey.
-        seed: seed of the edges.
-        sampling: the table [sampling]; None if nothing is sampled.
         source: the table [graph]; None if it is not known.
 
     Raises:
         InputError: the survey knows of no training nodes.
     """
     if not sizes.num_nodes or not sizes.num_train:
-        raise InputError(
-            "the source does not say how many nodes train, before the graph is built",
-            "build the graph first: graphmill build PIPELINE",
-        )
+        problem = "the source does not say how many nodes train, before the graph is built"
+        raise InputError(problem, "build the graph first: graphmill build PIPELINE")
     scaled = scaled_sizes(sizes)
     num_nodes, dtype = scaled.num_nodes, id_dtype(scaled.num_nodes)
     csc = _drawn(source, num_nodes) if is_drawn(source) else _like_most(num_nodes, scaled.num_edges, seed)

@@ -51,7 +51,6 @@ def make_plan(
     Args:
         pipeline: the checked file; of several splits the first one counts.
         home: the home, None for the default one.
-        again: measure the machine and the pieces of batches again.
         report: function that gets a line about work that takes seconds.
 
     Raises:
@@ -138,9 +137,11 @@ class _Planner:
         needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
         semantic: ModelConfig = step.configs[0]
         builds = any(each.missing for each in needs)
-        waiting = _waiting_bytes(variant.pipeline, builds)
+        apart = has_processes(variant.pipeline, builds)
+        # The processes that wait for it: its step, and the command if steps have processes of their own.
+        waiting = WAITING_BYTES + COMMAND.most * apart
         found, evaluation = self._forecast(step, semantic, table.execution, waiting)
-        if found is not None and has_processes(variant.pipeline, builds):
+        if found is not None and apart:
             found = replace(found, start_seconds=found.start_seconds + 1 / self._rates[STEPS])
         need = waited_for(variant.pipeline, step.recipe.need(semantic, table.execution, self.known.sizes(step)), builds)
         fit = (
@@ -291,11 +292,6 @@ class _Planner:
             self._exchange = (0.0, 0.0) if found is None else found
         call, rate = self._exchange
         return replace(speeds, call=call, rank_rate=rate)
-
-
-def _waiting_bytes(pipeline: Pipeline, builds: bool) -> int:
-    """Returns the bytes of the processes that wait for a training: its step, and the command if steps have processes of their own."""
-    return WAITING_BYTES + COMMAND.most * has_processes(pipeline, builds)
 
 
 def _whole_case(case: Case, sizes: Sizes) -> Case:

@@ -111,9 +111,6 @@ class TechniquePlan:
     def paid_back(self, row: Planned) -> float | None:
         """Returns the number of epochs, of all seeds, after which a training's preparation is paid back against the best one without it.
 
-        Args:
-            row: one of the trainings.
-
         Returns:
             The number; 0 if nothing is to be prepared, None if it is never paid back, or if nothing is there to compare.
         """

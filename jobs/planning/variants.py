@@ -79,11 +79,7 @@ def variants(pipeline: Pipeline, room: Room) -> list[Variant]:
 
 
 def alone(pipeline: Pipeline, name: str) -> str:
-    """Returns the text of a pipeline file with one of its trainings alone, and the tables that this one needs.
-
-    Args:
-        name: name of the train table.
-    """
+    """Returns the text of a pipeline file with one of its trainings alone, and the tables that this one needs."""
     document = tomlkit.parse(pipeline.text)
     table = find_table(pipeline, name)
     needed = _tables(table.needs, (*table.inputs, *table.reads))
@@ -160,9 +156,8 @@ def _variant(
     for name, value in defaults.items():
         if name in needed and name not in tables:
             tables[name] = value
-    if isinstance(
-        sets := tables.get("samples"), list
-    ):  # the set of the first training, or the first that is not by parts
+    # The set of the first training, or the first that is not by parts.
+    if isinstance(sets := tables.get("samples"), list):
         fit = [each for each in sets if each.get("plan") != "parts"] or sets
         own = next((each for each in fit if each["name"] == document["train"][0].get("samples")), fit[0])
         drawn = {key: own[key] for key in OF_SAMPLING if key in own}

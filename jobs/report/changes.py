@@ -18,7 +18,6 @@ from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.storage.files.documents import read_if_sound
 from graphmill.assets.storage.files.schema import Fields, address, in_format, listed, mapped, moment, number, text
 from graphmill.assets.storage.files.sealed_json import seal
-from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import make_folder, replace_atomically
@@ -76,11 +75,7 @@ def record_path(home: Path, pipeline: Pipeline) -> Path:
 
 
 def remember(facts: ReportFacts) -> None:
-    """Writes the record of a report, for the next one.
-
-    Raises:
-        InputError: the home cannot be written.
-    """
+    """Writes the record of a report, for the next one; raises InputError if the home cannot be written."""
     path = record_path(facts.home, facts.pipeline)
     try:
         make_folder(path.parent)
@@ -108,8 +103,8 @@ def shown_by(facts: ReportFacts) -> dict[str, Any]:
 
 def find_changes(facts: ReportFacts) -> ReportChanges:
     """Returns the changes since the last report of the pipeline."""
-    before = _read(record_path(facts.home, facts.pipeline))
-    if before is None:
+    before = read_if_sound(record_path(facts.home, facts.pipeline), report_schema)
+    if not before:
         return ReportChanges()
     now = shown_by(facts)
     old, new = before["recipe"].splitlines(), now["recipe"].splitlines()
@@ -119,11 +114,6 @@ def find_changes(facts: ReportFacts) -> ReportChanges:
         scores=_score_table(_score_rows(before["scores"], now["scores"])),
         recipe=list(difflib.unified_diff(old, new, "before", "now", lineterm="", n=2)),
     )
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Returns the record of the last report, None without a sound one."""
-    return read_if_sound(path, report_schema) or None
 
 
 def _artifact_rows(before: Mapping[str, Any], now: Mapping[str, Any], store: Store) -> list[list[str]]:
@@ -149,17 +139,12 @@ def _why(old: Sequence[str], new: Sequence[str], store: Store) -> str:
     if len(old) != len(new):
         return f"{len(new)} artifacts, {len(old)} before"
     one, other = next((left, right) for left, right in zip(old, new, strict=True) if left != right)
-    found = [_find(store, name) for name in (one, other)]
+    found = [store.find(*name.split("/")) for name in (one, other)]
     if found[0] is None or found[1] is None:
         return "another recipe; the old artifact is gone"
     changes = [f"{each.name} = {each.other}, was {each.one}" for each in recipe_changes(found[0], found[1])]
     more = [f"{len(changes) - MOST_REASONS} more"] if len(changes) > MOST_REASONS else []
     return "; ".join([*changes[:MOST_REASONS], *more]) or "another recipe"
-
-
-def _find(store: Store, name: str) -> Artifact | None:
-    stage, _, version = name.partition("/")
-    return store.find(stage, version)
 
 
 def _score_rows(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[list[str]]:

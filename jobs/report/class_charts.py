@@ -9,8 +9,15 @@ import numpy as np
 
 from graphmill.assets.figures.style import BLUE, GREY, grid
 from graphmill.jobs.commands.results.leaderboard import Entry
-from graphmill.jobs.figures.class_scores import SPLITS, calibration_sentence, class_table, confused, largest
-from graphmill.jobs.figures.column_scores import column_table, together
+from graphmill.jobs.figures.class_scores import (
+    SPLITS,
+    calibration_sentence,
+    class_table,
+    column_table,
+    confused,
+    largest,
+    together,
+)
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.drawing import INK, ReportFigure
 from graphmill.jobs.report.plots import add_legend, draw_lines, legend_height

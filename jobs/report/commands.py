@@ -114,11 +114,7 @@ def _not_shown(facts: ReportFacts) -> Iterator[str]:
 
 
 def write_file(path: Path, data: bytes, remedy: str) -> None:
-    """Writes a file of results, and makes its folder.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Writes a file of results, and makes its folder; raises InputError if it cannot be written."""
     from graphmill.assets.storage.system.filesystem import replace_atomically
 
     try:

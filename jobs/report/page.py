@@ -20,9 +20,8 @@ from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.charts import PHASES, drawings
 from graphmill.jobs.report.class_charts import class_tables
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.facts import ReportFacts, data_table, lineage_table
+from graphmill.jobs.report.facts import ReportFacts, data_table, lineage_table, prediction_table
 from graphmill.jobs.report.page_parts import page_parts, templates
-from graphmill.jobs.report.predictions import prediction_table
 from graphmill.jobs.report.profile_page import pipeline_profile
 from graphmill.jobs.report.series import costs, names_of
 from graphmill.trainers.record.checks import TIERS

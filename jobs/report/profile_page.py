@@ -10,8 +10,7 @@ from markupsafe import Markup
 
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sources.folder.guess import guessed
-from graphmill.assets.sources.profile.bars import column_bars
-from graphmill.assets.sources.profile.profile import PARTS, Profile, profiled
+from graphmill.assets.sources.profile.profile import PARTS, Profile, column_bars, profiled
 from graphmill.jobs.commands.options import Asked
 from graphmill.jobs.commands.pipelines.inspect_folder import COLUMNS, column_rows, profile_of
 from graphmill.jobs.commands.pipelines.inspect_source import is_folder_of_tables, profiled_graph, small_tables

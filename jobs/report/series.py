@@ -13,8 +13,7 @@ import numpy as np
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.jobs.commands.results.leaderboard import Entry
-from graphmill.jobs.figures.cost import epoch_cost
-from graphmill.jobs.figures.curves import read_history
+from graphmill.jobs.figures.cost import epoch_cost, read_metrics
 from graphmill.kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios
 from graphmill.trainers.recipe.page import device_share
 from graphmill.trainers.record.scores import loss_unit, named, percent, scale
@@ -38,11 +37,7 @@ STORED_PERCENT = (1, 5, 10, 20)
 
 
 def value_words(value: Value, metrics: Sequence[str]) -> str:
-    """Returns the words for the values of learning curves, with their unit.
-
-    Args:
-        metrics: metric of each train table, at least one.
-    """
+    """Returns the words for the values of learning curves, with their unit."""
     return f"validation {named(metrics)}" if value == "valid" else f"mean training loss{loss_unit(metrics[0])}"
 
 
@@ -80,7 +75,6 @@ def learning_curves(entries: Sequence[Entry], value: Value, over: Axis) -> list[
     all their names. Over seconds, a model that a later process went on with is left out: the seconds before are not known.
 
     Args:
-        value: training loss, or validation score.
         over: numbers of epochs, or the seconds of training that they took, evaluations left out.
     """
     groups: dict[Any, list[Entry]] = {}
@@ -99,7 +93,7 @@ def learning_curves(entries: Sequence[Entry], value: Value, over: Axis) -> list[
 def _curve(label: str, models: Sequence[Artifact], value: str, over: str, factor: int) -> Series | None:
     rows = []
     for model in models:
-        history = read_history(model)
+        history = read_metrics(model)
         places = _places(model, len(history), over)
         if places is not None:
             rows.append(
@@ -123,7 +117,7 @@ def _curve(label: str, models: Sequence[Artifact], value: str, over: str, factor
 def _places(model: Artifact, num_epochs: int, over: str) -> list[float] | None:
     """Returns the place of each epoch on the horizontal axis; None if it is not known."""
     if over == "epochs":
-        return [float(row["epoch"]) for row in read_history(model)]
+        return [float(row["epoch"]) for row in read_metrics(model)]
     seconds = (model.run_record().get("epoch_seconds") or {}).get("train") or []
     return list(accumulate(seconds)) if len(seconds) == num_epochs else None
 
@@ -139,9 +133,6 @@ def hit_curves(hotness: Artifact | None) -> tuple[str, list[Series]]:
 
     Measured ratios come from the stored numbers of all policies. Expected ones are estimated for the policy of the stage in its own way
     (assets/hotness): from its rates, or with each trial batch left out of the counts that fill its cache.
-
-    Args:
-        hotness: the artifact, None if the pipeline has none.
     """
     if hotness is None:
         return "", []
@@ -184,11 +175,7 @@ def _ratios(hotness: Artifact, policy: str) -> np.ndarray:
 
 
 def cached_shares(entries: Sequence[Entry], num_nodes: int) -> list[Series]:
-    """Returns a point for each table whose device held rows of a cache, in percent: nodes that it held, and input rows that it served.
-
-    Args:
-        entries: the models, table by table; a table's last model counts.
-    """
+    """Returns a point for each table whose device held rows of a cache, in percent: nodes that it held, and input rows that it served."""
     found = []
     for entry in entries:
         model = entry.models[-1]

@@ -27,11 +27,7 @@ def is_canceled(context: dg.AssetExecutionContext) -> bool:
 
 @contextmanager
 def interrupts_cancel(instance: dg.DagsterInstance, noticed: Callable[[], bool]) -> Iterator[None]:
-    """Makes SIGINT and SIGTERM cancellations of the runs that this process carries out while this is active.
-
-    Args:
-        noticed: tells whether such a signal came, see `watched_interrupts`.
-    """
+    """Makes SIGINT and SIGTERM cancellations of the runs that this process carries out while this is active."""
     get = instance.get_run_by_id
 
     def get_run_by_id(run_id: str) -> dg.DagsterRun | None:

@@ -65,7 +65,6 @@ class ChildProcesses(dg.PipesClient):
 
         Args:
             extras: plain values that the child reads from its Pipes context.
-            env: more environment variables.
             need: the memory that it was said to take, which the error of a killed child lists.
 
         Raises:

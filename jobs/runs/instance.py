@@ -227,7 +227,6 @@ def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) ->
     """Returns the error for what a history's database said, None if that is a defect and not a refusal.
 
     Args:
-        said: message of the driver.
         server: whether the database is on a server.
     """
     # SQLAlchemy puts the statement and its values behind the driver's words.

@@ -44,7 +44,6 @@ def held_slot(context: dg.AssetExecutionContext, pool: str, report: Callable[[st
     """Holds a slot of a pool; waits for one if all are taken.
 
     Args:
-        pool: name of the pool, one of `FOR`.
         report: function that gets a line when the step has to wait, and again when the holder of the slot changes.
 
     Raises:

@@ -58,11 +58,7 @@ def all_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:
 
 
 def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
-    """Returns one step for each train table.
-
-    Raises:
-        InputError: a table is named like a stage, or the pipeline lacks `[sampling]`.
-    """
+    """Returns one step for each train table; raises InputError if a table is named like a stage, or the pipeline lacks `[sampling]`."""
     trial = bool(pipeline.settings)
     each = [_steps_of(one, split_steps(preprocessing, place), trial) for place, one in enumerate(pipeline.by_split)]
     return join_steps(each, pipeline.splits, preprocessing, lambda name: f"graphmill train {pipeline.reference} {name}")
@@ -192,8 +188,7 @@ def _shown(
     instance: dg.DagsterInstance, step: Step, models: Sequence[Artifact]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the figures and numbers of a table's models, and the tag that says what the figures were drawn from."""
-    from graphmill.jobs.figures.class_scores import class_metadata
-    from graphmill.jobs.figures.column_scores import column_metadata
+    from graphmill.jobs.figures.class_scores import class_metadata, column_metadata
     from graphmill.jobs.figures.cost import traffic_metadata
     from graphmill.jobs.figures.curves import epoch_metadata
     from graphmill.jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures

@@ -86,7 +86,6 @@ class ClusterWork:
         """Returns the pipeline that the machines would run.
 
         Args:
-            machines: the machines; there is one part of the graph for each.
             by_parts: whether samples, and all that follows from them, are made by part for trainings on all machines; else for `disk`,
                 which one machine trains.
             chunks_per_part: chunks of a part for `fullgraph`.

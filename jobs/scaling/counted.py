@@ -14,6 +14,7 @@ from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
+from graphmill.jobs.figures.cost import read_ledger
 from graphmill.jobs.runs.training import all_steps
 from graphmill.trainers.techniques.distributed.costs import ModelSize, counted_by_formula
 
@@ -60,7 +61,7 @@ def _counted(step: Step, store: Store, versions: Versions) -> CountedStep:
     between: dict[str, int] = {}
     by_formula: dict[str, int] = {}
     for artifact in artifacts:
-        of_ranks = between_ranks(_ledger(artifact)) if artifact.stage == "model" else {}
+        of_ranks = between_ranks(read_ledger(artifact)) if artifact.stage == "model" else {}
         for total, more in ((between, of_ranks), (by_formula, _by_formula(artifact, inputs))):
             for kind, num_bytes in more.items():
                 total[kind] = total.get(kind, 0) + num_bytes
@@ -89,16 +90,12 @@ def _ranks(artifact: Artifact) -> int:
     return max(1, len(artifact.run_record().get("ranks", ()))) if artifact.stage == "model" else 0
 
 
-def _ledger(artifact: Artifact) -> Mapping[str, Any]:
-    return json.loads(artifact.file("ledger.json").read_text())
-
-
 def _by_formula(artifact: Artifact, inputs: list[Artifact]) -> Mapping[str, int]:
     """Returns the bytes of a training by `distributed` or `fresh-distributed` as formulas give them; nothing for any other."""
     train = artifact.config.get("train", {})
     if "distributed" not in train.get("trainer", "") or train.get("embedding") == "node":
         return {}
-    counts = {row["name"]: row["n"] for row in _ledger(artifact)["counts"] if row["layer"] == 0}
+    counts = {row["name"]: row["n"] for row in read_ledger(artifact)["counts"] if row["layer"] == 0}
     ranks, settings = _ranks(artifact), train.get("settings", {})
     table = next(each.table("rows") for each in inputs if each.stage == "features")
     steps = counts["batches"] // (ranks * train["accumulate"])

@@ -178,9 +178,6 @@ class ClusterSimulation:
 def simulate_cluster(workload: ClusterWork, machines: Machines, distinct: float = 1.0) -> ClusterSimulation:
     """Returns the simulation of a graph and its trainings on some machines; builds nothing.
 
-    Args:
-        distinct: share of the input rows of a batch's bound that differ.
-
     Raises:
         InputError: the numbers do not make a pipeline.
     """

@@ -26,11 +26,7 @@ OURS = {"dagster_webserver": ["graphmill.jobs.web", "webserver"], "dagster._daem
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs one of the three until it ends.
-
-    Args:
-        arguments: `dev`, `webserver` or `daemon`, and the arguments of Dagster's command.
-    """
+    """Runs one of the three until it ends."""
     program, rest = arguments[0], list(arguments[1:])
     run = {"dev": run_dev, "webserver": run_webserver, "daemon": run_daemon}[program]
     run(rest)

@@ -43,11 +43,7 @@ def hosts_of(port: int, told: Iterable[str] = ()) -> frozenset[str]:
 
 
 class SameOrigin:
-    """The guard.
-
-    Args:
-        hosts: values of `Host` that it answers to, in lower case.
-    """
+    """The guard."""
 
     def __init__(self, application: ASGIApp, hosts: Collection[str]):
         self.application, self.hosts = application, frozenset(hosts)

@@ -66,15 +66,13 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(path)
         except FileNotFoundError:
-            raise InputError(
-                f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file"
-            ) from None
+            problem = f"{path}: no such file"
+            raise InputError(problem, "correct `path` in [graph]; it is relative to the pipeline file") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}", "give a readable .npz file") from error
         except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error):
-            raise InputError(
-                f"{path}: is no npz archive, or a truncated one", f"copy it again, or {SAVE_REMEDY}"
-            ) from None
+            problem = f"{path}: is no npz archive, or a truncated one"
+            raise InputError(problem, f"copy it again, or {SAVE_REMEDY}") from None
         held = [name for name in self._zip.namelist() if self._is_array(name)]
         self._members = {name.removesuffix(".npy"): name for name in held}
         self.others = [name for name in self._zip.namelist() if name not in held]
@@ -195,9 +193,8 @@ class Archive:
     def _stream(self, name: str) -> Iterator[IO[bytes]]:
         """Opens a member; any error of its bytes becomes one InputError."""
         if name not in self._members:
-            raise InputError(
-                f"{self.path}: has no array '{name}'; it has {', '.join(self.names) or 'none'}", SAVE_REMEDY
-            )
+            problem = f"{self.path}: has no array '{name}'; it has {', '.join(self.names) or 'none'}"
+            raise InputError(problem, SAVE_REMEDY)
         try:
             with self._zip.open(self._members[name]) as stream:
                 yield stream
@@ -207,12 +204,10 @@ class Archive:
             if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
                 raise
             if isinstance(error, RuntimeError):  # zipfile's word for what it cannot read
-                raise InputError(
-                    f"{self.path}: array '{name}' is encrypted, or packed by an unknown method", SAVE_REMEDY
-                ) from error
-            raise InputError(
-                f"{self.path}: array '{name}' is damaged: {error}", f"copy it again, or {SAVE_REMEDY}"
-            ) from error
+                problem = f"{self.path}: array '{name}' is encrypted, or packed by an unknown method"
+                raise InputError(problem, SAVE_REMEDY) from error
+            problem = f"{self.path}: array '{name}' is damaged: {error}"
+            raise InputError(problem, f"copy it again, or {SAVE_REMEDY}") from error
 
     def _header(self, name: str, stream: IO[bytes]) -> Header:
         """Reads the header at the start of a member and compares it with the member's size."""
@@ -220,10 +215,10 @@ class Archive:
         if min(header.shape, default=0) < 0:
             raise ValueError(f"its header declares the shape {list(header.shape)}")
         if header.dtype.hasobject:
-            raise InputError(
-                f"{self.path}: array '{name}' holds pickled Python objects, which are never loaded (they can run code)",
-                f"{SAVE_REMEDY}; text as a fixed-width string array: np.array(names, dtype=str)",
+            problem = (
+                f"{self.path}: array '{name}' holds pickled Python objects, which are never loaded (they can run code)"
             )
+            raise InputError(problem, f"{SAVE_REMEDY}; text as a fixed-width string array: np.array(names, dtype=str)")
         held = self._zip.getinfo(self._members[name]).file_size - stream.tell()
         if header.num_bytes != held:
             raise ValueError(f"its header declares {header.num_bytes} bytes, the file holds {held}")

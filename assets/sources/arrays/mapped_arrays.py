@@ -29,11 +29,7 @@ STEP_EDGES = 1 << 18
 
 
 def open_plain(path: Path) -> Array:
-    """Maps a `.npy` file of plain numbers.
-
-    Raises:
-        InputError: the file is missing, cut short, or holds pickled objects.
-    """
+    """Maps a `.npy` file of plain numbers; raises InputError if the file is missing, cut short, or holds pickled objects."""
     try:
         with READING:
             return np.lib.format.open_memmap(path, mode="r")
@@ -190,11 +186,7 @@ def _entries(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _chosen(path: Path, entries: dict[str, Any], name: str | None) -> str:
-    """Returns the name of the tensor that is read.
-
-    Raises:
-        InputError: there is none, there are several, or its type is not read.
-    """
+    """Returns the name of the tensor that is read; raises InputError if there is none, there are several, or its type is not read."""
     if not entries:
         raise InputError(f"{path}: is no whole safetensors file: it has no tensors", COPY)
     others = [each for each in entries if not _are_ids(each, entries[each])]

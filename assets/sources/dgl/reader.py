@@ -49,14 +49,9 @@ def open_graph(path: Path, index: int) -> tuple[Any, list[str], int]:
         raise InputError(f"{path}: graph {index} is a block of a mini-batch", "save the whole graph")
     graph = graphs[index]
     # A graph that was saved in CSR or CSC alone has no list of edges until COO is allowed again.
-    graph = graph if "coo" in _formats(graph) else graph.formats(["coo", "csr", "csc"])
+    formats = graph.formats()
+    graph = graph if "coo" in (*formats["created"], *formats["not created"]) else graph.formats(["coo", "csr", "csc"])
     return graph, sorted(map(str, beside)), len(graphs) - 1
-
-
-def _formats(graph: Any) -> list[str]:
-    """Returns the sparse formats that a graph may have or make."""
-    found = graph.formats()
-    return [*found["created"], *found["not created"]]
 
 
 def describe(graph: Any, path: Path, folder: Path, names: list[str], of_edges: list[str]) -> dict[str, Any]:

@@ -98,7 +98,6 @@ def link_problems(
     Args:
         given: function key -> its value, of `time_column` and, of links, `split_column`.
         marks: the split that the task reads.
-        linked: whether links are predicted.
         of: beginning of the keys' names in problems, "edges.NAME." of a table in its own section.
     """
     for key, split in (("time_column", "time"), *([("split_column", "given")] if linked or of else [])):

@@ -102,18 +102,14 @@ def type_names(edges: TableFiles, column: str) -> list[str]:
         InputError: the column is missing, or has more than 256 values.
     """
     if (kind := edges.require("type_column", column)).endswith(("]", ")")) and not kind.startswith("DECIMAL"):
-        raise InputError(
-            f"{edges.paths[0]}: column '{column}' is {kind}, and an edge has one type",
-            "write a row for each type of an edge",
-        )
+        problem = f"{edges.paths[0]}: column '{column}' is {kind}, and an edge has one type"
+        raise InputError(problem, "write a row for each type of an edge")
     sql = f"{edges.union(f'CAST({edges.field(column)} AS VARCHAR)')} WHERE v IS NOT NULL ORDER BY v LIMIT 258"
     found = [str(row[0]) for row in edges.duck.rows(sql, str(edges.paths[0]))]
     if len(found) > 256:
         shown = ", ".join(f"'{name}'" for name in found[:5])
-        raise InputError(
-            f"{edges.paths[0]}: column '{column}' has more than 256 edge types: {shown}, ...",
-            "edge types are stored in one byte: merge rare ones, or choose another type_column",
-        )
+        problem = f"{edges.paths[0]}: column '{column}' has more than 256 edge types: {shown}, ..."
+        raise InputError(problem, "edge types are stored in one byte: merge rare ones, or choose another type_column")
     return sorted(found, key=int) if all(WHOLE_NUMBER.fullmatch(name) for name in found) else found
 
 
@@ -332,9 +328,8 @@ class _Checks:
             what = (
                 f"holds {held}, beyond the range of float32" if re.search(r"[1-9]", held) else f"is {values[wrong[0]]}"
             )
-            raise InputError(
-                f"{self.edges.place(file, row)}: column '{name}' {what}", "give every edge a finite weight"
-            )
+            problem = f"{self.edges.place(file, row)}: column '{name}' {what}"
+            raise InputError(problem, "give every edge a finite weight")
         return values
 
     def _marks(self, columns: dict[str, Any], where: Where) -> Array | None:
@@ -372,10 +367,8 @@ class _Checks:
             shown.append(f"{self.edges.place(file, row)}: {ends[0]} -> {ends[1]}")
             alike = alike or self._alike(ends)
         nodes, remedy = " or ".join(self.missing), "add the missing nodes, or remove these edges"
-        raise InputError(
-            f"{self.dangling.count} of {self.dangling.num_rows} edges name a node that is not in {nodes}: {'; '.join(shown)}",
-            f"write ids alike in all tables ({alike}), or {remedy}" if alike else remedy,
-        )
+        problem = f"{self.dangling.count} of {self.dangling.num_rows} edges name a node that is not in {nodes}: {'; '.join(shown)}"
+        raise InputError(problem, f"write ids alike in all tables ({alike}), or {remedy}" if alike else remedy)
 
     def _alike(self, ends: list[Any]) -> str:
         """Returns how a missing node is written in the tables of nodes; "" if they have nothing like it."""

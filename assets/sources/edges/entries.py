@@ -32,11 +32,7 @@ NODE, FEATURE, VALUE = COLUMNS = ("node", "feature", "value")
 
 
 def entry_columns(table: TableFiles, config: EdgeTableKeys) -> list[str]:
-    """Returns the names of the columns of node, feature and, if there are values, value.
-
-    Raises:
-        InputError: a file lacks a column.
-    """
+    """Returns the names of the columns of node, feature and, if there are values, value; raises InputError if a file lacks a column."""
     names = list(config.entry_columns or COLUMNS[: 3 if VALUE in table.columns else 2])
     for name in names:
         table.require("entry_columns", name)
@@ -57,10 +53,8 @@ def has_names(table: TableFiles, config: EdgeTableKeys) -> bool:
     column = entry_columns(table, config)[1]
     kind = id_kind(table, "entry_columns", column, "auto")
     if kind in NUMBERS or kind.startswith("DECIMAL"):
-        raise InputError(
-            f"{table.paths[0]}: column '{column}' is {kind}, which is neither a number of a column nor a name",
-            "cast it to BIGINT, or to text where the features are names",
-        )
+        problem = f"{table.paths[0]}: column '{column}' is {kind}, which is neither a number of a column nor a name"
+        raise InputError(problem, "cast it to BIGINT, or to text where the features are names")
     return kind != "integer"
 
 
@@ -84,9 +78,8 @@ class FeatureEntries:
         found = id_kind(table, "entry_columns", self.names[0], config.id_type)
         if kind != found and not (table.is_csv and kind != "integer"):
             shown = f"'{self.names[0]}' of {table.paths[0].name} is {found}, those of the graph are {kind}"
-            raise InputError(
-                f"ids have different types: {shown}", 'write them with one type, or set id_type = "text" in [graph]'
-            )
+            problem = f"ids have different types: {shown}"
+            raise InputError(problem, 'write them with one type, or set id_type = "text" in [graph]')
         self.files = self._staged(kind)
         if config.id_type == "auto":
             require_one_sort(table, self.files, "entries", {"node": self.names[0]}, kind, config.id_section)
@@ -181,10 +174,10 @@ class FeatureEntries:
         if count:
             file, place = locate(self.files, int(row))
             held = self.table.value(file, place, self.names[0])
-            raise InputError(
-                f"{count:,} entries name nodes that the graph lacks, first in {self.table.place(file, place)}: '{held}'",
-                "add the nodes to the node tables, or leave the entries out",
+            problem = (
+                f"{count:,} entries name nodes that the graph lacks, first in {self.table.place(file, place)}: '{held}'"
             )
+            raise InputError(problem, "add the nodes to the node tables, or leave the entries out")
 
     def _strange_integers(self) -> tuple[int, int]:
         """Returns the number of entries whose integers are not ids, and the first of these entries."""

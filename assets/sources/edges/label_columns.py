@@ -53,7 +53,6 @@ def read_label_columns(table: TableFiles, names: Sequence[str], kind: Kind, coun
     Args:
         names: columns of numbers or of lists of equal lengths, side by side; an empty field, null and NaN are unknown.
         kind: "multilabel" or "regression".
-        count: number of rows.
 
     Raises:
         InputError: a column does not hold numbers, lists have several lengths, or a value is not a label, with its row.

@@ -91,9 +91,8 @@ def id_kind(table: TableFiles, role: str, name: str, id_type: str) -> str:
         whole = id_type == "integer" or (id_type == "auto" and table.begins_with_integer(name))
         return "integer" if whole else "VARCHAR"
     if kind in UNFIT or "[" in kind or "(" in kind.replace("DECIMAL(", ""):
-        raise InputError(
-            f"{table.paths[0]}: column '{name}' is {kind}, which is no type of ids", "cast it to BIGINT or text"
-        )
+        problem = f"{table.paths[0]}: column '{name}' is {kind}, which is no type of ids"
+        raise InputError(problem, "cast it to BIGINT or text")
     return "integer" if kind in INTEGERS and id_type != "text" else "VARCHAR" if id_type == "text" else kind
 
 
@@ -250,8 +249,6 @@ def require_one_sort(
     """Refuses ids of a CSV file that look like numbers if ids are text: 1 and 01, or 1 and 1.0, would be two nodes.
 
     Args:
-        files: number of rows of each file.
-        staged: table of DuckDB that holds the rows.
         columns: column of that table -> column of the files.
         kind: SQL type of the ids; only text is checked.
         section: the table of the pipeline file whose `id_type` decides the ids, "" without one.
@@ -308,9 +305,6 @@ def _no_whole(table: TableFiles, files: list[int], staged: str, columns: dict[st
 
 def refuse_lost_rows(table: TableFiles, columns: Sequence[str], staged: str) -> None:
     """Refuses a first line of text that was taken for names of columns, but names nodes: it would be lost.
-
-    Args:
-        staged: DuckDB's table of the ids.
 
     Raises:
         InputError: nothing says that the files begin with names, and one of these names is an id.

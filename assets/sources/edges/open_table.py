@@ -26,9 +26,8 @@ def open_table(config: EdgeTableKeys, duck: Duck, key: str) -> TableFiles:
     """
     taken = named_by(config, config.node_roles)
     if set(config.patterns("edges")) & set(config.patterns("nodes")):
-        taken |= named_by(
-            config, config.edge_roles
-        )  # one table of nodes that each name a node, such as comments and what they answer
+        # One table of nodes that each name a node, such as comments and what they answer.
+        taken |= named_by(config, config.edge_roles)
     table = TableFiles(duck, config.patterns(key), key, config.text_form(key), taken if key == "nodes" else {})
     if key == "nodes":
         table.taken.update(dict.fromkeys(labels_read(table, config), "label_columns"))
@@ -76,10 +75,6 @@ def features_read(nodes: TableFiles, features: str | tuple[str, ...] | None) -> 
 
 
 def unread_of(table: TableFiles, read: set[str], where: str) -> list[str]:
-    """Returns phrases about columns of a table that are not among those that are read, and checksums that its files lack.
-
-    Args:
-        where: words for the table.
-    """
+    """Returns phrases about columns of a table that are not among those that are read, and checksums that its files lack."""
     names = [name for name in table.columns if name not in read]
     return [*unread_words("column", "columns", names, f" of {where}"), *unchecked_words(table.paths)]

@@ -138,11 +138,7 @@ def _order(paths: Sequence[Path]) -> list[str]:
 
 
 def survey_files(paths: Sequence[Path]) -> list[str]:
-    """Returns lines about table files that no configuration describes yet.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Returns lines about table files that no configuration describes yet; raises InputError if a file cannot be read."""
     with Duck(None, 1 << 30, 2) as duck:
         table = TableFiles(duck, paths, "edges", TextForm(names=NAMES["edges"]))
         lost = lost_first_line(table)
@@ -208,11 +204,7 @@ def looks_like_triples(table: TableFiles, source: str, target: str, names: Seque
 
 
 def looks_like_other_ends(table: TableFiles, source: str, target: str, read: Collection[str] = ()) -> str:
-    """Returns a sentence about rows that begin with their number or a time, which is read as the source; "" if it does not look so.
-
-    Args:
-        read: columns that other keys name.
-    """
+    """Returns a sentence about rows that begin with their number or a time, which is read as the source; "" if it does not look so."""
     for other in table.columns:
         if other not in (source, target, *read) and _are_ends(table, source, target, other):
             return (

@@ -57,7 +57,6 @@ class Auto(Options):
 
         Args:
             values: the training values as text.
-            num_rows: number of training rows.
         """
         count, no_numbers, no_times, nan, distinct = values.rows(
             "SELECT count(*), count(*) FILTER (TRY_CAST(v AS DOUBLE) IS NULL), count(*) FILTER (TRY_CAST(v AS TIMESTAMP) IS NULL), "

@@ -132,11 +132,7 @@ class Ordinal(CategoryEncoder):
     name = "ordinal"
 
     def fit(self, values: Values) -> Numbers:
-        """Returns the categories.
-
-        Raises:
-            InputError: there are more than 65,536.
-        """
+        """Returns the categories; raises InputError if there are more than 65,536."""
         categories, others = frequent(values, 1, MOST_ORDINALS)
         if others:
             problem = f"ordinal of more than {MOST_ORDINALS:,} categories"

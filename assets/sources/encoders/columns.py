@@ -59,7 +59,6 @@ class EncodedColumns:
     """The feature columns of a table, each with an encoder.
 
     Args:
-        features: the key that names the columns.
         name: name of the table that is unique among those of a source.
         checked: whether columns are refused that cannot be encoded as they are; without, only `bounds` may be asked.
 

@@ -74,11 +74,7 @@ class Embedding(Encoder):
         return encoded
 
     def _rows(self, texts: Sequence[str]) -> Array:
-        """Calls the function.
-
-        Raises:
-            InputError: it failed, or returned something else than numbers of this shape.
-        """
+        """Calls the function; raises InputError if it failed, or returned something else than numbers of this shape."""
         where = f"{self.function} for {len(texts)} texts"
         function = self._function
         try:

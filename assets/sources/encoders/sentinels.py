@@ -27,7 +27,6 @@ def sentinel_words(table: TableFiles, names: Sequence[str], rules: Rules = ()) -
     """Returns a sentence for each column of numbers whose smallest or largest value stands apart, is repeated, and is a mark.
 
     Args:
-        names: the feature columns.
         rules: their encoders; marks that `no_value` names are not told.
     """
     numbers = [name for name in names if table.is_csv or kind_of(table, name) == NUMBER]

@@ -85,7 +85,6 @@ class TrainingRows:
     Args:
         expressions: SQL expression of each column that is encoded.
         training: bool[R] true for the rows of the table that are fitted; None for all rows.
-        name: name of the staged table.
     """
 
     def __init__(self, table: TableFiles, expressions: Sequence[str], training: Array | None, name: str):

@@ -247,8 +247,7 @@ def _refuse_non_finite(found: Array, rows: Array, low: int, block: FeatureBlock,
     place = block.place(low + row, column) if block.place else f"{block.where} row {low + row} column {column}"
     held = block.held(low + row, column) if block.held and np.isinf(found[row, column]) else ""
     if held.strip(" +-").lower() not in ("", "inf", "infinity"):
-        raise InputError(
-            f"{place} holds {held}, beyond the range of {rows.dtype}", "scale the features, or write Parquet"
-        )
+        problem = f"{place} holds {held}, beyond the range of {rows.dtype}"
+        raise InputError(problem, "scale the features, or write Parquet")
     remedy = "give every node finite features, and run again" if not why else "scale the features, or ask for float32"
     raise InputError(f"{place} is {rows[row, column]}{why}", remedy)

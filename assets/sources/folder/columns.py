@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -96,17 +96,13 @@ def _groups(columns: Mapping[str, str]) -> dict[str, list[str]]:
     patterns = {
         name: f"{prefix}*"
         for (prefix, _), names in alike.items()
-        if len(names) >= ALIKE and len(names) == _beginning(prefix, columns) and "*" not in prefix
+        if len(names) >= ALIKE and len(names) == sum(name.startswith(prefix) for name in columns) and "*" not in prefix
         for name in names
     }
     groups: dict[str, list[str]] = {}
     for name in columns:
         groups.setdefault(patterns.get(name, name), []).append(name)
     return groups
-
-
-def _beginning(prefix: str, names: Iterable[str]) -> int:
-    return sum(name.startswith(prefix) for name in names)
 
 
 def _profiles(table: TableFiles, names: Sequence[str], fields: Sequence[str], shown: str = "") -> list[ColumnProfile]:

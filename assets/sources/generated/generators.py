@@ -278,11 +278,7 @@ class GeneratedSource:
 
 
 def class_block(config: GeneratedConfig, classes: Array, threads: int) -> FeatureBlock:
-    """Returns the rows f32[n, F] of the nodes 0 to n - 1: the centroid of each one's class plus noise, made in ranges of 8 MiB.
-
-    Args:
-        classes: i32[n].
-    """
+    """Returns the rows f32[n, F] of nodes with classes i32[n]: the centroid of each one's class plus noise, made in ranges of 8 MiB."""
 
     def slices() -> Iterator[tuple[int, Array]]:
         for low, high in row_ranges(len(classes), 4 * config.features):

@@ -94,9 +94,8 @@ def endpoints(archive: Archive, edges: Array | Sequence[Array], num_nodes: int) 
     if min(src.min(), dst.min()) < 0 or max(src.max(), dst.max()) >= num_nodes:
         bad = np.flatnonzero((src < 0) | (src >= num_nodes) | (dst < 0) | (dst >= num_nodes))
         shown = ", ".join(f"edge {e} is {src[e]} -> {dst[e]}" for e in bad[:3].tolist())
-        raise InputError(
-            f"{archive.path}: {len(bad)} of {len(src)} edges have node ids outside [0, {num_nodes}): {shown}", FIX_FILE
-        )
+        problem = f"{archive.path}: {len(bad)} of {len(src)} edges have node ids outside [0, {num_nodes}): {shown}"
+        raise InputError(problem, FIX_FILE)
     ids = id_dtype(num_nodes)
     return src.astype(ids), dst.astype(ids)
 
@@ -185,18 +184,13 @@ def _dense_slices(archive: Archive, form: str, num_nodes: int, width: int) -> It
         filled[row, columns[first:last]] = True
         if np.count_nonzero(filled) != last - first:
             twice = low + int(np.flatnonzero(filled.sum(axis=1) != np.diff(indptr[low : high + 1]))[0])
-            raise InputError(
-                f"{archive.path}: {form} row {twice} has a column twice", "sum the entries: csr.sum_duplicates()"
-            )
+            problem = f"{archive.path}: {form} row {twice} has a column twice"
+            raise InputError(problem, "sum the entries: csr.sum_duplicates()")
         yield low, out
 
 
 def number_of_nodes(archive: Archive) -> int:
-    """Returns the number in `num_nodes`.
-
-    Raises:
-        InputError: it is not a number of nodes.
-    """
+    """Returns the number in `num_nodes`; raises InputError if it is not a number of nodes."""
     found = int(archive.integers("num_nodes", 0))
     if found < 0:
         raise InputError(f"{archive.path}: num_nodes is {found}, not a number of nodes", "correct it, or leave it out")
@@ -234,11 +228,7 @@ def class_names(archive: Archive, labels: Array) -> tuple[str, ...]:
 
 
 def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
-    """Reads a list of texts, or None if the archive has none.
-
-    Raises:
-        InputError: the array is not a list of text, or not `count` long.
-    """
+    """Reads a list of texts, or None if the archive has none; raises InputError if the array is not a list of text, or not `count` long."""
     if name not in archive:
         return None
     header = archive.header(name)
@@ -265,9 +255,8 @@ def edge_marks(archive: Archive, marks: LinkSplit | None) -> EdgeMarks | None:
     name, num_edges = OF_EDGES[marks], archive.header("edge_index").shape[-1]
     where = f"{archive.path}: {name}"
     if name not in archive:
-        raise InputError(
-            f"{archive.path}: [task] split = '{marks}' needs an array {name}", "save it, or draw the split"
-        )
+        problem = f"{archive.path}: [task] split = '{marks}' needs an array {name}"
+        raise InputError(problem, "save it, or draw the split")
     values = archive.read(name)
     if marks == "time":
         found = of_times(values, num_edges, where)
@@ -277,9 +266,8 @@ def edge_marks(archive: Archive, marks: LinkSplit | None) -> EdgeMarks | None:
             raise InputError(problem, "give 0 train, 1 valid, 2 test, and -1 for edges of no part")
         wrong = np.flatnonzero((values < -1) | (values > 2))
         if len(wrong):
-            raise InputError(
-                f"{where}: edge {wrong[0]} is {values[wrong[0]]}", "give 0 train, 1 valid, 2 test, -1 none"
-            )
+            problem = f"{where}: edge {wrong[0]} is {values[wrong[0]]}"
+            raise InputError(problem, "give 0 train, 1 valid, 2 test, -1 none")
         found = np.where(values < 0, np.nan, values)
     return EdgeMarks(values=found, place=lambda number: f"{archive.path}: edge_index column {number}")
 
@@ -298,13 +286,11 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
     if len(missing) == 3:
         if split is None:
             return None
-        raise InputError(
-            f"{archive.path}: split = {split} needs train_masks, val_masks, test_masks", "leave `split` out"
-        )
+        problem = f"{archive.path}: split = {split} needs train_masks, val_masks, test_masks"
+        raise InputError(problem, "leave `split` out")
     if missing:
-        raise InputError(
-            f"{archive.path}: the split lacks {', '.join(missing)}", "save all three parts, an empty one too"
-        )
+        problem = f"{archive.path}: the split lacks {', '.join(missing)}"
+        raise InputError(problem, "save all three parts, an empty one too")
     attempts = Attempts()
     if chosen == LISTS:
         train, valid, test = (attempts(_listed, archive, name, num_nodes) for name in LISTS)

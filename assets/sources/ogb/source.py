@@ -155,9 +155,8 @@ def form(path: Path) -> str:
         if (path / name).exists():
             return found
     inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:10]) or "nothing"
-    raise InputError(
-        f"{path} holds neither raw/ nor processed/; it holds {inside}", "give an unzipped ogbn-* or ogbl-* folder"
-    )
+    problem = f"{path} holds neither raw/ nor processed/; it holds {inside}"
+    raise InputError(problem, "give an unzipped ogbn-* or ogbl-* folder")
 
 
 def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:

@@ -24,9 +24,6 @@ IdsByPart = dict[str, Array | dict[str, Array]]
 def load_split(path: Path, remedy: str) -> IdsByPart:
     """Reads a dictionary of NumPy arrays or tensors, without running code from it.
 
-    Args:
-        remedy: what to do about a file that cannot be read so.
-
     Raises:
         InputError: the file holds something else, or is damaged.
     """

@@ -94,11 +94,7 @@ def _with_encoders(roles: Mapping[str, str], encoders: Mapping[str, str]) -> dic
 
 
 def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
-    """Returns the graph that the keys of a pipeline describe.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Returns the graph that the keys of a pipeline describe; raises InputError if a file cannot be read."""
     tables = {f"nodes.{name}": _found(duck, f"nodes.{name}", name, each) for name, each in config.nodes.items()}
     # A relation may be called like a node type.
     called = {name: f"edges.{name}" if name in config.nodes else name for name in config.edges}

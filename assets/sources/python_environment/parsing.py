@@ -35,7 +35,6 @@ def parse_modules(tasks: Sequence[tuple[Any, ...]], workers: int, progress: Prog
     """Returns `modules.describe` of every task, in the order of the tasks.
 
     Args:
-        tasks: arguments of `describe`.
         workers: number of processes, at least 1; the result does not depend on it. Few tasks use fewer.
 
     Raises:

@@ -241,10 +241,10 @@ def labels_of(modules: Sequence[Module], config: PythonEnvironmentConfig) -> tup
     names = tuple(sorted(name for name, size in sizes.items() if size >= config.min_class))
     if not names:
         largest, size = sizes.most_common(1)[0]
-        raise InputError(
-            f"min_class = {config.min_class}: no distribution has so many modules; the largest is {largest} with {size}",
-            f"give a smaller `min_class`, at most {size}",
+        problem = (
+            f"min_class = {config.min_class}: no distribution has so many modules; the largest is {largest} with {size}"
         )
+        raise InputError(problem, f"give a smaller `min_class`, at most {size}")
     label_of = {name: label for label, name in enumerate(names)}
     return np.array([label_of.get(module.distribution, -1) for module in modules], np.int32), names
 

@@ -28,9 +28,6 @@ class _Chunk(NamedTuple):
 def column_digests(duck: Duck, path: Path, columns: Sequence[str]) -> Mapping[str, str]:
     """Returns name -> digest of top-level columns of a Parquet file, 64 hex digits each, from the home's records if it did not change.
 
-    Args:
-        duck: connection that reads the footer.
-
     Raises:
         InputError: the file is missing, damaged, or changes while it is read.
     """

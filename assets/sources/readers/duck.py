@@ -122,10 +122,8 @@ class Duck:
             if code is not None and self.folder is not None:
                 raise full_disk(code, self.folder) from error
             if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
-                raise InputError(
-                    f"DuckDB cannot work in {format_bytes(self.memory_bytes)}: {_first_line(error)}",
-                    "raise memory_limit in [graph]",
-                ) from error
+                problem = f"DuckDB cannot work in {format_bytes(self.memory_bytes)}: {_first_line(error)}"
+                raise InputError(problem, "raise memory_limit in [graph]") from error
             raise explained(str(error), where) from error
 
 

@@ -120,14 +120,7 @@ def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
 
 
 def refuse_other_text(path: Path, lines: Sequence[str]) -> None:
-    """Refuses text whose first lines say that it is not a table.
-
-    Args:
-        lines: its first lines, comments included.
-
-    Raises:
-        InputError: they are of another format, or have zero bytes.
-    """
+    """Refuses text whose first lines say that it is not a table; raises InputError if they are of another format, or have zero bytes."""
     given = [line.strip("\ufeff \t\r\n") for line in lines if line.strip()]
     if any("\0" in line for line in given):
         problem = f"{path}: has zero bytes between its letters, so it is not text, or damaged"

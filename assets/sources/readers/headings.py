@@ -105,7 +105,5 @@ def refuse_quotes_behind_blanks(path: Path, sample: Sequence[str], delimiter: st
         if any(re.match(r'[ \t]+"', field) for field in fields):
             pattern = re.escape(delimiter).replace("/", "\\/")
             command = through(str(path), f"sed -E {quote(f's/{pattern}[[:blank:]]+{chr(34)}/{delimiter}{chr(34)}/g')}")
-            raise InputError(
-                f"{path}: a blank stands between {delimiter!r} and a quote, so that the quotes would be letters: {line.strip()[:80]}",
-                f"leave the blanks out: {command} > NEW.csv, and name the new file",
-            )
+            problem = f"{path}: a blank stands between {delimiter!r} and a quote, so that the quotes would be letters: {line.strip()[:80]}"
+            raise InputError(problem, f"leave the blanks out: {command} > NEW.csv, and name the new file")

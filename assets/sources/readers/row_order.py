@@ -25,7 +25,6 @@ def stated_order(patterns: Sequence[Path], key: str) -> str:
 
     Args:
         patterns: the files of the table as the pipeline file names them.
-        key: key of [graph] that names them.
 
     Raises:
         InputError: there are several files, and nothing states their order.
@@ -57,8 +56,6 @@ def nodes_of_ids(node_ids: Array, missing: Array, first: int, count: int, where:
     Args:
         node_ids: i64[n] the nodes that the ids of the rows name.
         missing: bool[n] true for ids without a node.
-        first: id of the first node.
-        count: number of nodes N.
 
     Raises:
         InputError: there are not N ids, or one names no node, or one that another row has, too.

@@ -59,9 +59,6 @@ def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[st
 def fitting_columns(table: TableFiles, asked: str | Sequence[str], key: str) -> list[str]:
     """Returns the columns that a name, a pattern, or a list of both means, each once, those that other keys name among them.
 
-    Args:
-        key: the key that names them, for errors.
-
     Raises:
         InputError: a column is missing, or a pattern fits none.
     """

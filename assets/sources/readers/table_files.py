@@ -145,9 +145,8 @@ class TableFiles:
                 raise self._lacks(number, role, name)
             if schema[name] != self.columns[name]:
                 first = f"{self.columns[name]} in {self.paths[0].name}"
-                raise InputError(
-                    f"{path}: column '{name}' is {schema[name]}, but {first}", "write all files with one type"
-                )
+                problem = f"{path}: column '{name}' is {schema[name]}, but {first}"
+                raise InputError(problem, "write all files with one type")
         return self.columns[name]
 
     def _lacks(self, number: int, role: str, name: str) -> InputError:
@@ -189,9 +188,8 @@ class TableFiles:
                 f"CASE WHEN CAST(TRY_CAST({column} AS BIGINT) AS VARCHAR) = {column} THEN CAST({column} AS BIGINT) END"
             )
         if kind not in INTEGERS:
-            raise InputError(
-                f"{self.paths[0]}: column '{name}' is {kind}, not whole numbers", f"cast it, or set {role}"
-            )
+            problem = f"{self.paths[0]}: column '{name}' is {kind}, not whole numbers"
+            raise InputError(problem, f"cast it, or set {role}")
         return f"CAST({column} AS BIGINT)"
 
     def field(self, name: str) -> str:

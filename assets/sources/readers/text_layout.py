@@ -292,11 +292,7 @@ def _header(path: Path, line: list[str], section: str) -> list[str]:
 
 
 def refuse_equal_names(path: Path, names: Iterable[str]) -> None:
-    """Refuses names of columns that SQL takes for one.
-
-    Raises:
-        InputError: two names differ only in case.
-    """
+    """Refuses names of columns that SQL takes for one; raises InputError if two names differ only in case."""
     lower: dict[str, str] = {}
     for name in names:
         if (other := lower.setdefault(re.sub("[A-Z]+", lambda found: found[0].lower(), name), name)) != name:

@@ -50,7 +50,6 @@ class NodeType:
         number: place of the type among all, from 0.
         taken: column -> key of a relation that names it, if its edges stand in the table of the nodes.
         encodes: whether encoders may read the features, which then need not be numbers.
-        task: the kind of the labels.
 
     Attributes:
         table: the files; None if the ids are 0 to num_nodes - 1.
@@ -231,7 +230,6 @@ class NodeType:
         """Returns the feature columns as a block; none without features.
 
         Args:
-            first: id of the first node.
             node_of_row: i64[N] ids of the rows, None if they are in order.
             rules: the encoders of the columns, fitted on the rows of the training `nodes`.
         """

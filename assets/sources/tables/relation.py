@@ -92,9 +92,8 @@ class RelationFiles:
         if len(named) < len(values):
             other = next(value for value in values if named[value_name(value)] != value)
             same = f"{other!r} and {named[value_name(other)]!r}"
-            raise InputError(
-                f"{self.table.paths[0]}: relations {same} of column '{column}' have one name", "rename one"
-            )
+            problem = f"{self.table.paths[0]}: relations {same} of column '{column}' have one name"
+            raise InputError(problem, "rename one")
         return values
 
     def require_kind(self, role: str, node_type: NodeType) -> None:

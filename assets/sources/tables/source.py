@@ -37,8 +37,7 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.tables.config import TypedTableKeys
-from graphmill.assets.sources.tables.mistakes import find_mistakes, type_widths
-from graphmill.assets.sources.tables.opened import opened_tables
+from graphmill.assets.sources.tables.mistakes import find_mistakes, opened_tables, type_widths
 from graphmill.assets.sources.tables.relation import ENDS
 from graphmill.assets.sources.targets import joined_labels
 from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed

@@ -96,9 +96,8 @@ def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
     Raises:
         InputError: the file is missing, cannot be read, or changes while it is read.
     """
-    return remembered_digests(path, [""], lambda file, _: {"": hashlib.file_digest(file, "sha256").hexdigest()}, home)[
-        ""
-    ]
+    found = remembered_digests(path, [""], lambda file, _: {"": hashlib.file_digest(file, "sha256").hexdigest()}, home)
+    return found[""]
 
 
 def code_digests(references: Mapping[str, str]) -> Mapping[str, str]:

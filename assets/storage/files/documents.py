@@ -49,9 +49,6 @@ from graphmill.assets.storage.names.version import part_version, version_of
 def read_document(path: Path, kind: Check) -> dict[str, Any]:
     """Reads a document.
 
-    Args:
-        kind: the schema of its kind, such as `manifest_schema`.
-
     Raises:
         ValueError: the file is missing, its bytes are not those that were sealed, or it is not a document of this kind.
         OSError: it is there and cannot be read now.

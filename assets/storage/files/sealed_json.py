@@ -1,15 +1,18 @@
-"""JSON files that carry their own digest, so that one flipped bit anywhere in them shows."""
+"""JSON files that carry their own digest, so that one flipped bit anywhere in them shows; numbers that are measured once are kept so."""
 
 import json
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from graphmill.assets.storage.files.schema import Fields
 from graphmill.assets.storage.names.version import canonical, spelled
-from graphmill.assets.storage.system.filesystem import read_whole_file
+from graphmill.assets.storage.system.filesystem import read_whole_file, replace_atomically, write_once
 from graphmill.assets.storage.system.refused import is_unread
+from graphmill.kernels.errors import InputError
 
 DIGEST = "digest"
 
@@ -66,3 +69,29 @@ def _is_intact(data: bytes) -> bool:
         return isinstance(document, dict) and _sealed(document) == data
     except (ValueError, RecursionError):  # damage can spell values that were never sealed, such as NaN
         return False
+
+
+def kept_numbers(path: Path, kind: Fields, measure: Callable[[], Mapping[str, Any]], remedy: str) -> dict[str, Any]:
+    """Returns name -> value from the file, which is made first if it does not exist; the first of several processes wins.
+
+    Args:
+        kind: the values that it holds. A file with these alone, without a seal, was written by hand, and is taken at its word.
+
+    Raises:
+        InputError: the file is damaged, or the disk is full.
+    """
+    data = write_once(path, lambda: seal(dict(measure())))
+    try:
+        values = json.loads(data)
+        if not isinstance(values, dict) or not values.keys() <= kind.names:
+            values = unseal_bytes(data, path.name)
+        values = {name: value for name, value in values.items() if name != DIGEST}
+        kind(values, "")
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}", remedy) from error
+    return values
+
+
+def keep_numbers(path: Path, values: Mapping[str, Any]) -> None:
+    """Replaces the values of a file."""
+    replace_atomically(path, seal(dict(values)))

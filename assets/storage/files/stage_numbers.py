@@ -70,11 +70,7 @@ class PublishedNumbers:
         return self.checks.get(called) or next(families, None)
 
     def problems(self, numbers: Mapping[str, Any], files: Mapping[str, Any]) -> Iterator[str]:
-        """Yields the problems of the numbers of a manifest.
-
-        Args:
-            files: name -> facts of a file.
-        """
+        """Yields the problems of the numbers of a manifest."""
         yield from (f"summary/numbers/{each} is missing" for each in self.always.split() if each not in numbers)
         for each, value in numbers.items():
             try:

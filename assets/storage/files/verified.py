@@ -37,7 +37,6 @@ def verify_once(path: Path, words: Array, num_bytes: int) -> None:
     """Compares a file with its digests, unless this process did so and the file has not changed since.
 
     Args:
-        path: the file, of the artifact whose folder it lies in.
         words: u64[ceil(num_bytes / 1 MiB)] expected block digests.
 
     Raises:

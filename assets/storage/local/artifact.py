@@ -134,14 +134,7 @@ class Artifact(Described):
         )
 
     def file(self, name: str, *, verified: bool = True) -> Path:
-        """Returns the path of a content file.
-
-        Args:
-            verified: as for `array`.
-
-        Raises:
-            InputError: the artifact has no such file, or it is damaged.
-        """
+        """Returns the path of a content file; raises InputError if the artifact has no such file, or it is damaged."""
         self._entry(name)
         self.here()
         if verified:
@@ -306,9 +299,6 @@ class Artifact(Described):
 
 def read_artifact(path: Path, backend: StoreBackend = NO_OBJECT_STORE) -> Artifact:
     """Opens the artifact in a directory `.../<stage>/<version>` after the shallow checks.
-
-    Args:
-        backend: the object store behind its home, which may have its parts.
 
     Raises:
         FileNotFoundError: the directory does not exist.

@@ -81,7 +81,6 @@ def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Addre
 
     Args:
         keep: number of the newest sound versions of each group that stay, as in `find_garbage`.
-        leased: addresses that living jobs hold.
     """
     unfinished = _unfinished(nodes)
     inputs = {node.address: node.inputs for node in (*nodes, *unfinished)}

@@ -26,9 +26,6 @@ from graphmill.kernels.errors import InputError
 class LocalStore:
     """All artifacts of one home folder, and of what stands behind it. Opening a store writes nothing.
 
-    Args:
-        home: the home folder, None for `$GRAPHMILL_HOME` (default `./.graphmill`).
-
     Attributes:
         backend: what stands behind the home: nothing, unless a `Store` was opened.
     """

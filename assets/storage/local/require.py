@@ -19,7 +19,6 @@ def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphm
             "config": key -> expected value;
             "inputs": role -> expected `Artifact` or version; if only an aspect was read, an artifact with an equal one will do;
             "numbers": summary name -> expected value.
-        command: the command that mends a mismatch, for the message.
 
     Raises:
         InputError: lists every mismatch with the stored and the expected value.

@@ -210,7 +210,6 @@ def publish_folder(folder: Path, target: Path, staging: Staging, *, replaces: bo
 
     Args:
         folder: the artifact, on the file system of the store.
-        target: its place, `store/STAGE/VERSION`.
         staging: the writer's staging folder; an artifact that is set aside goes with it.
         replaces: whether to replace a sound artifact, too.
 

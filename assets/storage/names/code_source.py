@@ -38,11 +38,7 @@ DYNAMIC = frozenset({"globals", "eval", "exec", "__import__"})
 
 
 def source_digest(reference: str) -> str:
-    """Returns the SHA-256, 64 hex digits, of the source that a reference leads to.
-
-    Raises:
-        InputError: the module does not exist.
-    """
+    """Returns the SHA-256, 64 hex digits, of the source that a reference leads to; raises InputError if the module does not exist."""
     path, (module, _, name) = find_source(reference), reference.partition(":")
     if (release := _release(path)) is not None:
         return hashlib.sha256(release.encode() + path.read_bytes()).hexdigest()
@@ -226,13 +222,11 @@ def _bare(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             if isinstance(body := getattr(node, name, None), list):
-                left = [each for each in body if not _is_text(each)]
+                left = [
+                    each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+                ]
                 setattr(node, name, left or [ast.Pass()] if body and name == "body" else left)
     return tree
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _is_main(statement: ast.stmt) -> bool:

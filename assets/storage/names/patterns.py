@@ -34,11 +34,7 @@ def _numbered(name: str) -> list[tuple[int, int]]:
 
 
 def matches(pattern: Path) -> list[Path]:
-    """Returns the files and folders that a path or pattern names, in their order; none if nothing is there.
-
-    Args:
-        pattern: the path; relative ones begin in the working folder.
-    """
+    """Returns the files and folders that a path or pattern names, in their order; none if nothing is there."""
     found = [Path(pattern.anchor)]
     for part in pattern.parts[1:] if pattern.anchor else pattern.parts:
         found = [folder / name for folder in found for name in _names(folder, part)]

@@ -51,11 +51,7 @@ def table_of_run(table: Path) -> Path:
 
 
 def forget_tables(table: Path, ended: Callable[[str], bool]) -> None:
-    """Removes the tables of runs that have ended, but for those that were loaded last.
-
-    Args:
-        ended: tells of the id of a run whether it has ended.
-    """
+    """Removes the tables of runs that have ended, but for those that were loaded last."""
     latest = {each.resolve().parent for each in table.parent.glob(f"*{SUFFIX}")}
     for folder in table.parent.iterdir():
         if folder.is_dir() and folder.name[0] != "." and folder.resolve() not in latest and ended(folder.name):

@@ -73,9 +73,6 @@ def checkpoint_key(path: Path) -> str:
 def stored_head(path: Path) -> bytes | None:
     """Returns the header of the stored checkpoint, as it begins the file; of one that is cut inside it only what stands before the header.
 
-    Args:
-        path: the place of the checkpoint in this home.
-
     Returns:
         The bytes, None if there is no such checkpoint.
     """

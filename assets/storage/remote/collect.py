@@ -42,7 +42,6 @@ def find_stored_garbage(store: LocalStore, keep: int) -> Garbage:
 
     Args:
         store: the store of this home, whose leases count as well.
-        keep: number of the newest versions that stay, as in `find_garbage`.
 
     Raises:
         InputError: `keep` is negative, or the object store cannot be used.

@@ -41,11 +41,7 @@ def note_use(path: Path) -> None:
 
 
 def make_space(objects: Objects, root: Path, num_bytes: int, label: str) -> None:
-    """Evicts artifacts until others fit within the bound.
-
-    Raises:
-        InputError: it does not fit when everything is gone that may go.
-    """
+    """Evicts artifacts until others fit within the bound; raises InputError if it does not fit when everything is gone that may go."""
     bound = cache_bytes()
     if bound is None:
         return

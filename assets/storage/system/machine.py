@@ -80,10 +80,10 @@ def require_memory(wanted: int, what: str, remedy: str) -> None:
     """
     there = memory_bytes()
     if wanted > there:
-        raise TooLittleMemory(
-            f"{what} would take at least {format_bytes(wanted)} of memory, and this machine has {format_bytes(there)}",
-            remedy,
+        problem = (
+            f"{what} would take at least {format_bytes(wanted)} of memory, and this machine has {format_bytes(there)}"
         )
+        raise TooLittleMemory(problem, remedy)
 
 
 def require_plain_file(path: Path, remedy: str) -> None:

@@ -71,7 +71,6 @@ def serve(
 
     Args:
         port: None for 3000, or the next free one.
-        report: function that gets the address, and a line at the end.
         names: names under which a proxy serves it, each with its port unless that is 80 or 443.
 
     Raises:
@@ -178,11 +177,7 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
 
 
 def free_port(port: int | None) -> int:
-    """Returns the port when it is free; for None the first free one from 3000 on.
-
-    Raises:
-        InputError: the port is taken.
-    """
+    """Returns the port when it is free; for None the first free one from 3000 on; raises InputError if the port is taken."""
     for candidate in [port] if port is not None else range(PORT, PORT + PORTS_TRIED):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -38,7 +38,6 @@ def print_chunks(
 
     Args:
         rates: speeds of the links such as "12GB/s,200GB/s,1.5TB/s"; None for the measured ones of the home.
-        row_bytes: bytes of a row of the layer.
 
     Raises:
         InputError: the pipeline has no chunks, they are not built, or the rates are not three speeds.

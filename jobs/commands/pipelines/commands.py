@@ -53,7 +53,7 @@ def validate(home: Path | None, pipeline: Asked, as_json: bool) -> None:
     """
     from graphmill.assets.partitions.method import say_rule
     from graphmill.jobs.commands.pipelines.checked import load_checked, require_runnable
-    from graphmill.jobs.operations.unread import unread_lines
+    from graphmill.jobs.operations.sound import unread_lines
     from graphmill.trainers.recipe.together import unused_lines
 
     loaded = load_checked(pipeline, home)

@@ -64,9 +64,8 @@ def _node_lines(guess: Guess, table: FoundTable) -> Iterator[str]:
     yield from (f"{role}_column = {toml_value(named[role])}" for role in ("split", "name") if role in named)
     encoders = guess.encoders(table)
     if encoders:
-        mark = (
-            "# " if guess.label is None else ""
-        )  # nodes with features learn no rows of their own, and edges are predicted
+        # Without classes edges are predicted, and nodes with features learn no rows of their own.
+        mark = "# " if guess.label is None else ""
         yield f"{mark}features = [{', '.join(map(toml_value, encoders))}]"
         rules = [f"{toml_value(name)} = {_rule(table.column(name), encoder)}" for name, encoder in encoders.items()]
         yield f"{mark}encode = {{ {', '.join(rules)} }}"

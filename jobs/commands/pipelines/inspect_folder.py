@@ -38,11 +38,7 @@ def print_folder(folder: Path) -> None:
 
 
 def folder_values(folder: Path) -> dict[str, Any]:
-    """Returns the profile as JSON has it.
-
-    Raises:
-        InputError: as for `print_folder`.
-    """
+    """Returns the profile as JSON has it; errors are those of `print_folder`."""
     with guessed(folder) as guess:
         return profile_of(guess).values()
 

@@ -108,11 +108,7 @@ def survey_of(source: str) -> Survey:
 
 
 def print_source_json(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
-    """Prints the survey as JSON; of a pipeline with `needs`, those of its steps.
-
-    Raises:
-        InputError: as for `print_source`.
-    """
+    """Prints the survey as JSON; of a pipeline with `needs`, those of its steps; errors are those of `print_source`."""
     if not _is_pipeline(source):
         _require_no_settings(source, settings)
         if is_folder_of_tables(Path(source)):
@@ -192,11 +188,7 @@ def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:
 
 
 def require_local(source: str) -> None:
-    """Refuses an address of a file that is not on this machine.
-
-    Raises:
-        InputError: the text is such an address.
-    """
+    """Refuses an address of a file that is not on this machine; raises InputError if the text is such an address."""
     from graphmill.assets.storage.names.patterns import REMOTE, why_nothing
 
     if REMOTE.match(source) and not Path(source).exists():
@@ -204,11 +196,7 @@ def require_local(source: str) -> None:
 
 
 def column_names(path: Path) -> list[str]:
-    """Returns the names of the columns of a table.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Returns the names of the columns of a table; raises InputError if it cannot be read."""
     from graphmill.assets.sources.edges.config import NAMES
     from graphmill.assets.sources.readers.duck import Duck
     from graphmill.assets.sources.readers.table_files import TableFiles

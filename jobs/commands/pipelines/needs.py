@@ -108,14 +108,7 @@ class PipelineNeeds:
 
 
 def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | None = None) -> PipelineNeeds:
-    """Returns the needs of a pipeline; builds nothing.
-
-    Args:
-        known: what earlier calls found out about the same pipeline.
-
-    Raises:
-        InputError: the source is missing, or it cannot be read.
-    """
+    """Returns the needs of a pipeline; builds nothing; raises InputError if the source is missing, or it cannot be read."""
     store = Store(home)
     data = preprocessing_steps(pipeline, store.home)
     tables = {table.name: table for table in pipeline.train}

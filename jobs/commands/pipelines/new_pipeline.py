@@ -140,11 +140,7 @@ def write_pipeline(name: str, source: str) -> Path:
 
 
 def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]) -> str:
-    """Puts the tables of a plan into a new pipeline file, and returns the sentence about it.
-
-    Args:
-        home: the home whose measured speeds count, None for the default one.
-    """
+    """Puts the tables of a plan into a new pipeline file, and returns the sentence about it."""
     from graphmill.jobs.planning.plan import make_plan
     from graphmill.trainers.recipe.config import TrainTable
 
@@ -187,9 +183,8 @@ def _fitted_to(guess: Guess, folder: Path) -> Template:
     """
     graph = f"{graph_table(guess, folder)}\n"
     if guess.label is None and guess.relations:
-        several = (
-            len(guess.node_types) > 1
-        )  # nodes of one type and without features would all be alike to a model over their edges
+        # Nodes of one type and without features would all be alike to a model over their edges.
+        several = len(guess.node_types) > 1
         model = LINK_MODEL.format(**(GRAPH_MODEL if several else ROWS_MODEL)) + NODE_ROWS * several
         epochs = 20 if several else 100  # of learnable rows an epoch is short, and only those of its nodes move
         return Template(graph, model, 512, 64, epochs, layers=1 + several, task=LINKS, dropout=0.1)

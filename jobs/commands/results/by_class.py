@@ -8,8 +8,15 @@ from typing import Any, TypeVar
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.jobs.commands.aligned import aligned, terminal_columns
 from graphmill.jobs.commands.results.leaderboard import Entry, ranked, spread
-from graphmill.jobs.figures.class_scores import AVERAGES, MOST_ROWS, SPLITS, class_document, largest
-from graphmill.jobs.figures.column_scores import column_document, most_nodes
+from graphmill.jobs.figures.class_scores import (
+    AVERAGES,
+    MOST_ROWS,
+    SPLITS,
+    class_document,
+    column_document,
+    largest,
+    most_nodes,
+)
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.kernels.errors import InputError, one_line
 from graphmill.trainers.record.class_scores import ClassScores, read_scores

@@ -14,8 +14,14 @@ from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.refused import unread
 from graphmill.jobs.commands.aligned import aligned
 from graphmill.jobs.commands.names import find_artifact
-from graphmill.jobs.figures.class_scores import calibration_sentence, class_document, class_table, confused
-from graphmill.jobs.figures.column_scores import column_document, column_table
+from graphmill.jobs.figures.class_scores import (
+    calibration_sentence,
+    class_document,
+    class_table,
+    column_document,
+    column_table,
+    confused,
+)
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.class_scores import read_scores
 from graphmill.trainers.record.column_scores import read_columns

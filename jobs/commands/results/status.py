@@ -14,7 +14,7 @@ from graphmill.assets.storage.names.user_code import find_source, is_reference
 from graphmill.assets.storage.names.version import canonical, short
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.results.views import flattened
-from graphmill.jobs.operations.unread import unread_lines
+from graphmill.jobs.operations.sound import unread_lines
 from graphmill.jobs.runs.training import all_steps
 from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 

@@ -116,7 +116,6 @@ def _entry(name: str, models: Sequence[Artifact], alike: Sequence[dict[str, Any]
     """Returns the entry of models of one config.
 
     Args:
-        models: its models, one per seed.
         alike: keys of all configs of the table, and of those that --set made of it, this one included.
     """
     keys, train = _keys(models[0]), models[0].config["train"]

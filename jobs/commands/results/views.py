@@ -13,7 +13,7 @@ from typing import Any
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
-from graphmill.jobs.figures.cost import read_ledger
+from graphmill.jobs.figures.cost import read_ledger, read_metrics
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainConfig
 
@@ -92,13 +92,6 @@ def flattened(config: Any, prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         leaves |= flattened(value, f"{prefix}.{key}" if prefix else key)
     return leaves
-
-
-def read_metrics(artifact: Artifact) -> list[dict[str, Any]]:
-    """Returns the rows of an artifact's metrics.jsonl, one per epoch; none if it lacks the file."""
-    if "metrics.jsonl" not in artifact.files:
-        return []
-    return [json.loads(line) for line in artifact.file("metrics.jsonl").read_text().splitlines()]
 
 
 def _facts(artifact: Artifact, splits: Mapping[str, str]) -> dict[str, Iterable[Mapping[str, Any]]]:

@@ -11,7 +11,8 @@ from graphmill.assets.storage.files.compare import ArrayDifference, compare_arra
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
 from graphmill.jobs.commands.aligned import aligned_rows, named_values, terminal_columns
-from graphmill.jobs.commands.results.views import flattened, is_number, read_metrics
+from graphmill.jobs.commands.results.views import flattened, is_number
+from graphmill.jobs.figures.cost import read_metrics
 
 ABSENT = "(none)"
 MOST_ALIGNED, MOST_SHOWN = 40, 1000
@@ -71,11 +72,7 @@ class Difference:
 
 
 def difference(one: Artifact, other: Artifact) -> Difference:
-    """Compares two artifacts of any stages; reads only arrays whose digests differ.
-
-    Raises:
-        InputError: an array cannot be mapped.
-    """
+    """Compares two artifacts of any stages; reads only arrays whose digests differ; raises InputError if an array cannot be mapped."""
     left, right = one.summary["numbers"], other.summary["numbers"]
     numbers = tuple(_changes(left, right))
     lefts, rights = _files(one), _files(other)

@@ -19,7 +19,6 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
 
     Args:
         keep: number of newest versions that stay, of each train table, seed and split, and of each pipeline's data of a stage.
-        verbose: also show what stays, and why.
 
     Returns:
         Number of freed bytes; 0 if there was nothing to free, or the answer was no.
@@ -92,14 +91,7 @@ def say_if_spared(item: Item, word: str) -> None:
 
 
 def confirmed(question: str = "remove these?", about: str = "remove these") -> bool:
-    """Asks whether the things that were shown are to be removed.
-
-    Args:
-        about: the question's subject in words, for the error.
-
-    Raises:
-        InputError: no terminal is there to answer.
-    """
+    """Asks whether the things that were shown are to be removed; raises InputError if no terminal is there to answer."""
     try:
         return click.confirm(question)
     except click.Abort:

@@ -30,11 +30,7 @@ SECONDS = {"min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def parse_age(text: str) -> float:
-    """Returns the seconds that an age names: "30d", "12h", "2w", "90min".
-
-    Raises:
-        InputError: `text` is not an age.
-    """
+    """Returns the seconds that an age names: "30d", "12h", "2w", "90min"; raises InputError if `text` is not an age."""
     match = AGE.fullmatch(text.strip())
     if match is None:
         raise InputError(f"{text!r} is no age", "write a number with min, h, d or w, such as 30d")
@@ -45,9 +41,6 @@ def prune_runs(
     home: Path | None, older: str, report: Callable[[str], None], *, yes: bool = False, dry_run: bool = False
 ) -> int:
     """Removes old runs from the history after showing them and asking. Returns the number of removed runs.
-
-    Args:
-        older: age from which finished runs are removed, as in "30d".
 
     Raises:
         InputError: `older` is not an age, or no terminal is there to answer.

@@ -57,9 +57,6 @@ def remove_models(store: Store, chosen: Mapping[Address, str], *, yes: bool = Fa
 def named_models(store: Store, names: tuple[str, ...]) -> dict[Address, str]:
     """Returns the addresses of models, with the names under which they were asked for.
 
-    Args:
-        names: names as `find_artifact` takes them.
-
     Raises:
         InputError: a name means no artifact, or one that is not a model.
     """

@@ -16,9 +16,6 @@ from graphmill.kernels.errors import InputError
 def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry_run: bool = False) -> list[Damage]:
     """Removes artifacts that cannot be trusted, after showing them and asking, and prints how to rebuild them.
 
-    Args:
-        names: artifacts to look at, with their parts; none for all.
-
     Returns:
         The damages that are still there.
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from graphmill.assets.budgets.automatic import device_budget, host_budget
 from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, CudaWork, MemoryConfig, budgets_config
 from graphmill.assets.budgets.measured import PLACE, MachineBytes, measured_bytes, measured_digest, refresh
 from graphmill.assets.budgets.read import open_budgets
-from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.budgets.stage import BudgetsStage, device_budget, host_budget
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import canonical

@@ -8,10 +8,9 @@ import numpy as np
 import polars
 import pytest
 
-from graphmill.assets.building.build import Build
+from graphmill.assets.building.build import Build, raw_digests
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize, stage_version
-from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import OnePass
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.steps import Versions

@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from graphmill.assets.building.child import FunctionChild, received
+from graphmill.assets.cluster.address import require_ray
 from graphmill.assets.cluster.local import local_nodes
-from graphmill.assets.cluster.require import require_ray
 
 
 class KeptNodes:

@@ -16,11 +16,11 @@ from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import ChecksFailedError, Silent
 from graphmill.assets.cache_plan.read import open_segment_plan
 from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.build_group import CachedNodes, input_slots
 from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
 from graphmill.assets.packed_chunks.distribute import BufferSizes, RowDistributor, distribute
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.packed_chunks.reorder import Reorderer
-from graphmill.assets.packed_chunks.slots import CachedNodes, input_slots
 from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.storage.files.read_ranges import read_ranges

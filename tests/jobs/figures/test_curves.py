@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from graphmill.jobs.figures.curves import called, chosen_row, curve_metadata, draw_curves, epoch_metadata, read_history
+from graphmill.jobs.figures.cost import read_metrics
+from graphmill.jobs.figures.curves import called, chosen_row, curve_metadata, draw_curves, epoch_metadata
 from tests.jobs.trained import trained_home
 
 ROWS = [
@@ -67,7 +68,7 @@ def test_the_table_of_a_model_says_what_its_metrics_say(tmp_path: Path) -> None:
     models = [each for each in store.artifacts() if each.stage == "model" and each.config["train"]["epochs"] == 3]
     shown = curve_metadata(models) | epoch_metadata(models)
     records = [record.data for record in shown["epochs"].records]
-    expected = [row | {"model": m.label} for m in models for row in read_history(m)]
+    expected = [row | {"model": m.label} for m in models for row in read_metrics(m)]
     assert len(records) == len(expected) and {called(model) for model in models} == {"seed 1", "seed 2"}
     for record, row in zip(records, expected, strict=True):  # four digits are shown
         assert record.keys() == row.keys() and (record["model"], record["epoch"]) == (row["model"], row["epoch"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.jobs.operations.unread import unread_lines
+from graphmill.jobs.operations.sound import unread_lines
 from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import recipe, sbm
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from graphmill.assets.sources.folder.guess import guessed
-from graphmill.assets.sources.profile.bars import MOST_BARS, column_bars
+from graphmill.assets.sources.profile.profile import MOST_BARS, column_bars
 from graphmill.jobs.commands.options import Asked
 from graphmill.jobs.report.profile_page import pipeline_profile, profile_page
 from graphmill.kernels.errors import InputError

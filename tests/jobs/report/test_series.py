@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphmill.jobs.figures.cost import read_ledger
-from graphmill.jobs.figures.curves import read_history
+from graphmill.jobs.figures.cost import read_ledger, read_metrics
 from graphmill.jobs.report import series
-from graphmill.jobs.report.predictions import EXPECTED_MEMORY, MEMORY, SECONDS, prediction_table, predictions
+from graphmill.jobs.report.facts import EXPECTED_MEMORY, MEMORY, SECONDS, prediction_table, predictions
 from graphmill.jobs.report.series import costs, hit_curves, learning_curves
 from graphmill.trainers.record.ledger import Ledger
 
 
 def test_a_curve_of_seeds_is_their_mean_between_the_worst_and_the_best(trained: SimpleNamespace) -> None:
     (entry,) = trained.other.entries
-    rows = [read_history(model) for model in entry.models]
+    rows = [read_metrics(model) for model in entry.models]
     assert len(rows) == 2
     (curve,) = learning_curves([entry], "valid", "epochs")
     scores = [[100 * row["valid"] for row in each] for each in rows]
@@ -53,7 +52,7 @@ def test_tables_with_equal_results_are_one_curve_over_epochs_alone(trained: Simp
 
 def test_a_long_curve_keeps_its_ends(trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     history = [{"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 5001)]
-    monkeypatch.setattr(series, "read_history", lambda model: history)
+    monkeypatch.setattr(series, "read_metrics", lambda model: history)
     curve = learning_curves(trained.tiny.entries[:1], "loss", "epochs")[0]
     assert len(curve.x) == series.MOST_POINTS and (curve.x[0], curve.x[-1]) == (1, 5000)
 

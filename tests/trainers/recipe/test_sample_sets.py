@@ -10,7 +10,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.settings import with_settings
 from graphmill.assets.pipeline.steps import Step, Versions
-from graphmill.jobs.operations.unread import unread_lines
+from graphmill.jobs.operations.sound import unread_lines
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

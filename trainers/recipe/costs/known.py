@@ -29,8 +29,8 @@ from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.storage.files.documents import read_if_sound
-from graphmill.assets.storage.files.kept_numbers import keep_numbers
 from graphmill.assets.storage.files.schema import Fields, mapped, matches, number
+from graphmill.assets.storage.files.sealed_json import keep_numbers
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.names.version import canonical, canonical_json

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphmill.assets.sources.arrays.torch_file import looks_saved
-from graphmill.assets.sources.pyg.stores import load_stores
+from graphmill.assets.sources.pyg.source import load_stores
 from graphmill.kernels.errors import InputError
 
 data = pytest.importorskip("torch_geometric.data")

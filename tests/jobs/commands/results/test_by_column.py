@@ -14,7 +14,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.results.by_class import class_board
 from graphmill.jobs.commands.results.leaderboard import entry_of
-from graphmill.jobs.figures.column_scores import cell, column_metadata, column_table
+from graphmill.jobs.figures.class_scores import cell, column_metadata, column_table
 from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.facts import read_facts
 from graphmill.jobs.report.page import report_page
@@ -113,7 +113,7 @@ def test_of_many_labels_those_with_the_most_nodes_are_shown(
     home: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores: Any = read_columns(home.entries[0].models[0])
-    monkeypatch.setattr("graphmill.jobs.figures.column_scores.MOST_ROWS", 1)
+    monkeypatch.setattr("graphmill.jobs.figures.class_scores.MOST_ROWS", 1)
     table = column_table(scores)
     most = max(range(len(scores.names)), key=lambda place: scores.splits["test"].nodes[place])
     assert [row[0] for row in table.rows] == [scores.names[most], "mean"]
