@@ -62,7 +62,7 @@ EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
 PARAMETER_COPIES = 4
 
 
-PAIR_VALUES, PAIR_COPIES = 1 << 18, 16
+PAIR_VALUES, PAIR_COPIES = 1 << 18, 12
 """Values of one end of the pairs that a loss of links computes at once; and copies of them: both ends' rows, products, gradients."""
 
 
