@@ -46,6 +46,7 @@ def _measured(num_nodes: int) -> dict[str, Any]:
 
     from graphmill.trainers.models.links import ranks
     from graphmill.trainers.models.links.heads import DotHead
+    from graphmill.trainers.recipe.costs.links import rank_bytes
 
     head, generator = DotHead(), np.random.default_rng(0)
     source, target = generator.integers(0, num_nodes, (2, PAIRS))
@@ -69,7 +70,7 @@ def _measured(num_nodes: int) -> dict[str, Any]:
     timed = {"products": products, "ranks": lambda: ranks.link_ranks(head, rows, pairs, known, "target")}
     seconds = in_turn({name: lambda run=run: _seconds_of(run) for name, run in timed.items()}, 3)
     medians = {name: statistics.median(each) for name, each in seconds.items()}
-    formula = rows.nbytes + ranks.rank_bytes(PAIRS, COLUMNS, len(known.ascending))
+    formula = rows.nbytes + rank_bytes(PAIRS, COLUMNS, len(known.ascending))
     return medians | {
         "ratio": medians["ranks"] / medians["products"],
         "bytes": used,

@@ -42,7 +42,7 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
         sizes: sizes of the graph, with its artifact, which names its relations, if it is built.
         fanouts: fan-outs in the place of those of `how`.
     """
-    rows, edges, num_bytes, walks = [_seed_nodes(how, seeds, sizes)], list[int](), 0, how.method == "random_walk"
+    rows, edges, num_bytes, walks = [seed_nodes(how, seeds, sizes)], list[int](), 0, how.method == "random_walk"
     most, graph = how.paths * how.length if walks else sizes.num_edges, sizes.artifacts.get("graph")
     edge_bytes = 8 if how.method in ("weighted", "random_walk") else 4  # with its share
     relations = None if graph is None else relations_of(graph)
@@ -55,11 +55,20 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
     return BatchBound(tuple(rows), tuple(edges), num_bytes + sizes.id_bytes * rows[0])
 
 
-def _seed_nodes(how: Neighbours, seeds: int, sizes: Sizes) -> int:
+def seed_nodes(how: Neighbours, seeds: int, sizes: Sizes) -> int:
     """Returns the most nodes of a batch's seeds: of a link its ends, and one end of each of its negatives."""
+    return min(sizes.num_nodes, seeds * (2 + how.per_positive)) if of_links(sizes) else seeds
+
+
+def seed_pairs(how: Neighbours, seeds: int, sizes: Sizes) -> int:
+    """Returns the pairs of a batch's seeds, links with their negatives; 0 of nodes."""
+    return seeds * (1 + how.per_positive) if of_links(sizes) else 0
+
+
+def of_links(sizes: Sizes) -> bool:
+    """Returns whether the edges of a graph are predicted, so that seeds are links."""
     graph, config = sizes.artifacts.get("graph"), sizes.configs.get("graph")
-    links = getattr(config, "task", "") == LINKS if graph is None else "num_links" in graph.summary["numbers"]
-    return min(sizes.num_nodes, seeds * (2 + how.per_positive)) if links else seeds
+    return getattr(config, "task", "") == LINKS if graph is None else "num_links" in graph.summary["numbers"]
 
 
 def even_seeds(num_seeds: int, batch_size: int) -> tuple[int, int]:

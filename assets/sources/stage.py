@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.arrays.array_files import check_matrix
 from graphmill.assets.sources.arrays.mapped_arrays import open_ids, open_rows
 from graphmill.assets.sources.features.types import stored_type
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig, TaskTable
 from graphmill.assets.sources.registry import code_digest
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.names.patterns import bytes_named
@@ -67,7 +68,8 @@ class SourceStage(OnePass):
         Raises:
             InputError: the external content is missing, or the source cannot read it.
         """
-        return self.survey(semantic).sizes
+        source = self.source(semantic)
+        return of_links(self.survey(semantic).sizes, source.links, undirected=source.undirected)
 
     def survey(self, semantic: Any) -> Survey:
         """Returns the survey of the source with this feature table, whose file is not read but for its header."""
@@ -189,3 +191,19 @@ def _needed(source: GraphConfig) -> str:
     except Exception:
         return ""
     return f"building from this source takes about {format_bytes(needed)}"
+
+
+def of_links(sizes: Sizes, task: TaskTable | None, *, undirected: bool) -> Sizes:
+    """Returns the sizes of a graph whose links are split, by all edges of its source; the same for other tasks.
+
+    Args:
+        task: the table [task] of links, None for other kinds.
+        undirected: whether an edge and its reverse are one link.
+    """
+    if task is None:
+        return sizes
+    links = sizes.num_edges // (2 if undirected else 1)
+    train, valid = (1.0, 1.0) if task.split == "given" else (task.train_ratio, task.valid_ratio)
+    test = 1.0 if task.split == "given" else max(0.0, 1 - train - valid)
+    counts = (ceil(share * links) for share in (train, valid, test))
+    return replace(sizes, **dict(zip(("num_train", "num_valid", "num_test"), counts, strict=True)))

@@ -22,6 +22,7 @@ from graphmill.assets.sources.generated.generators import CitationConfig, Genera
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.system.machine import usable_cores
+from graphmill.assets.tasks.links import Links
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.graph.csc import Csc, build_csc
 from graphmill.kernels.graph.generate import rmat_edges
@@ -64,14 +65,15 @@ def stand_in(
         InputError: the survey knows of no training nodes.
     """
     if not sizes.num_nodes or not sizes.num_train:
-        problem = "the source does not say how many nodes train, before the graph is built"
+        problem = "the source does not say how many nodes or links train, before the graph is built"
         raise InputError(problem, "build the graph first: graphmill build PIPELINE")
     scaled = scaled_sizes(sizes)
     num_nodes, dtype = scaled.num_nodes, id_dtype(scaled.num_nodes)
     csc = _drawn(source, num_nodes) if is_drawn(source) else _like_most(num_nodes, scaled.num_edges, seed)
     topology = Topology(indptr=csc.indptr, indices=csc.indices, in_degree=csc.in_degree, out_degree=csc.out_degree)
     order = permutation(key(seed, Stream.SPLITS), num_nodes).astype(dtype)
-    ends = np.cumsum([scaled.num_train, scaled.num_valid, scaled.num_test])
+    links = None if source is None or source.links is None else _links(topology, scaled, seed)
+    ends = np.cumsum([scaled.num_train, scaled.num_valid, scaled.num_test]) * (links is None)
     train_ids, valid_ids, test_ids = (np.sort(each) for each in np.split(order, ends)[:3])
     classes = max(2, sizes.num_classes)
     graph = Graph(
@@ -82,8 +84,27 @@ def stand_in(
         test_ids=test_ids,
         num_classes=classes,
         class_names=tuple(map(str, range(classes))),
+        links=links,
     )
     return GraphAtHand(graph=graph, drawing=None if sampling is None else uniform(sampling))
+
+
+def _links(topology: Topology, sizes: Sizes, seed: int) -> Links:
+    """Returns edges of a drawn graph as links, split in the shares of the training, validation and test links."""
+    target = np.repeat(np.arange(topology.num_nodes, dtype=topology.indices.dtype), np.diff(topology.indptr))
+    counts = np.array([sizes.num_train, sizes.num_valid, sizes.num_test], np.int64)
+    chosen = permutation(key(seed, Stream.SPLITS, 1), len(target))[: counts.sum()]
+    chosen = chosen[topology.indices[chosen] != target[chosen]]
+    split = np.searchsorted(np.cumsum(counts / counts.sum()), (np.arange(len(chosen)) + 0.5) / max(1, len(chosen)))
+    ends = topology.indices[chosen], target[chosen]
+    order = np.lexsort(ends[::-1])
+    return Links(
+        source=ends[0][order],
+        target=ends[1][order],
+        relation=None,
+        split=split[order].astype(np.uint8),
+        reverse_of=(0,),
+    )
 
 
 def is_drawn(source: GraphConfig | None) -> TypeGuard[GeneratedConfig]:

@@ -231,7 +231,9 @@ class _Planner:
 
         train = semantic.train
         model = [getattr(train, each.name) for each in fields(Architecture)]
-        key = repr((semantic.sampling, model, train.eval, train.eval_every, train.score_train, sizes.row_bytes))
+        key = repr(
+            (semantic.sampling, model, train.metric, train.eval, train.eval_every, train.score_train, sizes.row_bytes)
+        )
         if key not in self._scored:
             chosen = choose_evaluation(semantic, at_hand.graph, at_hand.drawing, whole)
             exact = train.eval != "sampled" if chosen is None else chosen.way == "exact"

@@ -7,13 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.laws.trainings import Case, Recipe, assert_promised, case_of
 
 RECIPES = {
     "several labels": Recipe(table={"metric": "f1_micro", "pos_weight": "balanced"}, labels="multilabel"),
     "numbers": Recipe(table={"model": "gcn", "metric": "r2", "error": "huber"}, labels="regression"),
+    "links": Recipe(
+        table={"metric": "auc", "layers": 3, "dropout": 0.2, "link_head": "mlp"},
+        sampling=SamplingConfig(fanouts=(3, 3, 2), batch_size=320, per_positive=2),
+        labels="links",
+        refused={"fullgraph": "exclude_targets = true, but .* passes messages over all edges"},
+    ),
+    "links among their own edges": Recipe(
+        table={"model": "gcn", "metric": "auc", "exclude_targets": False, "head": "linear", "link_head": "bilinear"},
+        sampling=SamplingConfig(fanouts=(4, 3), batch_size=320),
+        labels="links",
+    ),
 }
+"""Kind of task -> a recipe of it; of links each technique trains one, or refuses it by a key."""
 
 case = case_of(RECIPES)
 

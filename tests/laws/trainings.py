@@ -56,7 +56,7 @@ STOP = 6
 """Batches behind which a training is stopped: behind the first step of the second of three epochs."""
 
 RESULT = ("weights.safetensors", "metrics.jsonl")
-ONE_BATCH = SamplingConfig(fanouts=(-1, -1), batch_size=1000)
+ONE_BATCH = SamplingConfig(fanouts=(-1, -1), batch_size=2000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,8 @@ class Case:
         self.home, self.recipe, self._number = home, recipe, 0
         self.reused = recipe.reused
         with graphs.attributed(recipe.relations, recipe.type_columns, recipe.weights, recipe.labels):
-            self.graph: GraphArtifacts = graphs.random_graph_artifacts(home)
+            made = graphs.link_graph_artifacts if recipe.labels == "links" else graphs.random_graph_artifacts
+            self.graph: GraphArtifacts = made(home)
         self._parts: dict[int, dict[str, Artifact]] = {}
         self._chunks: dict[tuple[int, int], Artifact] = {}
 

@@ -30,7 +30,7 @@ from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.assets.packed_chunks.packed import Packed
 from tests.assets.sampling_tables.tables import with_tables
 from tests.graphs import GraphArtifacts
-from tests.trainers.graphs import random_graph_artifacts
+from tests.trainers.graphs import link_graph_artifacts, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs, resolve
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=32)
@@ -155,6 +155,7 @@ def train_whole(
     self_term: bool = True,
     peer_link: str | None = None,
     graph: Mapping[str, int] | None = None,
+    links: bool = False,
     ranks: Ranks = ALONE,
     resume: bool = False,
     progress: Progress | None = None,
@@ -166,6 +167,7 @@ def train_whole(
         mode, devices, hybrid, overlap, keep_first, peer_link: of `[train.fullgraph]`.
         self_term: of `[chunks]`.
         graph: sizes of another graph.
+        links: whether its edges are predicted.
         options: override `TABLE`.
     """
     settings = FullGraphSettings(
@@ -179,7 +181,7 @@ def train_whole(
     made: dict[str, Any] = {"trainer": "fullgraph", "accumulate": 1, "settings": settings}
     table = TrainTable(**(TABLE | made | options))
     run: dict[str, Any] = {"resume": resume, "progress": progress or Predicted(), "report": lambda line: None}
-    inputs = random_graph_artifacts(home, **(graph or {})).inputs
+    inputs = (link_graph_artifacts if links else random_graph_artifacts)(home, **(graph or {})).inputs
     if "chunks" in table.inputs:  # an uncut graph has none
         inputs = inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks, self_term)}
     models = train_table(Store(home), inputs, table, None, 5, ranks=ranks, **run)

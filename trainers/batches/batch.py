@@ -140,6 +140,10 @@ class Batching:
         """Returns the labels of the seeds of a planned batch."""
         return self.labels[item.seeds]
 
+    def ends_of(self, batch: MiniBatch) -> int:
+        """Returns the number of a batch's first seeds whose edges it leaves out: of these a history keeps no row, and gives none."""
+        return 0
+
     def batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
         """Returns a planned batch of a training epoch with its blocks and labels; `more` are other fields of the batch."""
         return MiniBatch(

@@ -17,6 +17,9 @@ from graphmill.trainers.inference.windows import Rows, empty_rows, input_rows
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.rows.source import FeatureSource
 
+MakeRows = Callable[[int, int, torch.dtype], Tensor]
+"""Returns float[number of rows, columns] of a type, uninitialised."""
+
 
 class Piece(NamedTuple):
     """Rows of a result, float[k, num_classes], and their numbers there, i64[k]."""
@@ -76,11 +79,15 @@ class Domain:
         """Returns the least of the processes' numbers, up to which all of them go on from what they kept; all of them call it."""
         return number
 
-    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
-        """Returns float[count, num_classes], the pieces of all processes, on every process."""
+    def collected(self, pieces: Iterable[Piece], count: int, made: MakeRows = empty_rows) -> Tensor:
+        """Returns float[count, num_classes], the pieces of all processes, on every process.
+
+        Args:
+            made: makes the rows, in one process.
+        """
         result: Tensor | None = None
         for places, rows in pieces:
-            result = empty_rows(count, rows.shape[1], rows.dtype) if result is None else result
+            result = made(count, rows.shape[1], rows.dtype) if result is None else result
             result.numpy()[places] = rows.numpy()
         return torch.empty(0) if result is None else result
 
@@ -101,7 +108,7 @@ class BatchTurns(Domain):
         """Returns the least number of all ranks; collective."""
         return -self.lane.most(-number)
 
-    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
+    def collected(self, pieces: Iterable[Piece], count: int, made: MakeRows = empty_rows) -> Tensor:
         """Returns the pieces of all ranks, each at its place; collective."""
         return collected_of_ranks(self.lane, pieces, count)
 

@@ -36,6 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, BatchKey, Stream, Topology
 from graphmill.trainers.batches.batch import send_blocks
@@ -44,11 +45,14 @@ from graphmill.trainers.inference.domain import Domain, Piece
 from graphmill.trainers.inference.gathered import EVALUATION, ExactRange, GatheredLayers
 from graphmill.trainers.inference.kept import KeptBatches
 from graphmill.trainers.inference.needed import NeededNodes, find_needed, pays
+from graphmill.trainers.inference.spilled import file_rows
 from graphmill.trainers.inference.whole import WholeLayers, sums_in_memory
+from graphmill.trainers.inference.windows import empty_rows
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import mapped_first
 from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.own import Model, OwnModule, dtype_of
+from graphmill.trainers.recipe.costs.exact import RESULT_SHARE
 from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 _WHOLE_BATCH = 1024
@@ -98,9 +102,18 @@ class Inference:
                 yield Piece(order[positions], torch.from_numpy(each.logits.numpy()[rows]))
 
         progress.start("evaluate", self.num_passes * self.nodes.num_nodes, "rows")
-        logits = self.nodes.collected(pieces(), len(wanted))
+        of_links = getattr(self.model, "link_head", None) is not None
+        logits = self.nodes.collected(pieces(), len(wanted), self._made if of_links else empty_rows)
         progress.done()
         return logits
+
+    def _made(self, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """Returns rows of a result for links, which are those of all nodes: in a file if memory is short."""
+        num_bytes, folder, free = num_rows * width * dtype.itemsize, self.bounds.folder, free_bytes()
+        fits = num_bytes <= self.bounds.workspace_bytes // RESULT_SHARE or free is None or 2 * num_bytes <= free
+        return (
+            empty_rows(num_rows, width, dtype) if folder is None or fits else file_rows(num_rows, width, dtype, folder)
+        )
 
     @property
     def num_passes(self) -> int:

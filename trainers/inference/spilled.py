@@ -41,6 +41,16 @@ class SpilledFile:
             done += os.preadv(self.file.fileno(), [content[done:]], start + done)
 
 
+def file_rows(num_rows: int, width: int, dtype: torch.dtype, folder: Path) -> Tensor:
+    """Returns float[num_rows, width] of zeros, mapped from an unnamed file that is gone with the tensor.
+
+    Raises:
+        InputError: the disk has no space.
+    """
+    file = SpilledFile(num_rows * width * dtype.itemsize, folder).file
+    return torch.from_numpy(np.memmap(file, numpy_dtype(dtype), mode="r+", shape=(num_rows, width)))
+
+
 class SpilledRows(MappedRows):
     """Rows in an unnamed file, row after row; raises InputError if the disk has no space."""
 

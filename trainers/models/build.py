@@ -92,7 +92,7 @@ def _build(
         initialise(rows, seed)
         return rows
     depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
-    outputs = hidden if config.predicts_links else num_classes
+    outputs = config.output_width(num_classes)
     first, last = (hidden if config.projects else in_width), (hidden if linear_head else outputs)
     widths = [first] + [hidden] * (depth - 1) + [last]
     inner = LayerOptions(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
+from graphmill.trainers.recipe.techniques import find_technique
 
 LINKS_TABLE = '[task] kind = "links"'
 
@@ -41,17 +41,13 @@ def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) ->
 
 
 def _technique_problems(train: Any, stored: bool) -> Iterator[tuple[str, str]]:
-    """Yields the problems of a technique, which has some of the links' trainers' ways."""
+    """Yields the problems of a technique."""
     technique, given = find_technique(train.trainer), f'trainer = "{train.trainer}"'
-    if not technique.links:
-        known = ", ".join(each.name for each in TECHNIQUES.values() if each.links)
-        yield "trainer", f"{given} does not train {LINKS_TABLE} yet: give one of {known}"
-    elif technique.whole_graph and train.model == "rows":
-        yield "model", f'model = "rows" reads no edges, and {given} passes messages over all: take another trainer'
-    elif technique.whole_graph and "chunks" in train.needs:
-        yield "trainer", f'{given} trains {LINKS_TABLE} uncut alone yet: set mode = "device" in [train.{train.trainer}]'
-    elif technique.own_shards and (train.own_settings.rows == "packed" or stored):
+    packed = train.own_settings.rows == "packed" and not technique.halves  # which trains no packed rows of parts at all
+    if technique.halves and train.model == "rows":
+        yield "model", f'model = "rows" has no layers, and {given} computes layer by layer: take another trainer'
+    elif technique.own_shards and (packed or stored):
         yield "trainer", f'{given} draws batches of links on each rank: leave out samples and rows = "packed"'
-    if technique.links and technique.whole_graph and train.exclude_targets:
+    if technique.whole_graph and train.exclude_targets:
         text = "passes messages over all edges, those that it predicts among them"
         yield "exclude_targets", f"exclude_targets = true, but {given} {text}: set exclude_targets = false"

@@ -43,7 +43,6 @@ class Technique:
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
         roles: whether its threads have roles of their own, so that batches are never prepared in turn with the step.
         approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
-        links: whether it trains [task] kind = "links".
     """
 
     name: str
@@ -66,7 +65,6 @@ class Technique:
     halves: bool = False
     roles: bool = False
     approximate: bool = False
-    links: bool = False
 
     @property
     def own_shards(self) -> bool:
@@ -155,7 +153,6 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
-            links=True,
         ),
         _row(
             "disk",
@@ -165,7 +162,6 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
             on_device=True,
-            links=True,
         ),
         _row(
             "factored",
@@ -173,7 +169,6 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
             roles=True,
-            links=True,
         ),
         _row("fresh", **_FRESH),
         _row("fresh-factored", roles=True, **_FRESH),
@@ -188,7 +183,6 @@ TECHNIQUES: dict[str, Technique] = {
             by_parts=True,
             whole_graph=True,
             halves=True,
-            links=True,
         ),
         _row(
             "distributed",
@@ -198,7 +192,6 @@ TECHNIQUES: dict[str, Technique] = {
             on_device=True,
             data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
-            links=True,
         ),
         _row(
             "fresh-distributed",

@@ -6,6 +6,8 @@ split: the rank of its target and of its source among all nodes of their types, 
 reciprocal rank and the share of ranks up to 10 are those of both ends; the area under the ROC curve and the average precision are those
 of the two scores. The other pairs are the same at every evaluation.
 
+`RANKED_AT_ONCE` edges are ranked together, so that memory does not grow with their number.
+
 Cost of ranks: two products of an edge with every candidate, so "mrr" and "hits@10" cost more than "auc" and "ap" between epochs.
 """
 
@@ -28,6 +30,7 @@ from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE
 from graphmill.trainers.record.link_scores import pair_scores, rank_scores
 from graphmill.trainers.record.scores import METRICS_OF
 from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys, TrainingTask
@@ -35,7 +38,6 @@ from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys, Trai
 SIDES: tuple[Side, ...] = ("target", "source")
 OF_RANKS = ("mrr", "hits@10")
 """Metrics that need ranks; the others need scores of pairs."""
-PAIRS_AT_ONCE = 1 << 16
 
 
 class LinkTask(TrainingTask):
@@ -94,9 +96,12 @@ class LinkTask(TrainingTask):
         source, target = (np.array(ends[edges]).astype(np.int64) for ends in (links.source, links.target))
         relation = None if links.relation is None else np.array(links.relation[edges]).astype(np.int64)
         if metric in ("", *OF_RANKS):
-            pairs = Pairs(source=source, target=target, relation=relation, ranges=self.ranges)
-            for column, side in enumerate(SIDES):
-                found[:, column] = link_ranks(head, rows, pairs, self.known, side)
+            for low in range(0, len(edges), RANKED_AT_ONCE):
+                part = slice(low, low + RANKED_AT_ONCE)
+                kinds = None if relation is None else relation[part]
+                pairs = Pairs(source=source[part], target=target[part], relation=kinds, ranges=self.ranges)
+                for column, side in enumerate(SIDES):
+                    found[part, column] = link_ranks(head, rows, pairs, self.known, side)
         if metric not in OF_RANKS:
             candidates: dict[Side, Sequence[Candidates]] = {
                 "target": [uniform_candidates(*each) for each in self.ranges["target"]]
@@ -140,8 +145,8 @@ def _scores(head: LinkHead, rows: Tensor, source: Array, target: Array, relation
     """Returns f64[n], the scores of pairs."""
     found = np.empty(len(source))
     with torch.no_grad():
-        for low in range(0, len(source), PAIRS_AT_ONCE):
-            part = slice(low, low + PAIRS_AT_ONCE)
+        for low in range(0, len(source), RANKED_AT_ONCE):
+            part = slice(low, low + RANKED_AT_ONCE)
             ends = (rows[torch.from_numpy(each[part])] for each in (source, target))
             kinds = None if relation is None else torch.from_numpy(relation[part])
             found[part] = head(*ends, kinds).double().numpy()

@@ -133,7 +133,9 @@ def _open_model(run: Run) -> Model:
 
 def _open_batching(run: Run) -> Batching:
     queue_bytes, most_queue_bytes = queue_bounds(run.execution.queue)
-    made: Any = Batching if run.edges is None else partial(LinkBatching, edges=run.edges)
+    made: Any = Batching
+    if run.edges is not None:
+        made = partial(LinkBatching, edges=run.edges, exclude_targets=not run.whole_batches)
     return made(
         topology=run.graph.topology,
         labels=run.graph.labels,

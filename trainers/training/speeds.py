@@ -25,11 +25,14 @@ from torch.nn import functional
 from graphmill.assets.features.read import NodeTypes
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.sampling.training_edges import candidate_ranges
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.history.csr2 import prune
+from graphmill.kernels.links.splits import PARTS
+from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array, Block, Topology
@@ -43,6 +46,9 @@ from graphmill.trainers.inference.needed import find_needed, pays
 from graphmill.trainers.inference.windows import APART_BYTES
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.links.heads import LinkHead
+from graphmill.trainers.models.links.ranks import Pairs, link_ranks
+from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import Model, dtype_of
@@ -51,8 +57,11 @@ from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
 from graphmill.trainers.recipe.costs.exact import tile_rows
 from graphmill.trainers.recipe.costs.forecast import edge_elements, row_elements
 from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
+from graphmill.trainers.recipe.costs.links import CANDIDATES, QUERIES
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.tasks.links import OF_RANKS
+from graphmill.trainers.tasks.opened import open_task
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""
@@ -81,7 +90,9 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
         model = build_model(semantic.train, case.sizes.width, num_classes, semantic.seed, relations, types)
         own_pieces = find_technique(semantic.train.trainer).pieces_function()
         if own_pieces is not None:
-            return own_pieces(case, at_hand, model, _most_bytes())
+            found = own_pieces(case, at_hand, model, _most_bytes())
+            with torch_threads(case.threads):
+                return replace(found, compare=compare_seconds(case, model))
         if case.plan is None or drawn is None or not drawn.blocks:
             return Speeds()
         table = _table(case)
@@ -91,6 +102,7 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
         del table
         with torch_threads(case.threads):
             exact = measure_exact(case, at_hand.graph.topology, model, _most_bytes())
+            compare = compare_seconds(case, model)
     # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
     found = {threads: _Seconds(*map(min, each, found[1])) for threads, each in found.items()}
     return Speeds(
@@ -104,6 +116,7 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
         inputs=drawn.inputs,
         exact_rows=exact[0],
         exact_edges=exact[1],
+        compare=compare,
     )
 
 
@@ -142,25 +155,28 @@ def _walked(
     """
     semantic, sampler = case.semantic, batch_sampler(case.semantic, at_hand, threads)
     optimiser, seconds, began = make_optimiser(model.parameters(), semantic.train), [], time.perf_counter()
+    edges = at_hand.edges(semantic)
+    loss = None if edges is None else open_task(at_hand.graph).loss(semantic.train).of(model)
     assert case.plan is not None
 
-    def prepare(item: PlannedBatch) -> tuple[tuple[Block, ...], np.ndarray, float, float]:
+    def prepare(item: PlannedBatch) -> tuple[tuple[Block, ...], np.ndarray, Array | None, float, float]:
         started = time.perf_counter()
         blocks = sampler.sample(item.key, item.seeds, transpose=transposes(semantic))
         attach_weights(blocks, at_hand.graph.topology, model.edge_weight)
+        pairs = None if edges is None else edges.batch(item.key, item.seeds).scored
         drawn = time.perf_counter()
         rows = np.empty((blocks[0].num_src, table.shape[1]), np.float32)
         gather(table, blocks[0].src_ids % len(table), rows, threads=threads)
-        return blocks, rows, drawn - started, time.perf_counter() - drawn
+        return blocks, rows, pairs, drawn - started, time.perf_counter() - drawn
 
     with torch_threads(threads):
         for item in case.plan.batches(0):
             if not len(item.seeds):
                 continue
             found = prepare(item) if other is None else other.submit(prepare, item).result()
-            blocks, rows, drawn, gathered = found
+            blocks, rows, pairs, drawn, gathered = found
             started = time.perf_counter()
-            _step(model, optimiser, blocks, _inputs(rows, case, model))
+            _step(model, optimiser, blocks, _inputs(rows, case, model), loss, pairs)
             seconds.append((drawn, gathered, time.perf_counter() - started))
             if len(seconds) > MOST_STEPS or (len(seconds) > 2 and time.perf_counter() - began > MOST_SECONDS):
                 break
@@ -175,11 +191,23 @@ def _inputs(rows: np.ndarray, case: Case, model: Model) -> torch.Tensor:
     return torch.ones((len(rows), width), dtype=dtype)
 
 
-def _step(model: Model, optimiser: torch.optim.Optimizer, blocks: tuple[Block, ...], x: torch.Tensor) -> None:
+def _step(
+    model: Model,
+    optimiser: torch.optim.Optimizer,
+    blocks: tuple[Block, ...],
+    x: torch.Tensor,
+    loss: Loss | None = None,
+    pairs: Array | None = None,
+) -> None:
+    """Takes a step by the loss of pairs, i32[p, 1 + k, 3], or without them on labels that are made up."""
     logits = model(blocks, x, StepRandom(0))
-    # Rows are alike and labels are not: a model that had learnt them would go on with denormal gradients, which processors are slow with.
-    labels = torch.arange(len(logits)) % logits.shape[1]
-    functional.cross_entropy(logits, labels, reduction="sum").backward()
+    if loss is not None and pairs is not None:
+        loss(logits, torch.from_numpy(pairs)).backward()
+    else:
+        # Rows are alike and labels are not: a model that had learnt them would go on with denormal gradients, which processors are slow
+        # with.
+        labels = torch.arange(len(logits)) % logits.shape[1]
+        functional.cross_entropy(logits, labels, reduction="sum").backward()
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
 
@@ -254,6 +282,20 @@ def _exact_seconds(model: Model, part: Topology, rows: Array, threads: int) -> f
     return min(found)
 
 
+def compare_seconds(case: Case, model: Model) -> float:
+    """Returns the seconds of comparing a link with a candidate for its end, by the model's head on rows of its width; 0 without links."""
+    train, head = case.semantic.train, model.link_head
+    if not train.predicts_links or not isinstance(head, LinkHead):
+        return 0.0
+    count = 4 * CANDIDATES
+    rows = torch.rand((count, train.hidden), dtype=dtype_of(model))
+    ends = np.arange(QUERIES, dtype=np.int64)
+    relation = np.zeros(QUERIES, np.int64) if head.reads_relations else None
+    pairs = Pairs(source=ends, target=ends + QUERIES, relation=relation, ranges={"target": [(0, count)]})
+    known = KnownEdges(Triples(num_nodes=count), ends, ends + QUERIES)
+    return _timed([pairs] * 2, lambda each: link_ranks(head, rows, each, known, "target")) / (QUERIES * count)
+
+
 def count_scored(
     semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_bytes: int, *, exact: bool
 ) -> tuple[Scored, Scored]:
@@ -262,12 +304,30 @@ def count_scored(
     Args:
         graph, drawing: the graph, and the way in which mini-batches draw neighbours.
     """
+    if graph.links is not None:
+        return _links_scored(semantic, graph, drawing, row_bytes)
     splits = scored_splits(semantic.train, graph)
     valid, *final = (np.array(getattr(graph, f"{split}_ids")) for split in ("valid", *splits))
     if not exact:
         return Scored((len(valid),)), Scored(tuple(map(len, final)))
     first, last = (_exact(semantic, graph, drawing, row_bytes, nodes) for nodes in (valid, np.concatenate(final)))
     return first, last
+
+
+def _links_scored(
+    semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_bytes: int
+) -> tuple[Scored, Scored]:
+    """Returns the same for links: the rows of all nodes, and the candidates of the links that are ranked."""
+    links, train = graph.links, semantic.train
+    assert links is not None
+    nodes = _exact(semantic, graph, drawing, row_bytes, np.arange(graph.topology.num_nodes))
+    ranges = candidate_ranges(links, graph.topology).values()
+    candidates = np.sum([[high - low for low, high in side] for side in ranges], axis=0)
+    relation = np.zeros(len(links.split), np.int64) if links.relation is None else np.asarray(links.relation)
+    by_part = np.bincount(np.asarray(links.split), weights=candidates[relation], minlength=len(PARTS)).tolist()
+    of_splits = dict(zip(PARTS, by_part, strict=True))
+    final = sum(of_splits[split] for split in open_task(graph).scored(train, ()))
+    return nodes._replace(compared=of_splits["valid"] * (train.metric in OF_RANKS)), nodes._replace(compared=final)
 
 
 def _exact(semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_bytes: int, node_ids: Array) -> Scored:

@@ -242,8 +242,8 @@ def test_a_pipeline_file_trains_links_and_orders_them_by_rank(tmp_path: Path) ->
 
 
 MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"trainer": "fresh"}, {"memory": {"device": "10%"}, "hotness": {}}, 'trainer = "fresh" does not train .task. kind = "links" yet'),
-    ({"trainer": "fullgraph", "exclude_targets": False}, {"sampling": None}, "uncut alone"),
+    ({"trainer": "fresh", "model": "rows"}, {"hotness": {}}, 'model = "rows" has no layers, and trainer = "fresh" computes layer by layer'),
+    ({"trainer": "fullgraph"}, {"sampling": None}, "exclude_targets = true, but"),
     ({"trainer": "fullgraph", "fullgraph": {"mode": "device"}}, {"sampling": None}, "exclude_targets = true, but"),
     ({"eval": "sampled"}, {}, "computes: remove the key"),
     ({"trainer": "distributed", "distributed": {"scheme": "vanilla"}}, {"partitions": {}}, "draws neighbours of nodes by messages"),

@@ -13,7 +13,7 @@ candidates computes them, with few queries each. Known candidates are counted in
 Cost beside the products alone: one more tile of queries over all candidates, two comparisons and two additions per score. Of
 10,000 edges and 128 columns that is 1.35 times the processor seconds of the products (benchmarks/link_ranks.py).
 
-Memory: `rank_bytes` says it. Rows of candidates may be a mapped file.
+Memory: `rank_bytes` (trainers/recipe/costs/links.py) says it. Rows of candidates may be a mapped file.
 """
 
 from __future__ import annotations
@@ -31,22 +31,7 @@ from graphmill.kernels.links.negatives import Side
 from graphmill.kernels.links.triples import KnownEdges
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.links.heads import LinkHead
-
-QUERIES, CANDIDATES = 384, 1536
-"""Ends and candidates of a tile: multiples of the rows and columns that a product keeps in registers."""
-
-
-def rank_bytes(queries: int, columns: int, known: int = 0, item: int = 4) -> int:
-    """Returns the bytes that ranks of some queries take besides the rows of the nodes.
-
-    Args:
-        queries: number n of edges of one side.
-        columns: columns of a row, and of a query.
-        known: number of known candidates of all queries.
-        item: bytes of a value.
-    """
-    tile = QUERIES * CANDIDATES * 2 * item + (QUERIES + CANDIDATES) * columns * item
-    return tile + queries * (2 * columns * item + item + 72) + 72 * known
+from graphmill.trainers.recipe.costs.links import CANDIDATES, QUERIES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,12 +20,14 @@ import numpy as np
 
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.graph.read import open_graph
-from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.sampling.bounds import batch_bound, seed_nodes, seed_pairs
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.kernels.links.link_sampler import LinkSampler
 from graphmill.kernels.rng import key, permutation
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
@@ -48,12 +50,14 @@ class BatchSizes(NamedTuple):
         rows: rows of each layer: rows[0] are the inputs, rows[l + 1] the outputs of layer l, the last ones the seeds.
         edges: number of edges that each layer aggregates over.
         exact: whether the inputs and edges were counted when samples were stored.
+        pairs: links with their negatives, whose scores are compared; 0 of nodes.
     """
 
     count: int
     rows: tuple[int, ...]
     edges: tuple[int, ...]
     exact: bool = False
+    pairs: int = 0
 
     @property
     def inputs(self) -> int:
@@ -79,10 +83,10 @@ def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
     """
     count = max(1, ceil(sizes.num_train / sampling.batch_size))
     seeds = ceil(sizes.num_train / count)
-    artifact = sizes.artifacts.get("samples")
+    artifact, pairs = sizes.artifacts.get("samples"), seed_pairs(sampling, seeds, sizes)
     if artifact is None:
         bound = batch_bound(sampling, seeds, sizes, sampling.largest_fanouts)
-        return BatchSizes(count=count, rows=bound.rows, edges=bound.edges)
+        return BatchSizes(count=count, rows=bound.rows, edges=bound.edges, pairs=pairs)
     if artifact.config.get("plan") == "parts":  # parts may have unequal numbers of seeds
         count, seeds = artifact.summary["numbers"]["num_batches"], min(sampling.batch_size, sizes.num_train)
     # The largest of each kind, which may be those of different batches; behind those of training stand those of evaluations.
@@ -90,16 +94,20 @@ def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
     edges = [int(each) for each in artifact.array("num_edges")[:trained].max(axis=0)]
     return BatchSizes(
         count=count,
-        rows=_rows(seeds, edges, int(artifact.array("num_inputs")[:trained].max())),
+        rows=_rows(seed_nodes(sampling, seeds, sizes), edges, int(artifact.array("num_inputs")[:trained].max())),
         edges=tuple(edges),
         exact=True,
+        pairs=pairs,
     )
 
 
 def whole_batch(layers: int, sizes: Sizes) -> BatchSizes:
     """Returns the one batch of a full-graph training: all nodes and edges, in every layer."""
     rows, edges = (sizes.num_nodes,) * (layers + 1), (sizes.num_edges,) * layers
-    return BatchSizes(count=1, rows=rows, edges=edges, exact=sizes.exact)
+    pairs = seed_pairs(
+        SamplingConfig(fanouts=(-1,)), sizes.num_train, sizes
+    )  # with the defaults of its keys about negatives
+    return BatchSizes(count=1, rows=rows, edges=edges, exact=sizes.exact, pairs=pairs)
 
 
 def _rows(seeds: int, edges: list[int], inputs: int) -> tuple[int, ...]:
@@ -119,11 +127,13 @@ class DrawnBatches:
         count: number of batches of the whole epoch.
         steps: number of each batch in its sampling epoch; batches without seeds are left out.
         blocks: blocks of each batch; blocks[i][0] consumes features.
+        ends: number of first seeds of each batch whose edges it leaves out; 0 for all of them without links.
     """
 
     count: int
     steps: Sequence[int]
     blocks: Sequence[tuple[Block, ...]]
+    ends: Sequence[int] = ()
 
     def mean(self, of: Callable[[tuple[Block, ...]], float]) -> float:
         """Returns the mean of a number over the batches."""
@@ -164,18 +174,20 @@ def draw_batches(
         most_seconds: seconds of drawing after which no further batch is drawn.
     """
     places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
-    steps, found, edges, started = [], [], 0, time.perf_counter()
+    steps, found, ends, edges, started = [], [], [], 0, time.perf_counter()
+    leaves_out = isinstance(sampler, LinkSampler) and sampler.exclude_targets
     for item in plan.batches(0):
         if item.position not in places or not len(item.seeds):
             continue
         blocks = sampler.sample(item.key, item.seeds, transpose=transpose)
         steps.append(item.key.step)
         found.append(blocks)
+        ends.append(sampler.edges.batch(item.key, item.seeds).num_ends if leaves_out else 0)
         edges += sum(len(block.indices) for block in blocks)
         enough = edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1
         if enough or time.perf_counter() - started > most_seconds:
             break
-    return DrawnBatches(count=plan.num_batches, steps=steps, blocks=found)
+    return DrawnBatches(count=plan.num_batches, steps=steps, blocks=found, ends=ends)
 
 
 DRAWN, SECONDS = 4, 1.0
@@ -216,10 +228,14 @@ def drawn_bound(sampling: SamplingConfig, sizes: Sizes, bound: BatchSizes) -> Ba
 def _largest(artifacts: Mapping[str, Artifact], sampling: SamplingConfig) -> BatchSizes | None:
     """Returns the largest of some batches of a training's first epoch; None if no node is a seed."""
     opened = open_graph(artifacts["graph"])
-    drawing = open_drawing(sampling, artifacts)
-    if drawing is None or not len(opened.train_ids):
+    drawing, seeds = open_drawing(sampling, artifacts), np.array(opened.seeds[0])
+    if drawing is None or not len(seeds):
         return None
-    plan = EpochPlan(np.array(opened.train_ids), sampling.batch_size, seed=0)
+    plan = EpochPlan(seeds, sampling.batch_size, seed=0)
     sampler = drawing.with_fanouts(sampling.largest_fanouts).sampler(opened.topology, seed=0)
+    if opened.links is not None:
+        # An edge that is left out of a block takes no node with it.
+        edges = training_edges(opened.links, opened.topology, sampling, seed=0)
+        sampler = LinkSampler(sampler, edges, exclude_targets=False)
     drawn = draw_batches(plan, sampler, "none", DRAWN, most_seconds=SECONDS)
     return drawn.largest if drawn.blocks else None

@@ -51,6 +51,7 @@ class Speeds:
         inputs: mean number of their input rows.
         exact_rows, exact_edges: seconds of an exact evaluation for each input column of a row, and for each summed column of an edge,
             with all threads and everything in memory (`row_elements`, `edge_elements`); 0 if that was not measured.
+        compare: seconds of comparing a link with a candidate for its end, on all threads; 0 if that was not measured.
         start: seconds until a training opens its data: the command, and the imports of the process that trains.
         disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
         write_rate: bytes that it writes per second in order; 0 if that was not measured.
@@ -74,6 +75,7 @@ class Speeds:
     inputs: float = 0.0
     exact_rows: float = 0.0
     exact_edges: float = 0.0
+    compare: float = 0.0
     start: float = 0.0
     disk_rate: float = 0.0
     write_rate: float = 0.0
@@ -111,6 +113,7 @@ class Scored(NamedTuple):
         edges: edges that each layer sums.
         in_order: rows of the features that are read in order, wanted or between wanted ones.
         apart: rows that are read one by one.
+        compared: candidates of all links, with which these are compared for their ranks.
     """
 
     parts: tuple[int, ...]
@@ -118,12 +121,13 @@ class Scored(NamedTuple):
     edges: tuple[float, ...] = ()
     in_order: float = 0.0
     apart: float = 0.0
+    compared: float = 0.0
 
     def times(self, factor: float) -> Scored:
         """Returns the counts on a graph that is larger by a factor."""
         rows, edges = (tuple(factor * each for each in found) for found in (self.rows, self.edges))
         parts = tuple(round(factor * each) for each in self.parts)
-        return Scored(parts, rows, edges, factor * self.in_order, factor * self.apart)
+        return Scored(parts, rows, edges, factor * self.in_order, factor * self.apart, factor**2 * self.compared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,8 +214,7 @@ class Case:
     @property
     def num_classes(self) -> int:
         """Number of logits, or columns of a row by which links are scored; 2 if the classes are not known."""
-        train = self.semantic.train
-        return train.hidden if train.predicts_links else max(2, self.sizes.num_classes)
+        return self.semantic.train.output_width(max(2, self.sizes.num_classes))
 
     @property
     def feature_place(self) -> str:

@@ -21,6 +21,7 @@ from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import whole_batch
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.links import score_bytes
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
 
@@ -37,6 +38,8 @@ SKEW = 4
 """Edges of the tiles at hand over those of as many mean ones."""
 LOGIT_COPIES = 3
 """Copies of the scored nodes' logits: of all ranges, in the order that was asked for, and for the score."""
+RESULT_SHARE = 8
+"""Divisor of the workspace, for the rows of all nodes by which links are scored: more are in a file unless twice as much is free."""
 LEAST_WORKSPACE, WORKSPACE_STEPS = 16 << 20, 32
 """Workspace below which what an evaluation holds besides is more than the workspace; and parts of one, all or some of which are taken."""
 Needs = Callable[..., int]
@@ -79,9 +82,25 @@ def exact_bytes(case: Case, workspace: int = 0, rows: Sequence[int] = ()) -> int
     layers, item = train.layers, item_bytes(train)
     whole, rows = sums_where_they_are(case), rows or [sizes.num_nodes] * (layers + 1)
     found = _whole_bytes(case, workspace, rows) if whole else _gathered_bytes(case, workspace)
-    sets = sizes.num_nodes * (3 * layers + 11) // 8
+    found = 0 if train.model == "rows" else found
+    found += sizes.num_nodes * (3 * layers + 11) // 8
+    if train.predicts_links:
+        result = link_rows_bytes(case)
+        return max(found, score_bytes(case)) + (result if result <= workspace // RESULT_SHARE else 0)
     scored = sizes.num_train + sizes.num_valid + sizes.num_test
-    return found + sets + LOGIT_COPIES * scored * case.num_classes * item
+    return found + LOGIT_COPIES * scored * case.num_classes * item
+
+
+def link_rows_bytes(case: Case) -> int:
+    """Returns the bytes of the rows of all nodes by which links are scored; 0 for other tasks."""
+    train = case.semantic.train
+    return case.sizes.num_nodes * train.hidden * item_bytes(train) * train.predicts_links
+
+
+def most_exact_bytes(case: Case) -> int:
+    """Returns the most bytes of an exact evaluation by one process, with the rows of links that go to a file only if memory is short."""
+    found, result = exact_bytes(case), link_rows_bytes(case)
+    return found + (result if result > parse_size(case.semantic.train.eval_workspace) // RESULT_SHARE else 0)
 
 
 def sums_where_they_are(case: Case) -> bool:

@@ -123,15 +123,20 @@ def forecast(case: Case) -> Forecast | None:
         pieces=pieces,
         epoch_seconds=seconds,
         start_seconds=case.speeds.start * (1 + RANK_START * (case.ranks - 1) / case.cores) + cold_seconds(case),
-        evaluation_seconds=case.num_evaluations * costs.evaluated(case, case.valid) if case.valid else 0.0,
-        scores_seconds=costs.evaluated(case, case.final) if case.final else 0.0,
+        evaluation_seconds=case.num_evaluations * _evaluated(costs, case, case.valid),
+        scores_seconds=_evaluated(costs, case, case.final),
     )
 
 
+def _evaluated(costs: Costs, case: Case, scored: Scored | None) -> float:
+    """Returns the seconds of an evaluation, of links with their ranks; 0 if its counts are not known."""
+    assert case.speeds is not None
+    return costs.evaluated(case, scored) + case.speeds.compare * scored.compared if scored else 0.0
+
+
 def has_formula(semantic: ModelConfig) -> bool:
-    """Returns whether there are formulas for a technique on its device: of a GPU there are none yet, and none of links."""
-    train = semantic.train
-    return bool(find_technique(train.trainer).costs) and train.device == "cpu" and not train.predicts_links
+    """Returns whether there are formulas for a technique on its device: of a GPU there are none yet."""
+    return bool(find_technique(semantic.train.trainer).costs) and semantic.train.device == "cpu"
 
 
 def expected_memory(case: Case) -> dict[str, int]:

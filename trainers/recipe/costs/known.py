@@ -13,7 +13,7 @@ graph that has grown a little needs no new measurement.
 import hashlib
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -27,7 +27,9 @@ from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.assets.storage.files.documents import read_if_sound
 from graphmill.assets.storage.files.schema import Fields, mapped, matches, number
 from graphmill.assets.storage.files.sealed_json import keep_numbers
@@ -40,6 +42,8 @@ from graphmill.assets.storage.system.machine import processor_name, usable_cores
 from graphmill.kernels.hotness.presample import count_batches
 from graphmill.kernels.hotness.ranking import rank
 from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.links.edge_seeds import EdgeSeeds
+from graphmill.kernels.links.link_sampler import LinkSampler
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.part_plan import PartPlan
@@ -68,11 +72,24 @@ class GraphAtHand:
     Attributes:
         drawing: the way in which neighbours are drawn; None if none are.
         row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
+        found: repr of a table [sampling] with the seed -> the links that are seeds, with the rule of their negatives.
     """
 
     graph: Graph
     drawing: Drawing | None
     row_of: Array | None = None
+    found: dict[str, EdgeSeeds] = field(default_factory=dict)
+
+    def edges(self, semantic: ModelConfig) -> EdgeSeeds | None:
+        """Returns the links that are the seeds of a recipe's batches; None if nodes are."""
+        links, seed = self.graph.links, semantic.sampling_seed
+        if links is None:
+            return None
+        sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
+        key = f"{sampling!r} {seed}"
+        if key not in self.found:
+            self.found[key] = training_edges(links, self.graph.topology, sampling, seed)
+        return self.found[key]
 
 
 def graph_at_hand(artifacts: Mapping[str, Artifact], drawing: Drawing | None) -> GraphAtHand:
@@ -93,8 +110,7 @@ def open_case(
         return None
     at_hand = graph_at_hand(artifacts, open_drawing(semantic.sampling, artifacts))
     graph = at_hand.graph
-    train, valid, test = map(len, graph.splits)
-    sizes = replace(sizes, num_classes=graph.num_classes, num_train=train, num_valid=valid, num_test=test)
+    sizes = replace(sizes, num_classes=graph.num_classes)
     # Of stored batches with packed rows everything follows from the artifacts, and one batch is drawn for the formulas' sake.
     counted = find_technique(semantic.train.trainer).stored and artifacts.keys() >= EXACT_ROLES
     return case_on(
@@ -142,12 +158,12 @@ def case_on(
     if technique.whole_graph or sampling is None or at_hand.drawing is None or is_reference(sampling.method):
         return case
     part_of = _parts(artifacts, sizes, at_hand.graph) if technique.by_parts else None
-    plan = _plan(at_hand.graph, semantic, part_of)
+    plan = _plan(at_hand, semantic, part_of)
     sampler = batch_sampler(semantic, at_hand)
     # Within the queue, whose bytes the training takes later on anyway.
     drawn = draw_batches(plan, sampler, transposes(semantic), most_batches, case.queue_bytes, most_seconds)
     if not batch.exact and drawn.blocks:
-        batch = drawn.largest._replace(count=batch.count, exact=True)
+        batch = drawn.largest._replace(count=batch.count, exact=True, pairs=batch.pairs)
     order, counted = _hotness(artifacts, at_hand, plan, sampler, roles)
     cached = set(artifacts if roles is None else roles) >= CACHING
     return replace(
@@ -155,24 +171,26 @@ def case_on(
     )
 
 
-def _plan(graph: Graph, semantic: ModelConfig, part_of: Array | None) -> Plan:
-    sampling, train_ids = semantic.sampling, np.array(graph.train_ids)
+def _plan(at_hand: GraphAtHand, semantic: ModelConfig, part_of: Array | None) -> Plan:
+    sampling, train_ids, edges = semantic.sampling, np.array(at_hand.graph.seeds[0]), at_hand.edges(semantic)
     assert sampling is not None
     how: dict[str, Any] = {
         "seed": semantic.sampling_seed, "reuse": sampling.reuse, "accumulate": semantic.train.accumulate,
     }  # fmt: skip
     if part_of is None:
         return EpochPlan(train_ids, sampling.batch_size, **how)
-    return PartPlan(
-        train_ids, np.asarray(part_of)[train_ids], int(part_of.max(initial=0)) + 1, sampling.batch_size, **how
-    )
+    of_seeds = np.asarray(part_of)[train_ids if edges is None else edges.target]
+    return PartPlan(train_ids, of_seeds, int(part_of.max(initial=0)) + 1, sampling.batch_size, **how)
 
 
 def batch_sampler(semantic: ModelConfig, at_hand: GraphAtHand, threads: int = 1) -> AnySampler:
     """Returns the sampler of a training's first epoch, on a number of threads."""
     assert semantic.sampling is not None and at_hand.drawing is not None
-    drawing = at_hand.drawing.with_fanouts(semantic.sampling.fanouts_at(0))
-    return drawing.sampler(at_hand.graph.topology, seed=semantic.sampling_seed, threads=threads)
+    drawing, edges = at_hand.drawing.with_fanouts(semantic.sampling.fanouts_at(0)), at_hand.edges(semantic)
+    sampler = drawing.sampler(at_hand.graph.topology, seed=semantic.sampling_seed, threads=threads)
+    if edges is None or at_hand.graph.links is None:
+        return sampler
+    return LinkSampler(sampler, edges, at_hand.graph.links.reverse_of, semantic.train.exclude_targets)
 
 
 def transposes(semantic: ModelConfig) -> Transposes:
@@ -274,6 +292,7 @@ def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool)
         "optimizer": train.optimizer,
         "sampling": _drawn(semantic),
         "own": _own_settings(semantic, sizes),
+        "links": _of_links(semantic),
         "row": [sizes.width, sizes.row_bytes],
         "graph": {"built": built, "nodes": sizes.num_nodes.bit_length(), "classes": sizes.num_classes},
         "machine": [processor_name(), usable_cores()],
@@ -285,6 +304,12 @@ def _drawn(semantic: ModelConfig) -> dict[str, Any]:
     """Returns the keys of [sampling] that decide how a batch is drawn."""
     found: dict[str, Any] = {} if semantic.sampling is None else dict(canonical(semantic.sampling))
     return {name: value for name, value in found.items() if name not in ("reuse", "schedule", "sampling_seed")}
+
+
+def _of_links(semantic: ModelConfig) -> list[Any]:
+    """Returns the keys that decide the loss of a step on links."""
+    train = semantic.train
+    return [train.link_head, train.link_loss, train.exclude_targets] if train.predicts_links else []
 
 
 def _own_settings(semantic: ModelConfig, sizes: Sizes) -> dict[str, Any]:

@@ -29,7 +29,14 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, drawn_bound, whole_batch
 from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Case
-from graphmill.trainers.recipe.costs.exact import LEAST_WORKSPACE, PAGES_BYTES, exact_bytes, sums_where_they_are
+from graphmill.trainers.recipe.costs.exact import (
+    LEAST_WORKSPACE,
+    PAGES_BYTES,
+    exact_bytes,
+    most_exact_bytes,
+    sums_where_they_are,
+)
+from graphmill.trainers.recipe.costs.links import link_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.recipe.techniques import find_technique
@@ -60,7 +67,7 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
         ranks: number of processes on this machine that share it; 0 for the table's.
     """
     technique = find_technique(semantic.train.trainer)
-    if not technique.costs or semantic.train.device != "cpu" or semantic.train.predicts_links:
+    if not technique.costs or semantic.train.device != "cpu":
         return None
     case = training_case(semantic, execution, sizes, ranks)
     there = sizes.exact and sizes.configs.keys() <= sizes.artifacts.keys()
@@ -93,7 +100,8 @@ def bytes_to_come(semantic: ModelConfig, execution: TrainExecution, artifacts: M
 
 def memory_terms(case: Case) -> list[Term]:
     """Returns the terms of a training by a technique that has costs, of all its processes without those that wait for it."""
-    found = [*find_technique(case.semantic.train.trainer).open_costs().memory(case), *node_row_terms(case)]
+    own = find_technique(case.semantic.train.trainer).open_costs().memory(case)
+    found = [*own, *node_row_terms(case), *link_terms(case)]
     ways = [term for term in found if term.name in (EXACT, SAMPLED)]
     if len(ways) > 1 and case.semantic.train.eval == "auto":
         less = min(ways, key=lambda term: term.most)  # a training has one of the two
@@ -124,14 +132,14 @@ def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
 
 def node_row_terms(case: Case) -> list[Term]:
     """Returns the terms of learnable rows of nodes, of all ranks: the rows with their moments, their copies, and their gradients."""
-    train, sizes = case.semantic.train, case.sizes
-    if train.embedding != "node":
+    train, sizes, alone = case.semantic.train, case.sizes, case.semantic.train.model == "rows"
+    if train.embedding != "node" and not alone:
         return []
-    row_bytes = train.hidden * item_bytes(train)
-    table = max(0, sizes.num_nodes - sizes.num_rows) * row_bytes
+    row_bytes, learnt = train.hidden * item_bytes(train), sizes.num_nodes - (0 if alone else sizes.num_rows)
+    table = max(0, learnt) * row_bytes
     scored = sizes.num_valid > 0
     copied = (scored + (3 + scored) * CHECKPOINT_COPIES) * table
-    inputs = min(case.batch.inputs, sizes.num_nodes - sizes.num_rows) * row_bytes
+    inputs = min(case.batch.rows[-1] if alone else case.batch.inputs, learnt) * row_bytes
     # Of every batch of a step with what ranks exchange of it, and of their sum.
     copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
     sure = sizes.exact and "features" in sizes.artifacts
@@ -179,7 +187,7 @@ def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
     train = case.semantic.train
     step = models * int(HEAP * (step_bytes(train, case.sizes.width, case.num_classes, case.batch) + extra_rows))
     sure = case.batch.exact and not is_reference(train.model)
-    exact = 0 if train.eval == "sampled" else max(0, case.ranks * exact_bytes(case) - step)
+    exact = 0 if train.eval == "sampled" else max(0, case.ranks * most_exact_bytes(case) - step)
     return [
         Term(STEP, step, "batch_size or hidden", bound=not sure),
         parameter_term(case, models),

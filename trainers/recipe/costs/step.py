@@ -39,6 +39,12 @@ SURPLUS = 1.25
 """Times as much as a device counts that the formulas may say; a test measures them."""
 
 
+PAIR_COPIES, RELATION_COPIES = 6.2, 1
+"""Rows for each pair of a loss of links: of both ends, with products and gradients; and those of relations, if the head has some."""
+ROW_COPIES = 3
+"""Rows of the seeds of `model = "rows"`: as they are learnt, as the loss reads them, and their gradients."""
+
+
 class _Layer(NamedTuple):
     """Elements of one layer: of its input rows if it keeps them, those that it keeps beside, and those of the moments of its two passes."""
 
@@ -56,6 +62,8 @@ def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: Batch
         num_classes: number of logits.
         batch: sizes of the largest batch.
     """
+    if train.model == "rows":
+        return (ROW_COPIES * batch.rows[-1] * train.hidden + pair_values(train, batch.pairs)) * item_bytes(train)
     layers = _layers(train, in_width, num_classes, batch)
     held, dropped = 0, batch.inputs * in_width * (train.input_dropout > 0)
     projected = batch.inputs * train.hidden * bool(train.projects)
@@ -70,10 +78,20 @@ def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: Batch
         most = max(most, held + layer.forward)
         held += layer.kept - freed
         freed = 0
+    most = max(most, held + pair_values(train, batch.pairs))
     for layer in reversed(layers):
         most = max(most, held - layer.kept + layer.backward)
         held -= layer.kept + layer.read
     return most * item_bytes(train)
+
+
+def pair_values(train: TrainConfig, pairs: int) -> int:
+    """Returns the elements that the losses of pairs hold besides the rows of the nodes.
+
+    Args:
+        pairs: number of links with their negatives.
+    """
+    return int(pairs * train.hidden * (PAIR_COPIES + RELATION_COPIES * (train.link_head == "distmult")))
 
 
 def item_bytes(train: TrainConfig) -> int:
@@ -89,7 +107,11 @@ def parameter_bytes(
     Args:
         relations, types: numbers of relations and of node types.
     """
-    count = in_width * train.hidden * (types if train.input == "typed" else bool(train.projects))
+    count = {"bilinear": 1, "mlp": 2}.get(train.link_head, 0) * train.hidden**2 * train.predicts_links
+    count += relations * train.hidden * (train.link_head == "distmult")
+    if train.model == "rows":
+        return count * item_bytes(train)
+    count += in_width * train.hidden * (types if train.input == "typed" else bool(train.projects))
     widths = layer_widths(train, in_width, num_classes)
     for number, (wide, out) in enumerate(widths):
         last = number + 1 == len(widths) and train.head != "linear"

@@ -132,7 +132,8 @@ class Pruner:
         """Returns a batch, whose blocks are on the device, without what the history makes unnecessary; `moved` has the counts, too."""
         device, blocks, moved = self.batching.device, batch.blocks, batch.moved or Ledger()
         with device.preparing():
-            slots = self.history.slots(blocks, self.batching.plan.step_of(batch.train_epoch, batch.position))
+            step = self.batching.plan.step_of(batch.train_epoch, batch.position)
+            slots = self.history.slots(blocks, step, self.batching.ends_of(batch))
             pruned = prune(blocks, slots, self.batching.transpose)
         moved.carried(pruned.traffic, "ids")
         _count_pruned(blocks, pruned.blocks, moved)

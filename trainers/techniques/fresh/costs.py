@@ -36,7 +36,7 @@ from graphmill.trainers.recipe.costs.memory import (
 from graphmill.trainers.recipe.costs.step import item_bytes
 from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated, rows_links
 from graphmill.trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, Share, share_arena, share_of_time
-from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES
+from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES, kept_layers
 from graphmill.trainers.techniques.stored_costs import pruned_links, reader_bytes
 
 DRAW_SEED = 0
@@ -103,12 +103,13 @@ class _Sums:
         self.whole_edges = self.whole_inputs = 0
         self.admitted = 0.0
 
-    def add(self, step: int, blocks: tuple[Block, ...], chances: _Chances) -> None:
-        """Prunes a batch and adds what is left of it."""
+    def add(self, step: int, blocks: tuple[Block, ...], ends: int, chances: _Chances) -> None:
+        """Prunes a batch and adds what is left of it; rows of its first `ends` seeds are computed in any case."""
         slots = []
         for layer in range(1, len(blocks)):
             ids = blocks[layer].src_ids
             found = self.random.random(len(ids)) < chances.held[layer - 1][ids]
+            found[:ends] = False
             slots.append(np.where(found, 0, -1).astype(np.int32))
         left = prune(blocks, slots)
         ids = self.case.with_rows(left.blocks[0].src_ids)
@@ -124,6 +125,7 @@ class _Sums:
             self.embeddings += 0 if block.splice is None else len(block.splice.hist_pos)
             if layer:
                 computed = block.src_ids if block.splice is None else block.src_ids[block.splice.computed]
+                computed = computed[ends:]
                 entering = float(np.count_nonzero(chances.enters[layer - 1][computed]))
                 self.admitted += self.case.settings.p_grad * chances.keeps * entering
 
@@ -138,7 +140,7 @@ def _expected(case: Case) -> ExpectedHistory:
     for part in list(by_part)[:MOST_PARTS]:
         chances = _chances(case, parts, part, within)
         for i in by_part[part]:
-            sums.add(drawn.steps[i], drawn.blocks[i], chances)
+            sums.add(drawn.steps[i], drawn.blocks[i], drawn.ends[i] if drawn.ends else 0, chances)
     scale, value = drawn.count / max(1, len(sums.below)), item_bytes(train)
     row_bytes, width = train.hidden * value, case.sizes.width * value
     moved = {"d2d": scale * ((sums.embeddings + sums.admitted) * row_bytes + sums.hits * width)}
@@ -189,11 +191,12 @@ def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None, t
 def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances:
     """Returns the state of the history of a part; `within` is the share of visits of each cached layer that stay within a part."""
     train, settings, sizes = case.semantic.train, case.settings, case.sizes
-    layers, num_nodes = train.layers - 1, sizes.num_nodes
+    layers, num_nodes = kept_layers(train), sizes.num_nodes
     counted, plan = case.counted, case.plan
     none = np.zeros(num_nodes, np.float32), np.zeros(num_nodes, bool)
+    above = train.layers - 1 - layers
     if counted is None or plan is None or not layers:
-        return _Chances([none[0]] * layers, none[1], [none[1]] * layers, 0.0)
+        return _Chances([none[0]] * (layers + above), none[1], [none[1]] * (layers + above), 0.0)
     per_epoch, value = plan.steps_per_epoch, item_bytes(train)
     stale, first = settings.stale_steps(per_epoch), settings.first_step(per_epoch)
     # Ages are counted in steps; a history sees its own part's batches.
@@ -210,7 +213,7 @@ def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances
         enters = np.ones(num_nodes, bool)
         if share is not None:
             enters = (share.score[layer] >= share.least) & (share.score[layer] > 0)
-        times = 1.0 if own is None else _times(own, parts, within[layer])
+        times = _beside_ends(case) * (1.0 if own is None else _times(own, parts, within[layer]))
         held = _held(counted.layer_visits[layer], counted.num_batches, settings.p_grad, longest, times)
         if share is None:
             rates = np.asarray(counted.layer_visits[layer]) / max(1, counted.num_batches) * times
@@ -227,7 +230,15 @@ def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances
     ring = size if longest is None else min(size, kept * longest * entering * slot_bytes)
     used = ring if share is None else share.max_slots * slot_bytes
     rows = int((size - used) // max(1, row_bytes)) if settings.features else 0
-    return _Chances(chances, _in_arena(case, counted, own, rows), accepted, kept)
+    in_arena = _in_arena(case, counted, own, rows)
+    return _Chances([*chances, *[none[0]] * above], in_arena, [*accepted, *[none[1]] * above], kept)
+
+
+def _beside_ends(case: Case) -> float:
+    """Returns the share of a batch's sources above the first layer of which a history gives and keeps rows: all but ends of links."""
+    assert case.drawn is not None
+    sources = sum(blocks[1].num_src for blocks in case.drawn.blocks)
+    return 1.0 - sum(case.drawn.ends) / max(1, sources)
 
 
 def _times(own: Array, parts: int, within: float) -> Array:
@@ -308,7 +319,7 @@ def _pruned_terms(case: Case) -> list[Term]:
 def arena_terms(case: Case) -> list[Term]:
     """Returns the terms of the arenas of all ranks."""
     train, settings, ranks = case.semantic.train, case.settings, case.ranks
-    size, cached = parse_size(settings.arena, case.sizes.feature_bytes), train.layers - 1
+    size, cached = parse_size(settings.arena, case.sizes.feature_bytes), kept_layers(train)
     slots = size // max(1, train.hidden * item_bytes(train)) if cached else 0
     # Places of embeddings and of features, and scores of embeddings.
     each = 4 * cached + 4 * settings.features + 4 * cached * settings.ranked

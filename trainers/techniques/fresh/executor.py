@@ -9,6 +9,11 @@ The history is bounded by an age (`t_stale`), by the gradients (`p_grad`) and by
 feature rows (kernels/history/arena.py). With p_grad = 0 or t_stale = 0 it stays empty, and losses are bit-equal to `minibatch`; with p_grad
 = 1 and t_stale = "forever" it is the history of GAS and VR-GCN, whose rows drift away.
 
+Links: the seeds are the ends of a batch's edges, which a batch leaves out of its blocks. Only the rows of these ends have messages along
+such edges, so a batch computes them itself, and keeps none of them: they lack edges that other batches have. Rows above the first layer
+have messages along edges of other nodes, which may be those that a later batch predicts. So the history of links is that of the first
+layer. With `exclude_targets = false` it is that of nodes.
+
 A row is kept as the layer's output before dropout; the step that reads it draws its own mask. So kept rows carry no mask of an earlier
 step, and the probe compares embeddings and not masks.
 
@@ -112,7 +117,8 @@ class FreshExecutor(WithHistory):
                 self.history.book(batch, self.run.ledger)
                 done = self.gradient(batch, self.between)
             with self.run.timeline.span(STEP, "history", batch.position):
-                self.history.add(self.between.taken(self.history.keeps(step)))
+                ends = self.run.batching.ends_of(batch)
+                self.history.add(self.between.taken(self.history.keeps(step), ends))
                 if done.last:
                     # Before the loop's update: a checkpoint that is written after it must hold the history of the next batch.
                     self.history.update(step, self.run.ledger)

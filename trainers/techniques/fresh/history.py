@@ -10,6 +10,7 @@ from torch import Tensor
 from graphmill.assets.hotness.read import Hotness, open_hotness
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.require import require
+from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.history.admit import LayerRows
 from graphmill.kernels.history.arena import FOREVER, FeatureSide, History
 from graphmill.kernels.history.row_norms import row_norms
@@ -24,7 +25,7 @@ from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fresh.arena_rows import HITS
 from graphmill.trainers.techniques.fresh.ranking import BatchVisits, Share, share_arena
-from graphmill.trainers.techniques.fresh.settings import FreshSettings
+from graphmill.trainers.techniques.fresh.settings import FreshSettings, kept_layers
 
 SENT, TO_HOST = Line("h2d", "ids"), Line("d2h", "checkpoint")
 FILLED_BYTES = 16 << 20
@@ -77,6 +78,7 @@ class SteppedHistory:
 
     Attributes:
         arena: the kernels' history.
+        layers: number of layers whose rows may be kept, from the first one on.
         first_step, t_stale: the first optimiser step whose rows are kept, and their oldest age; None for no bound.
 
     Raises:
@@ -88,6 +90,7 @@ class SteppedHistory:
         self.run, self.settings, self.fill = run, settings, fill
         per_epoch, train = run.plan.steps_per_epoch, run.semantic.train
         self.t_stale, self.first_step = settings.stale_steps(per_epoch), settings.first_step(per_epoch)
+        self.layers = kept_layers(train)
         self.dtype = kept_dtype(train.dtype)
         hotness, num_nodes = run.inputs["hotness"], run.graph.topology.num_nodes
         shape = {"layer_inputs": {"shape": (train.layers, num_nodes)}}
@@ -106,7 +109,7 @@ class SteppedHistory:
         self.memory = device.alloc((size,), torch.uint8, CACHE)
         self.arena = History(
             memory=kernel_array(self.memory),
-            num_layers=train.layers - 1,
+            num_layers=self.layers,
             num_nodes=num_nodes,
             width=train.hidden,
             dtype=self.dtype,
@@ -126,7 +129,7 @@ class SteppedHistory:
 
     def _share(self, hotness: Hotness, size: int) -> Share:
         """Returns the shares of embeddings and feature rows in the arena."""
-        run, layers = self.run, self.run.semantic.train.layers - 1
+        run, layers = self.run, self.layers
         assert hotness.layer_inputs is not None and hotness.layer_visits is not None
         # If the hotness policy counts no visits of features, the visits of the first layer's nodes stand in.
         visits = np.array(hotness.layer_visits[0] if hotness.visits is None else hotness.visits)
@@ -176,7 +179,7 @@ class SteppedHistory:
         device.traffic.carried(arena.restore(arrays), "checkpoint")
         device.traffic.carried(arena.index_traffic, "ids")
 
-    def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
+    def slots(self, blocks: Sequence[Block], step: int, ends: int = 0) -> list[Any]:
         """Returns i32[num_src] for each of blocks[1:], the slot of each source's row in the arena, negative for none.
 
         A head that reads all layers needs the seeds' rows of each. So their rows above the first hidden layer are computed; else those
@@ -184,12 +187,17 @@ class SteppedHistory:
 
         Args:
             step: the optimiser step of the run that the batch belongs to.
+            ends: number of first seeds whose rows are computed in any case (`Batching.ends_of`).
         """
-        found = [self.arena.lookup(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
-        if self.run.model.jumps:
-            for slots in found[1:]:
-                slots[: blocks[-1].num_dst] = -1
+        found = [self._slots(layer, blocks[layer].src_ids, step) for layer in range(1, len(blocks))]
+        for layer, slots in enumerate(found):
+            slots[: blocks[-1].num_dst if layer and self.run.model.jumps else ends] = -1
         return found
+
+    def _slots(self, layer: int, ids: Any, step: int) -> Any:
+        if layer <= self.layers:
+            return self.arena.lookup(layer, ids, step)
+        return torch.full_like(ids, -1, dtype=torch.int32) if on_device(ids) else np.full(len(ids), -1, np.int32)
 
     def keeps(self, step: int) -> bool:
         """Whether rows of an optimiser step may be kept."""
@@ -246,18 +254,24 @@ class BetweenLayers:
         self._between.append((layer, block, h))
         return h
 
-    def taken(self, keep: bool) -> list[LayerRows]:
-        """Returns rows and gradients of a batch whose backward pass is done, none without `keep`, and forgets them."""
+    def taken(self, keep: bool, ends: int) -> list[LayerRows]:
+        """Returns rows and gradients of a batch whose backward pass is done, none without `keep`, and forgets them.
+
+        Args:
+            ends: number of first seeds whose rows are not kept (`Batching.ends_of`).
+        """
         found = []
         for layer, block, h in self._between if keep else ():
             assert h.grad is not None, "every row is read by a layer that a seed reads"
-            ids = block.src_ids
+            if layer > self.history.layers:
+                continue
+            ids = block.src_ids[ends:]
             rows = LayerRows(
                 layer=layer,
                 ids=ids,
-                rows=self._kept(h.detach()),
-                norms=row_norms(self._kept(h.grad)),
-                cached=None if block.splice is None else block.splice.hist_pos,
+                rows=self._kept(h.detach()[ends:]),
+                norms=row_norms(self._kept(h.grad[ends:])),
+                cached=None if block.splice is None else block.splice.hist_pos - ends,
                 saved=self.history.saved_access(layer, ids),
             )
             found.append(rows)

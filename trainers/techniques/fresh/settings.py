@@ -1,12 +1,17 @@
 """The table `[train.fresh]`."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from graphmill.assets.building.keys import KeyProblem, size_problem, within
 from graphmill.trainers.recipe.settings import Settings
+
+if TYPE_CHECKING:
+    from graphmill.trainers.recipe.config import TrainConfig
 
 SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d{0,17})", re.ASCII)
 MOST_STALE = 200
@@ -83,6 +88,15 @@ class FreshSettings(Settings):
 
 
 SETTINGS = FreshSettings
+
+
+def kept_layers(train: TrainConfig) -> int:
+    """Returns the number of layers whose rows are kept, from the first one on.
+
+    Rows above the first layer have messages along edges of other nodes. If batches leave out the links that they predict, these may be
+    links of a later batch.
+    """
+    return min(1, train.layers - 1) if train.predicts_links and train.exclude_targets else train.layers - 1
 
 
 def _steps(value: int | str, per_epoch: int) -> int:

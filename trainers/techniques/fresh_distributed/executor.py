@@ -105,7 +105,7 @@ class FreshDistributed(Distributed):
         self._step = self.run.plan.step_of(batch.train_epoch, batch.position)
         history.book(batch, self.run.ledger)
         member = super()._member(batch, between)
-        history.add(between.taken(history.keeps(self._step)))
+        history.add(between.taken(history.keeps(self._step), self.run.batching.ends_of(batch)))
         return member
 
     def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:

@@ -101,7 +101,7 @@ class PrunedTraining(ReplicaTraining):
     def kept(self, batch: MiniBatch) -> Any:
         """Returns the rows between the layers of a batch, and the sizes of their gradients."""
         step = self.batching.plan.step_of(batch.train_epoch, batch.position)
-        return self._layers.taken(self.history.keeps(step))
+        return self._layers.taken(self.history.keeps(step), self.batching.ends_of(batch))
 
 
 class PrunedCrew(Crew):

@@ -24,7 +24,9 @@ from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.costs.batch import batch_sizes, drawn_bound
 from graphmill.trainers.recipe.costs.course import Case, Scored
+from graphmill.trainers.recipe.costs.exact import link_rows_bytes
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORWARD, Costs
+from graphmill.trainers.recipe.costs.links import score_bytes
 from graphmill.trainers.recipe.costs.memory import (
     HEAP,
     evaluation_terms,
@@ -158,7 +160,7 @@ def pass_links(case: Case) -> tuple[Mapping[str, float], bool]:
 def _booked(case: Case) -> tuple[Mapping[str, float], bool, float]:
     """Returns (link -> bytes of an epoch in chunks, whether they are exact, bytes of rows of the feature file among them)."""
     train, settings, sizes = case.semantic.train, case.settings, case.sizes
-    booked, classes, ranks = _Booked(case), max(2, sizes.num_classes), case.ranks
+    booked, classes, ranks = _Booked(case), case.num_classes, case.ranks
     for index, shape in enumerate(layer_shapes(train, sizes.width, classes)):
         features = index == 0 and not train.projects
         booked.layer(shape, features=features, summed=features and settings.keep_first and fixed_first(train))
@@ -166,14 +168,16 @@ def _booked(case: Case) -> tuple[Mapping[str, float], bool, float]:
         booked.own("h2d", sizes.width, features=True, times=2)
         booked.own("d2h", train.hidden)
         booked.own("h2d", train.hidden)
-    logits = sizes.num_train * classes * booked.value
+    # Of links the outputs of all ends leave, and through a head their gradients come back.
+    rows = min(sizes.num_nodes, 2 * case.batch.pairs) * (1 + (train.head == "linear")) or sizes.num_train
+    logits = rows * classes * booked.value
     if ranks > 1:
         num_bytes = parameter_bytes(train, sizes.width, classes)
         booked.links["rank"] += ranks * (ranks - 1) * booked.volumes.steps * num_bytes * booked.volumes.parts // ranks
     booked.links["h2d"] += logits
     booked.links["d2h"] += logits
     plain = train.head != "linear" and not train.feed_forward and not is_reference(train.model)
-    exact = booked.volumes.exact and ranks == 1 and plain and case.row_of is None
+    exact = booked.volumes.exact and ranks == 1 and plain and case.row_of is None and not train.predicts_links
     return {link: float(num_bytes) for link, num_bytes in booked.links.items()}, exact, booked.features
 
 
@@ -223,6 +227,7 @@ def _memory(case: Case) -> list[Term]:
         parameter_term(case, case.ranks),
         *(_rank_terms(case) if case.ranks > 1 else []),
         *_evaluated(case),
+        *_from_head(case),
         *(term.times(case.ranks) for term in row_terms(case)),
     ]
     if uncut:
@@ -237,13 +242,28 @@ def _memory(case: Case) -> list[Term]:
 def _evaluated(case: Case) -> list[Term]:
     """Returns the terms of an evaluation by sampled batches, after a pass whose memory is free again; each rank has one.
 
-    An exact evaluation is a forward pass, cut or not, with what the training holds, in less memory than a step takes.
+    An exact evaluation is a forward pass, cut or not, with what the training holds, in less memory than a step takes. Of links it is
+    followed by their ranks, with the rows of all nodes, which each rank has.
     """
     sampling, ranks = case.semantic.sampling, case.ranks
+    if case.semantic.train.predicts_links:
+        uncut, rows = case.settings.mode == "device", link_rows_bytes(case)
+        held = Term("rows of all nodes for the scores of links", ranks * rows * (uncut or ranks > 1), "hidden")
+        return [held, Term("ranks of links", ranks * score_bytes(case), bound=True)]
     if case.semantic.train.eval == "exact" or sampling is None:
         return []
     drawn = replace(case, batch=drawn_bound(sampling, case.sizes, batch_sizes(sampling, case.sizes)))
     return [*(term.times(ranks) for term in evaluation_terms(drawn, 0)), *sampler_terms(drawn)]
+
+
+def _from_head(case: Case) -> list[Term]:
+    """Returns the term of the gradients that a head gives to the outputs of the ends of links, which wait for their layers."""
+    train = case.semantic.train
+    if not train.predicts_links or train.head != "linear" or case.settings.mode == "device":
+        return []
+    ends, read = min(case.sizes.num_nodes, 2 * case.batch.pairs), train.layers if train.jk != "none" else 1
+    num_bytes = ends * read * train.hidden * item_bytes(train)
+    return [Term("gradients of the outputs of the ends of links", num_bytes, "hidden", bound=True)]
 
 
 def _uncut(case: Case) -> list[Term]:
@@ -300,12 +320,15 @@ def _rank_terms(case: Case) -> list[Term]:
     rows = counts.rows * max(read) * item_bytes(train) * -(-num_parts // ranks)
     most = ranks * MESSAGE_COPIES * rows
     likely = int(max(read[1:], default=0) / max(read) * most) if _keeps_first(case) else most
+    # Of links each rank has outputs and gradients of all ends.
+    ends = ranks * MESSAGE_COPIES * link_rows_bytes(case)
     # Those of this rank's chunks, and of all chunks as they come and as tensors.
     gradients = 3 * num_parts * parameter_bytes(train, width, case.num_classes)
     return [
         Term("places of rows", ranks * 4 * case.sizes.num_nodes),
         Term("rows of other ranks for a step", most, CHUNKS, bound=True, likely=likely),
         Term("gradients of a step's chunks", ranks * gradients, "hidden", bound=True),
+        *([Term("outputs of the ends of links on every rank", ends, "hidden", bound=True)] if ends else []),
     ]
 
 
@@ -319,7 +342,9 @@ def host_bytes(case: Case) -> int:
     kept = list(
         accumulate(shape.kept(way) or first * (not index) * shape.aggregate for index, shape in enumerate(shapes))
     )
-    most = outputs[-1] + kept[-1]
+    most = (
+        outputs[-1] + kept[-1] + 2 * train.hidden * train.predicts_links
+    )  # outputs and gradients of the ends of links
     for index, shape in enumerate(shapes):
         below = (outputs[index] - shape.out * (1 + shape.batch_norm)) + kept[index]
         mapped = shape.read * shape.apart  # mapped rows in the forward pass, their gradients in the backward one

@@ -48,7 +48,6 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, LABELS, attach_weights, send_blocks
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
-from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
@@ -65,6 +64,7 @@ from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.fullgraph.memory import BLOCKS, ROWS, HostRoom, Way
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
+from graphmill.trainers.techniques.fullgraph.passes.losses import Losses, NodeLosses, PairLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
@@ -218,9 +218,12 @@ class FullGraph(OneStep):
             rows_of=None if share is None else rows_of_nodes(chunks, share),
         )
         inputs = InputRows(run.features.table, replicas, kept_dtype(train.dtype))
-        train_ids = np.array(run.graph.train_ids)
-        self.whole = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
-        self.num_seeds, self.crossing, self.lane = self.whole.num_seeds, Ways(0, 0), lane
+        losses: Losses
+        if run.edges is None:
+            losses = NodeLosses(passes, run.graph.labels, run.seeds, run.loss)
+        else:
+            losses = PairLosses(passes, run.loss.of(model), run.edges, run.plan)
+        self.whole, self.num_seeds, self.crossing = WholePass(passes, inputs, losses), losses.num_seeds, Ways(0, 0)
         if lane is not None:
             share = {"nodes": own, "host_row_bytes": room.rows * own // run.graph.topology.num_nodes}
             self.crossing, self.record = self._of_all_ranks(walked, lane, share)
@@ -259,15 +262,11 @@ class FullGraph(OneStep):
 
     def exact_logits(self, node_ids: Array) -> Tensor:
         """Returns the logits of nodes by a forward pass over the chunks; all ranks call it, and each gets all logits."""
-        ids, back = np.unique(np.asarray(node_ids, np.int64), return_inverse=True)
-        pieces = self.whole.logits(ids)
+        asked = np.asarray(node_ids, np.int64)
+        ids, back = np.unique(asked, return_inverse=True)
+        found = self.whole.logits(ids)
         self.run.features.device.enter_thread()
-        if self.lane is not None:
-            return collected_of_ranks(self.lane, pieces, len(ids))[torch.from_numpy(back)]
-        found = torch.empty((len(ids), self.run.graph.num_classes), dtype=pieces[0].rows.dtype)
-        for places, rows in pieces:
-            found[torch.from_numpy(places).long()] = rows
-        return found[torch.from_numpy(back)]
+        return found if np.array_equal(ids, asked) else found[torch.from_numpy(back)]
 
     def _room(self) -> tuple[Path | None, HostRoom]:
         """Returns the folder of the rows between two passes, None for memory, and the bytes of rows of all ranks and of blocks of this one.

@@ -62,6 +62,20 @@ EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
 PARAMETER_COPIES = 4
 
 
+PAIR_VALUES, PAIR_COPIES = 1 << 18, 12
+"""Values of one end of the pairs that a loss of links computes at once; and copies of them: both ends' rows, products, gradients."""
+
+
+def pairs_at_once(pairs: int, width: int) -> int:
+    """Returns the number of links whose losses are computed at once, one at least.
+
+    Args:
+        pairs: number of pairs of a link, with its negatives.
+        width: columns of a row.
+    """
+    return max(1, PAIR_VALUES // (pairs * width))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChunkCounts:
     """Counts of the largest chunk."""
@@ -161,7 +175,7 @@ def device_bytes(
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
     # The head and the loss: rows of all layers that the head reads, side by side, with their gradients.
     read = config.hidden * (config.layers if config.jk != "none" else 1) if linear_head else 0
-    peak = max(peak, chunk.nodes * (4 * read + 6 * num_classes))
+    peak = max(peak, chunk.nodes * (4 * read + 6 * num_classes), PAIR_COPIES * PAIR_VALUES * config.predicts_links)
     block = EDGE_BYTES * chunk.edges + NODE_BYTES * chunk.nodes + ROW_BYTES * chunk.rows
     blocks = 2 * way.parts if way.overlap else 1
     # The first of several devices holds the gradients of its parts' chunks, and that of a chunk of another device.

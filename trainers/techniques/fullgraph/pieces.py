@@ -22,6 +22,8 @@ from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.links.heads import LinkHead
+from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.models.precision import BF16, computing, widened
@@ -29,6 +31,7 @@ from graphmill.trainers.models.products import summed_over_rows, times
 from graphmill.trainers.recipe.costs.course import Case, Speeds
 from graphmill.trainers.recipe.costs.known import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
+from graphmill.trainers.techniques.fullgraph.memory import pairs_at_once
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import differentiated, splits
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import maps_apart
 from graphmill.trainers.techniques.fullgraph.visits import visit_seconds
@@ -97,7 +100,22 @@ def _seconds(case: Case, block: Block, model: LayeredModel, both: Both, threads:
             width = case.sizes.width if first else case.semantic.train.hidden
             found += _median(both(case, model, index, block, width))
             model.zero_grad(set_to_none=True)
-    return found * case.sizes.num_nodes / block.num_dst
+        pairs = _pair_seconds(case, model)
+    return found * case.sizes.num_nodes / block.num_dst + pairs
+
+
+def _pair_seconds(case: Case, model: LayeredModel) -> float:
+    """Returns the seconds of the losses of all pairs of a pass and of their gradients, scaled from some of them; 0 without links."""
+    train, pairs = case.semantic.train, case.batch.pairs
+    if not pairs or not isinstance(model.link_head, LinkHead):
+        return 0.0
+    per_link = pairs // case.sizes.num_train
+    count = pairs_at_once(per_link, train.hidden)
+    places = np.arange(2 * count * per_link, dtype=np.int32).reshape(count, per_link, 2)
+    labels = torch.from_numpy(np.concatenate([places, np.zeros((count, per_link, 1), np.int32)], axis=2))
+    rows = torch.rand((places.size, train.hidden), dtype=dtype_of(model), requires_grad=True)
+    loss = PairLoss(model.link_head, LinkLoss(train.link_loss, train.margin))
+    return _median(lambda: loss(rows, labels).backward()) * pairs / (count * per_link)
 
 
 def _median(work: Callable[[], Any]) -> float:

@@ -154,8 +154,8 @@ def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> N
 def needed_bytes(run: Run, counts: ChunkCounts, way: Way) -> int:
     """Returns the most bytes that a device holds at once when the run's model passes over chunks."""
     num_parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    width, classes = run.features.table.width, run.graph.num_classes
-    return device_bytes(run.semantic.train, width, classes, num_parameters, counts, way)
+    train, width = run.semantic.train, run.features.table.width
+    return device_bytes(train, width, train.output_width(run.graph.num_classes), num_parameters, counts, way)
 
 
 def chunks_that_fit(run: Run, chunks: StoredChunks, mode: Mode, way: Way, bound: int) -> int | None:

@@ -31,6 +31,7 @@ from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.costs import ROW_COPIES, volumes
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
+from graphmill.trainers.techniques.fullgraph.passes.losses import NodeLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
@@ -189,4 +190,4 @@ def _whole_pass(case: Case, model: LayeredModel, topology: Topology, shape: _Sha
     features: Array = np.ones((num_nodes, case.sizes.width), np.float32)
     inputs = InputRows(TableSource(features, False, threads), replicas, kept_dtype(train.dtype))
     labels, ids = np.zeros(num_nodes, np.int32), np.arange(num_nodes, dtype=np.int32)
-    return WholePass(passes, inputs, labels, ids, CrossEntropy())
+    return WholePass(passes, inputs, NodeLosses(passes, labels, ids, CrossEntropy()))

@@ -16,6 +16,7 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
+from graphmill.trainers.techniques.fullgraph.passes.losses import NodeLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
@@ -99,5 +100,5 @@ def cut(
         dtype=kept, hybrid=hybrid, folder=None, gradients=open_gradients(replicas, None, booked_at),
     )  # fmt: skip
     inputs = InputRows(TableSource(x, False, 1), replicas, kept)
-    loss = WholePass(passes, inputs, labels, train_ids, CrossEntropy())(RANDOM)
+    loss = WholePass(passes, inputs, NodeLosses(passes, labels, train_ids, CrossEntropy()))(RANDOM)
     return loss, gradients(model)

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -65,16 +66,30 @@ class Passes:
         """Number of nodes of this rank's parts."""
         return sum(len(ids) for of_part in self.walk.dst_ids.values() for ids in of_part)
 
-    def new_rows(self, width: int) -> KeptRows:
-        """Returns rows of all nodes of this rank's parts on the host, not yet written."""
+    def own(self, node_ids: Array) -> Array:
+        """Returns i64[n], the places among some nodes of those of this rank's parts."""
+        return np.arange(len(node_ids)) if self.rows_of is None else np.flatnonzero(self.rows_of[node_ids] >= 0)
+
+    def new_rows(self, width: int, node_ids: Array | None = None) -> KeptRows:
+        """Returns rows on the host, not yet written.
+
+        Args:
+            node_ids: ids[n], distinct: the nodes that have one; None for all nodes of this rank's parts.
+        """
         device, dtype, threads = self.mover.places[0].device, kept_dtype(self.dtype), self.mover.threads
         lends = not isinstance(self.model, OwnLayers)  # a user's layer may change the rows that it is given
-        num_nodes = self.blocks.topology.num_nodes if self.rows_of is None else self.num_nodes
-        return KeptRows(num_nodes, width, dtype, device, self.folder, threads, lends, self.rows_of)
+        num_nodes = all_nodes = self.blocks.topology.num_nodes
+        places = self.rows_of
+        if node_ids is not None:
+            places, num_nodes = np.full(all_nodes, -1, np.int32), len(node_ids)
+            places[node_ids] = np.arange(num_nodes, dtype=np.int32)
+        elif places is not None:
+            num_nodes = self.num_nodes
+        return KeptRows(num_nodes, width, dtype, device, self.folder, threads, lends, places)
 
-    def zeros(self, width: int) -> KeptRows:
-        """Returns rows of zeros of all nodes on the host."""
-        found = self.new_rows(width)
+    def zeros(self, width: int, node_ids: Array | None = None) -> KeptRows:
+        """Returns rows of zeros on the host; arguments as in `new_rows`."""
+        found = self.new_rows(width, node_ids)
         with _disable_current_modes():  # the host's memory is not booked on a device
             torch.from_numpy(found.values).zero_()
         return found

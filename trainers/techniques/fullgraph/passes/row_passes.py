@@ -7,7 +7,7 @@ its backward pass sends the gradients of mapped rows back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,6 @@ from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import LABELS
 from graphmill.trainers.devices.protocol import Device, kernel_array
-from graphmill.trainers.inference.bounds import OUTPUT_ROWS
-from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.ops import add_gradient
@@ -236,23 +234,25 @@ class HeadPass(ChunkPass[T]):
 
 @dataclass
 class LogitsPass(HeadPass[Tensor]):
-    """Computes logits.
+    """Keeps the logits of chosen nodes.
 
     Attributes:
-        ledger: receives their bytes.
-        pieces: the logits of the chunks, whose places are the ids of nodes.
+        node_ids: ids[n], the chosen nodes of this rank's parts, distinct.
+        kept: their logits; None before the first chunk.
     """
 
-    ledger: Ledger
-    pieces: list[Piece] = field(default_factory=list)
+    node_ids: Array
+    kept: KeptRows | None = None
 
     def chunk(self, supply: Supply) -> Tensor:
         """Returns the logits of a chunk's nodes."""
         return self.logits(supply, self.read(supply))
 
     def leave(self, supply: Supply, found: Tensor) -> None:
-        """Fetches them."""
-        self.pieces.append(Piece(supply.ids, supply.place.device.fetch(found, OUTPUT_ROWS, self.ledger)))
+        """Moves them to the host."""
+        self.kept = self.kept or self.passes.new_rows(found.shape[1], self.node_ids)
+        line = Line("d2h", "logit", "forward", len(self.passes.model.layers))
+        self.kept.store(supply.ids, self.mover.to_host(found, line, supply.part)())
 
 
 @dataclass
@@ -260,13 +260,13 @@ class LossPass(HeadPass[tuple[float | Tensor, list[Tensor]]]):
     """Computes the losses of training nodes, and the gradients that the head gives to the outputs that it reads.
 
     Attributes:
-        labels: labels of all nodes (assets/tasks/labels.py).
+        labels_of: returns the labels of nodes ids[n] (assets/tasks/labels.py).
         losses: number of a device -> the loss there.
         total: the sum of the losses.
         from_head: (ids, gradients float[c, F]) per chunk, for each of `outputs`.
     """
 
-    labels: Array
+    labels_of: Callable[[Array], Array]
     losses: Mapping[int, Summed]
     total: float | Tensor = 0.0
     from_head: list[list[tuple[Array, Array]]] = field(default_factory=list)
@@ -279,7 +279,7 @@ class LossPass(HeadPass[tuple[float | Tensor, list[Tensor]]]):
         device = supply.place.device
         with self.mover.span(supply.part, COMPUTE, supply.step):
             logits = self.logits(supply, leaves)
-            (labels,) = device.send([step_values(self.labels[supply.ids])], LABELS, self.mover.ledger)
+            (labels,) = device.send([step_values(self.labels_of(supply.ids))], LABELS, self.mover.ledger)
             loss = self.losses[device.index](logits, torch.as_tensor(labels))
             loss.backward()
         return loss_value(loss), leaves

@@ -1,31 +1,27 @@
 """One pass over the whole graph, forwards and backwards: the body of an epoch (HongTu, Algorithm 1, lines 6 to 21).
 
-The row-wise ends of a model are also computed chunk by chunk: a projection of the features before the first layer, and the head with the
-loss after the last one, on the training nodes of each chunk alone. A head that reads the outputs of all layers gives each of them a
-gradient, which waits on the host, for the training nodes alone, until the backward pass reaches that layer.
+The row-wise ends of a model are also computed chunk by chunk: a projection of the features before the first layer, and the head after the
+last one, on the nodes of each chunk alone that a loss reads (losses.py). A head that reads the outputs of all layers gives each of them a
+gradient, which waits on the host, for these nodes alone, until the backward pass reaches that layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.kernels.types import Array
-from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import BackwardPass, ForwardPass, PassedRows, SumPass
+from graphmill.trainers.techniques.fullgraph.passes.losses import Losses, head_rows
 from graphmill.trainers.techniques.fullgraph.passes.norm_passes import batch_norm_of, normalise, normalise_backward
-from graphmill.trainers.techniques.fullgraph.passes.replicas import Summed, loss_on
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import (
     InputRows,
-    LogitsPass,
-    LossPass,
     MapBackwardPass,
     MapPass,
     ProjectionBackwardPass,
@@ -39,26 +35,16 @@ class WholePass:
     """Computes the gradients of a model's parameters, and the loss, over all training nodes.
 
     Args:
-        labels: labels of all nodes (assets/tasks/labels.py).
-        train_ids: ids[n], the training nodes.
-        loss: sums the losses of nodes; its tensors are on the first device.
+        losses: the losses of the training's seeds.
 
     Attributes:
         summed: the first layer's aggregates, if they are the same in every pass and known.
     """
 
-    def __init__(self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, loss: Summed):
+    def __init__(self, passes: Passes, inputs: InputRows, losses: Losses):
         self.summed: KeptRows | None = None
-        self.passes, self.inputs, self.labels = passes, inputs, labels
-        self.losses = {device.index: loss_on(loss, device) for device in passes.replicas.devices}
+        self.passes, self.inputs, self.losses = passes, inputs, losses
         self.model, self.mover = passes.model, passes.mover
-        self.trained = torch.zeros(len(labels), dtype=torch.bool).numpy()
-        self.trained[train_ids] = True
-
-    @property
-    def num_seeds(self) -> int:
-        """Number of training nodes of this rank's parts."""
-        return sum(int(self.trained[ids].sum()) for of_part in self.passes.walk.dst_ids.values() for ids in of_part)
 
     def __call__(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients to the model's parameters and returns the sum of the losses; float64[] if a device holds it."""
@@ -70,11 +56,7 @@ class WholePass:
         for index in range(len(model.layers)):
             made.append(self.forward(index, _output(made[-1]) if made else self._first_rows(), random))
         # Rows of a layer are freed with their last use.
-        read = made if model.jumps else made[-1:]
-        head = LossPass(passes, [_output(rows) for rows in read], self.trained, self.labels, self.losses)
-        head.run()
-        loss, from_head = head.total, head.from_head
-        del read, head
+        loss, from_head = self.losses([_output(rows) for rows in (made if model.jumps else made[-1:])], random)
         gradients: KeptRows | None = None
         while made:
             rows = made.pop()
@@ -122,8 +104,8 @@ class WholePass:
             MapBackwardPass(passes, rows, below, sums).run()
         passes.replicas.wait()
 
-    def logits(self, node_ids: Array) -> list[Piece]:
-        """Returns the logits of those of some nodes that are in this rank's parts, by a forward pass without dropout; all ranks call it.
+    def logits(self, node_ids: Array) -> Tensor:
+        """Returns the logits of nodes, float[n, C] on the host or in a file, by a forward pass without dropout; all ranks call it.
 
         Nothing is kept for a backward pass, and nothing is booked as the training's.
 
@@ -132,17 +114,13 @@ class WholePass:
         """
         passes, traffic = self.passes, self.mover.places[0].device.traffic
         self.inputs.random = EVALUATION
-        place_of = np.full(len(self.labels), -1, np.int32)
-        place_of[node_ids] = np.arange(len(node_ids))
         with self.mover.beside(traffic), torch.no_grad():
             passes.replicas.update(traffic, training=False)
             below, outputs = self._first_rows(), []
             for index in range(len(self.model.layers)):
                 below = _output(self.forward(index, below, EVALUATION, caches=False))
                 outputs = [*outputs, below] if self.model.jumps else [below]
-            head = LogitsPass(passes, outputs, place_of >= 0, traffic)
-            head.run()
-        return [Piece(place_of[piece.places], piece.rows) for piece in head.pieces]
+            return head_rows(passes, outputs, node_ids)
 
     def first_sums(self, ledger: Ledger, random: StepRandom) -> KeptRows:
         """Returns the first layer's aggregates of all features; masks of any step do, since an aggregate that stays the same draws none."""
