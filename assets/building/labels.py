@@ -17,9 +17,9 @@ MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
 BYTES = re.compile(r"(?:(\w+)_)?bytes((?:_by_\w+)?)")
 NOT_TESTED = "not tested: {} was built before this check was made"
-SHARES = (
-    "_ratio", "_share", "accuracy", "_macro", "_micro", "_weighted", "_auc", "_precision", "_r2", "_mrr", "_hits@10", "_ap",
-)  # fmt: skip
+SHARES = ("_ratio", "_share", "accuracy", "_macro", "_micro", "_weighted", "_auc", "_precision", "_r2", "_ap")
+OF_RANKS = re.compile(r"\w+_(mrr|hits@\d+)(_given|_uniform_\d+)?")
+"""Scores of ranks, which are shares, among all nodes or among candidates."""
 
 
 def labelled(name: str, value: Any) -> tuple[str, Any]:
@@ -37,7 +37,7 @@ def labelled(name: str, value: Any) -> tuple[str, Any]:
     if found := HIT_RATIO.fullmatch(name):
         policy = f" {found[2]}" if found[2] else ""
         return f"{_words(found[1] or '')}hit ratio{policy} at {found[3]} % (%)", _percent(value)
-    if name.endswith(SHARES) and not isinstance(value, str):
+    if (name.endswith(SHARES) or OF_RANKS.fullmatch(name)) and not isinstance(value, str):
         return f"{_words(name.removesuffix('_share'))} (%)", _percent(value)
     if name.endswith("_seconds"):
         return f"{_words(name.removesuffix('_seconds'))} (s)", _each(value, float)

@@ -14,11 +14,13 @@ Peak memory: `LINK_BYTES` per edge of the relations that are predicted, beside t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from graphmill.assets.building.stage import Check
+from graphmill.assets.graph.candidates import link_candidates, save_candidates
 from graphmill.assets.sources.interface import GraphConfig, RawGraph, TaskTable
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.tasks.links import Links
@@ -50,7 +52,8 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
         raw: the source's graph; it is changed.
 
     Raises:
-        InputError: `[task]` names a relation that the graph lacks, a given split has an edge in two parts, or no link is for training.
+        InputError: `[task]` names a relation that the graph lacks, a given split has an edge in two parts, no link is for training, or
+            candidates do not fit the links.
     """
     task = config.links
     assert task is not None, "links are predicted"
@@ -65,27 +68,33 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     present, part = _split(raw, task, config.seed, triples, numbers, rows)
     if not len(present):
         raise InputError(f"[task] split = '{task.split}', but no edge is in a part", "give edges their part or time")
-    source, target, relation = triples.parts(present)
-    _require_links(task, names, predicted, relation)
-    _, first = np.unique(triples.links(source, target, relation), return_index=True)
-    first.sort()
-    ids = id_dtype(raw.num_nodes)
-    links = Links(
-        source=source[first].astype(ids),
-        target=target[first].astype(ids),
-        relation=relation[first].astype(np.uint8) if names else None,
-        split=part[first],
-        reverse_of=triples.reverse_of,
-        predicted=tuple(np.unique(relation).tolist()),
-    )
+    _require_links(task, names, predicted, triples.parts(present)[2])
+    links = _links(triples, present, part, typed=bool(names))
     if not (links.split == TRAIN).any():
         raise InputError("no link is for training", "put edges of a predicted relation into train")
+    links = replace(links, candidates=link_candidates(raw, task, links), uniform=task.uniform_candidates)
     held_out = links.split >= (VALID if task.message_edges == "train" else TEST)
     known = KnownEdges(
         triples, *(None if each is None else each[held_out] for each in (links.source, links.target, links.relation))
     )
     _take_out(raw, known)
     return links, known
+
+
+def _links(triples: Triples, present: Array, part: Array, *, typed: bool) -> Links:
+    """Returns the links of the numbers u64[n] of edges in parts u8[n], each link once."""
+    source, target, relation = triples.parts(present)
+    _, first = np.unique(triples.links(source, target, relation), return_index=True)
+    first.sort()
+    ids = id_dtype(triples.num_nodes)
+    return Links(
+        source=source[first].astype(ids),
+        target=target[first].astype(ids),
+        relation=relation[first].astype(np.uint8) if typed else None,
+        split=part[first],
+        reverse_of=triples.reverse_of,
+        predicted=tuple(np.unique(relation).tolist()),
+    )
 
 
 def _require_links(task: TaskTable, names: Sequence[str], predicted: Sequence[int], relation: Array) -> None:
@@ -215,17 +224,23 @@ def save_links(links: Links, writer: Writer) -> None:
     writer.save("link_split", links.split)
     if links.relation is not None:
         writer.save("link_relation", links.relation)
+    if links.candidates is not None:
+        save_candidates(links.candidates, writer)
 
 
 def link_numbers(links: Links) -> dict[str, Any]:
     """Returns the numbers of the summary about links."""
     counts = np.bincount(links.split, minlength=len(PARTS)).tolist()
     sizes = {f"num_{part}_links": count for part, count in zip(PARTS, counts, strict=True)}
+    given = links.candidates
+    ends = 0 if given is None else sum(map(len, given.ends.values())) + (0 if given.pairs is None else len(given.pairs))
+    more = {"num_given_candidates": ends, "num_uniform_candidates": links.uniform}
     return {
         "num_links": len(links.split),
         **sizes,
         "reverse_of": list(links.reverse_of),
         "predicted": list(links.predicted),
+        **{name: count for name, count in more.items() if count},
     }
 
 

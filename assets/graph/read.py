@@ -7,8 +7,9 @@ import numpy as np
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
 from graphmill.assets.tasks.labels import CLASSES, LINKS, STORED, Kind, kind_of
-from graphmill.assets.tasks.links import Links
+from graphmill.assets.tasks.links import LinkCandidates, Links
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.negatives import Side
 from graphmill.kernels.links.splits import TRAIN
 from graphmill.kernels.types import Array, Topology
 
@@ -18,6 +19,7 @@ SAMPLING = "sampling"
 OPTIONAL_ARRAYS = ("weights", "edge_types", "edge_ids", "node_type_ptr")
 """Arrays of the topology that not every source has."""
 
+SIDES: tuple[Side, ...] = ("target", "source")
 
 REBUILD = "build it again: graphmill build PIPELINE; then `graphmill gc` removes the old one"
 
@@ -127,6 +129,20 @@ def open_graph(artifact: Artifact) -> Graph:
     )
 
 
+def _candidates(artifact: Artifact) -> LinkCandidates | None:
+    """Opens the candidates of links; None if the artifact has none."""
+    array, sides = artifact.array, [side for side in SIDES if f"{side}_candidates.npy" in artifact.files]
+    shared = "candidate_pairs.npy" in artifact.files
+    if not sides and not shared:
+        return None
+    return LinkCandidates(
+        starts={side: array(f"{side}_candidate_starts") for side in sides},
+        ends={side: array(f"{side}_candidates") for side in sides},
+        pairs=array("candidate_pairs") if shared else None,
+        part=array("candidate_pairs_part") if shared else None,
+    )
+
+
 def _links(artifact: Artifact) -> Links:
     ends, numbers = artifact.array("link_ends"), artifact.summary["numbers"]
     return Links(
@@ -136,4 +152,6 @@ def _links(artifact: Artifact) -> Links:
         split=artifact.array("link_split"),
         reverse_of=tuple(numbers["reverse_of"]),
         predicted=tuple(numbers["predicted"]),
+        candidates=_candidates(artifact),
+        uniform=numbers.get("num_uniform_candidates", 0),
     )

@@ -40,6 +40,7 @@ from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.targets import require_known
 from graphmill.assets.sources.unread import all_tables, named_columns
+from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
@@ -98,6 +99,8 @@ GRAPH_PAGE = Page(
         "num_train_links": "training links",
         "num_valid_links": "validation links",
         "num_test_links": "test links",
+        "num_given_candidates": "candidates that links are ranked among",
+        "num_uniform_candidates": "candidates that are drawn for each end of a link",
         "reverse_of": "relation of the reverse edges of each relation, -1 for none",
         "predicted": "relations whose edges are predicted",
         "num_duplicates": "duplicate edges in the source",
@@ -233,7 +236,13 @@ class GraphStage(SourceStage):
 
     def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
         """Returns the digests of the content that the source reads."""
-        return self.source_digests(semantic)
+        file = None if semantic.links is None else semantic.links.candidates
+        return {**self.source_digests(semantic), **({} if file is None else {"candidates": sha256_file(file)})}
+
+    def external(self, semantic: GraphConfig) -> str:
+        """Returns "raw"; "" for a generated graph without a file of candidates."""
+        beside = semantic.links is not None and semantic.links.candidates is not None
+        return "raw" if beside else super().external(semantic)
 
     def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Sound:
         """Reads everything except features and checks ids, labels and split, without compressing edges."""

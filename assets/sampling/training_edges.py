@@ -5,20 +5,16 @@ left out of the negatives are those of training: whether a pair is held out is n
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
 from graphmill.assets.sampling.config import Neighbours
-from graphmill.assets.tasks.links import Links
+from graphmill.assets.tasks.links import Links, Ranges, end_ranges
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.links.negatives import Candidates, DrawnNegatives, Side, degree_candidates, uniform_candidates
 from graphmill.kernels.links.splits import TRAIN
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import Array, Topology
-
-Ranges = dict[Side, Sequence[tuple[int, int]]]
-"""Side -> (first node, last node + 1) of the candidates of each relation; one entry if edges have no relations."""
 
 
 def training_edges(links: Links, topology: Topology, sampling: Neighbours, seed: int) -> EdgeSeeds:
@@ -57,15 +53,4 @@ def training_edges(links: Links, topology: Topology, sampling: Neighbours, seed:
 
 def candidate_ranges(links: Links, topology: Topology) -> Ranges:
     """Returns the ranges of the nodes that may be an end of an edge, by side and relation."""
-    starts = np.array([0, topology.num_nodes] if topology.node_type_ptr is None else topology.node_type_ptr)
-    found: dict[Side, list[tuple[int, int]]] = {"source": [], "target": []}
-    sides: tuple[tuple[Side, Array], ...] = ("source", links.source), ("target", links.target)
-    for number in range(len(links.reverse_of)):
-        of_relation = slice(None) if links.relation is None else np.flatnonzero(links.relation == number)
-        for side, all_ends in sides:
-            ends = all_ends[of_relation]
-            types = [
-                (low, high) for low, high in pairwise(starts.tolist()) if np.any((ends >= low) & (ends < high))
-            ] or [(0, topology.num_nodes)]
-            found[side].append((types[0][0], types[-1][1]))
-    return {**found}
+    return end_ranges(links, topology.num_nodes, topology.node_type_ptr)

@@ -25,6 +25,7 @@ from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.candidates import Given
     from graphmill.assets.sources.directions import Directions
     from graphmill.assets.sources.edge_marks import EdgeMarks
     from graphmill.assets.sources.features.blocks import FeatureBlock
@@ -60,6 +61,7 @@ class GraphConfig(Checked):
         inspected: whether `graphmill inspect` looks for mistakes in the content.
         example: keys of `[graph]` in a pipeline file that `graphmill new` writes.
         tasks: the kinds of tasks whose labels the source gives.
+        gives_candidates: whether the source may have candidates that links are ranked among.
     """
 
     # names the kind of source, see graphmill.assets.sources.registry
@@ -93,6 +95,7 @@ class GraphConfig(Checked):
     inspected: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = {}
     tasks: ClassVar[tuple[Kind, ...]] = ("classes",)
+    gives_candidates: ClassVar[bool] = False
 
     def files(self) -> Mapping[str, Path]:
         """Returns name -> file that the source reads; the names do not say where the files are."""
@@ -138,6 +141,11 @@ class GraphConfig(Checked):
         if self.links is not None and self.links.split not in self.link_splits:
             text = f"split = {self.links.split!r}, but [graph] gives the edges no {LINK_SPLITS[self.links.split]}"
             yield KeyProblem("source", f"[task] {text} (docs/own-data.md#links), or draw the split: split = 'random'")
+        if self.links is not None and self.links.source_candidates and not self.gives_candidates:
+            how = "name a file of candidates, or leave it out"
+            yield KeyProblem(
+                "source", f"[task] source_candidates = true, but source = {self.source!r} has no candidates: {how}"
+            )
         if self.task not in (*self.tasks, LINKS):
             text = (
                 f"kind = {self.task!r}, but source = {self.source!r} gives labels for {' and '.join(self.tasks)} alone"
@@ -263,6 +271,12 @@ class TaskTable(Checked):
     valid_ratio: float = 0.05
     # Edges of the stored topology, over which a model passes messages: those of links to train on, or of links to validate as well.
     message_edges: Literal["train", "train+valid"] = "train"
+    # A Parquet file that names candidates of each link to validate or to test. The link is ranked among them as well: "mrr_given".
+    candidates: Path | None = field(default=None, metadata={"hashed": False})
+    # Whether links are ranked among the candidates that the source has for them as well, which ogbl-* datasets do: "mrr_given".
+    source_candidates: bool = field(default=False, metadata={"hashed": "unless default"})
+    # Number of nodes that are drawn for each end of a link, among which it is ranked as well: "mrr_uniform_100" of 100.
+    uniform_candidates: int = field(default=0, metadata=within(0, 1 << 20, hashed="unless default"))
 
     remedy = ""
 
@@ -280,6 +294,12 @@ class TaskTable(Checked):
             text = f"train_ratio = {train} and valid_ratio = {valid} do not split the links"
             how = "give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
             yield KeyProblem("train_ratio valid_ratio", f"{text}: {how}")
+        if self.source_candidates and self.split != "given":
+            text = f"source_candidates = true, but split = {self.split!r} is not that of the source"
+            yield KeyProblem("source_candidates split", f"{text}: set split = 'given', or leave source_candidates out")
+        if self.source_candidates and self.candidates is not None:
+            text = "source_candidates = true beside a file of candidates: give one of them"
+            yield KeyProblem("source_candidates candidates", text)
         if len(set(self.relations)) < len(self.relations):
             yield KeyProblem("relations", f"relations = {list(self.relations)} names a relation twice: name each once")
 
@@ -381,6 +401,7 @@ class RawGraph:
         unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
         remarks: sentences about what the content looks like where that is something else than the keys say.
         edge_marks: what splits the edges; None unless [task] asks for a split by time or a given one.
+        candidates: what links are ranked among in addition to all nodes, if [task] asks for that of the source.
         directions: samples of the edges of each relation; None if it does not matter whether they come in both directions.
     """
 
@@ -400,6 +421,7 @@ class RawGraph:
     remarks: Sequence[str] = ()
     directions: Directions | None = None
     edge_marks: EdgeMarks | None = None
+    candidates: Sequence[Given] = ()
 
 
 def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:

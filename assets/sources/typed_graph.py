@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.candidates import Given
 from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, blocks_width, columns_of_types
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.splits import checked
@@ -89,7 +90,7 @@ class TypedGraph:
         blocks: blocks of the source's own feature table, whose ids are global.
         labels: labels of N nodes (assets/tasks/labels.py); splits: global ids, or None.
         class_names: names of the classes, labels or targets; None: they are numbered.
-        node_names, original_ids: as in `RawGraph`.
+        node_names, original_ids, candidates: as in `RawGraph`.
     """
 
     where: str
@@ -103,6 +104,7 @@ class TypedGraph:
     class_names: Sequence[str] | None = None
     node_names: Any = None
     original_ids: Any = None
+    candidates: Sequence[Given] = ()
 
     @property
     def num_nodes(self) -> int:
@@ -180,6 +182,7 @@ class TypedSource:
             unread=graph.unread,
             node_names=graph.node_names,
             original_ids=graph.original_ids,
+            candidates=graph.candidates,
             edge_marks=spool.marks(lambda row: _edge_place(graph.relations, row)),
             remarks=list(
                 dict.fromkeys(text for each in graph.relations for text in each.remarks(spool.largest_weight))

@@ -112,18 +112,18 @@ def stored_edges(topology: Topology, known: KnownEdges) -> Iterator[tuple[tuple[
     """
     if topology.edge_types is None and len(known.triples.reverse_of) > 1:
         raise InputError("edges that are held out have relations, and the graph has none", "give edges of relation 0")
-    for low, high in _row_ranges(topology.indptr):
+    for low, high in row_ranges(topology.indptr):
         rows = slice(int(topology.indptr[low]), int(topology.indptr[high]))
         target = np.repeat(np.arange(low, high), np.diff(topology.indptr[low : high + 1]))
         relation = None if topology.edge_types is None else topology.edge_types[rows]
         yield (low, high), target, known.contains(topology.indices[rows], target, relation)
 
 
-def _row_ranges(indptr: Array) -> Iterator[tuple[int, int]]:
-    """Yields (low, high), ranges of nodes with `EDGES_AT_ONCE` edges at most, or of one node."""
+def row_ranges(indptr: Array, most: int = EDGES_AT_ONCE) -> Iterator[tuple[int, int]]:
+    """Yields (low, high), ranges of rows with `most` entries at most, or of one row; row i has `indptr[i + 1] - indptr[i]` entries."""
     low = 0
     while low < len(indptr) - 1:
-        high = int(np.searchsorted(indptr, indptr[low] + EDGES_AT_ONCE, "right")) - 1
+        high = int(np.searchsorted(indptr, indptr[low] + most, "right")) - 1
         high = min(max(high, low + 1), len(indptr) - 1)
         yield low, high
         low = high

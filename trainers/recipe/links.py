@@ -9,6 +9,8 @@ from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.techniques import find_technique
 
 LINKS_TABLE = '[task] kind = "links"'
+SEES_LINKS = "passes messages over the links that it predicts while it trains, so its loss says little"
+"""What a training does whose batches keep the links that they predict."""
 
 
 def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:

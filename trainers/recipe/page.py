@@ -10,6 +10,7 @@ from graphmill.assets.building.page import Page, markdown_text
 from graphmill.assets.sampling.fanouts import entry_text
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.links import SEES_LINKS
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checks import TIERS
 from graphmill.trainers.record.memory import measured_memory
@@ -83,9 +84,10 @@ def sentence(config: ModelConfig) -> str:
     if sampling is not None and not find_technique(train.trainer).whole_graph:
         fanouts = ", ".join("all" if fanout == -1 else markdown_text(entry_text(fanout)) for fanout in sampling.fanouts)
         steps = f"batches of at most {sampling.batch_size:,} seeds, fan-outs {fanouts}"
+    sees = f" `exclude_targets = false` {SEES_LINKS}." if train.predicts_links and not train.exclude_targets else ""
     return (
         f"Model `{train.model}`: {layers}, {train.hidden:,} wide{heads}. "
-        f"Trainer `{train.trainer}`: {epochs}, {steps}, learning rate {train.lr:g}."
+        f"Trainer `{train.trainer}`: {epochs}, {steps}, learning rate {train.lr:g}.{sees}"
     )
 
 

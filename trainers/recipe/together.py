@@ -23,7 +23,7 @@ from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.labels import CLASSES, LINKS
 from graphmill.trainers.recipe.file_rules import RULES, wrong_set
-from graphmill.trainers.recipe.links import link_problems
+from graphmill.trainers.recipe.links import SEES_LINKS, link_problems
 from graphmill.trainers.recipe.option_table import (
     ALWAYS,
     CONDITIONS,
@@ -244,8 +244,7 @@ def unused_lines(tables: Sequence[Any], sampling: SamplingConfig | None, stored:
             found.setdefault(sentence, []).append(table.name)
     for table in tables:
         if table.predicts_links and not table.exclude_targets:
-            sees = "passes messages over the links that it predicts while it trains, so its loss says little"
-            found.setdefault(f"exclude_targets = false {sees}", []).append(table.name)
+            found.setdefault(f"exclude_targets = false {SEES_LINKS}", []).append(table.name)
     yield from (f"note: {', '.join(names)}: {sentence}" for sentence, names in found.items())
 
 

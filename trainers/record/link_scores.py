@@ -2,6 +2,9 @@
 
 A rank among all candidates, with known edges left out, is exact: its scores have plain names, "mrr" and "hits@10". Ranks among some of the
 candidates are smaller, and cannot be compared with it. Their scores name the candidates: "mrr_uniform_100", "mrr_given".
+
+Both formulas are those of OGB's evaluator (`ogb/linkproppred/evaluate.py`): a rank is at the mean of its ties, and a link is a hit among
+pairs that all links are compared with if its score is above that of the k-th best pair.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ import numpy as np
 
 from graphmill.kernels.types import Array
 
-HITS = (1, 3, 10)
+HITS, SHARED_HITS = (1, 3, 10), (10, 20, 50, 100)
+"""The ranks whose shares are told: of all ranks, and of those among pairs that all links are compared with."""
 
 
 def rank_scores(ranks: Array, among: str = "") -> dict[str, float]:
@@ -23,6 +27,16 @@ def rank_scores(ranks: Array, among: str = "") -> dict[str, float]:
     ending = f"_{among}" if among else ""
     hits = {f"hits@{k}{ending}": float((ranks <= k).mean()) for k in HITS}
     return {f"mrr{ending}": float((1 / ranks).mean()), **hits}
+
+
+def shared_ranks(own: Array, others: Array) -> Array:
+    """Returns f64[n], the rank of each score float[n] among scores float[k] that all are compared with, the last one of its ties."""
+    return 1.0 + len(others) - np.searchsorted(np.sort(others), own, "left")
+
+
+def shared_scores(ranks: Array) -> dict[str, float]:
+    """Returns the share of ranks f64[n] up to 10, 20, 50 and 100 among pairs that all links are compared with."""
+    return {f"hits@{k}_given": float((ranks <= k).mean()) for k in SHARED_HITS}
 
 
 def pair_scores(positive: Array, negative: Array) -> dict[str, float]:

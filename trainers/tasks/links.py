@@ -8,6 +8,8 @@ of the two scores. The other pairs are the same at every evaluation.
 
 `RANKED_AT_ONCE` edges are ranked together, so that memory does not grow with their number.
 
+If candidates are given or drawn, a trained model has ranks among them as well, under names of their own (record/link_scores.py).
+
 Cost of ranks: two products of an edge with every candidate, so "mrr" and "hits@10" cost more than "auc" and "ap" between epochs.
 """
 
@@ -22,26 +24,35 @@ from torch import Tensor
 
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.training_edges import candidate_ranges
+from graphmill.assets.tasks.links import LinkCandidates
 from graphmill.kernels.links.negatives import Candidates, DrawnNegatives, Side, uniform_candidates
 from graphmill.kernels.links.splits import PARTS
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import Array, BatchKey, Stream
+from graphmill.trainers.models.links.candidate_ranks import given_ranks, of_links, uniform_ranks
 from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE
-from graphmill.trainers.record.link_scores import pair_scores, rank_scores
+from graphmill.trainers.record.link_scores import pair_scores, rank_scores, shared_ranks, shared_scores
 from graphmill.trainers.record.scores import METRICS_OF
 from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys, TrainingTask
 
 SIDES: tuple[Side, ...] = ("target", "source")
 OF_RANKS = ("mrr", "hits@10")
 """Metrics that need ranks; the others need scores of pairs."""
+GIVEN, SHARED, UNIFORM = slice(4, 6), 6, slice(7, 9)
+COLUMNS = {"given": GIVEN, "shared": SHARED, "uniform": UNIFORM}
+"""Columns of ranks among candidates."""
 
 
 class LinkTask(TrainingTask):
-    """The edges of a graph; its "logits" are f64[n, 4]: ranks of target and source, score, and score of the other pair."""
+    """The edges of a graph; its "logits" are f64[n, 4]: ranks of target and source, score, and score of the other pair.
+
+    With candidates they are f64[n, 9]. `GIVEN` and `UNIFORM` are the columns of ranks of target and source among given and drawn ones,
+    `SHARED` that of ranks among pairs; not numbers where an edge has none.
+    """
 
     kind = "links"
     loss_unit = ""
@@ -110,7 +121,25 @@ class LinkTask(TrainingTask):
             others = negatives.draw(BatchKey(Stream.EVAL, 0, 0), edges, source, target, relation)[1][:, 0]
             for column, ends in ((2, target), (3, others)):
                 found[:, column] = _scores(head, rows, source, ends, relation)
-        return found
+        if metric or (links.candidates is None and not links.uniform):
+            return found
+        pairs = Pairs(source=source, target=target, relation=relation, ranges=self.ranges)
+        return np.hstack([found, self._among_candidates(head, rows, pairs, edges, found[:, 2])])
+
+    def _among_candidates(self, head: LinkHead, rows: Tensor, pairs: Pairs, edges: Array, scores: Array) -> Array:
+        """Returns f64[n, 5], the ranks of edges i64[n] with scores f64[n] among candidates: `GIVEN`, `SHARED` and `UNIFORM`."""
+        found, given = np.full((len(edges), 9), np.nan), self.links.candidates or LinkCandidates()
+        for column, side in enumerate(SIDES):
+            if side in given.ends:
+                found[:, GIVEN][:, column] = given_ranks(head, rows, pairs, side, *of_links(given, side, edges))
+            if self.links.uniform:
+                drawn = uniform_ranks(head, rows, pairs, side, edges, self.links.uniform, self.known)
+                found[:, UNIFORM][:, column] = drawn
+        if given.pairs is not None and given.part is not None and len(edges):
+            others = np.array(given.pairs[given.part == self.links.split[edges[0]]]).astype(np.int64)
+            if len(others):
+                found[:, SHARED] = shared_ranks(scores, _scores(head, rows, others[:, 0], others[:, 1], None))
+        return found[:, 4:]
 
     def score(self, metric: str, logits: Array, labels: Array) -> float | None:
         """Returns a metric of ranks and scores."""
@@ -138,7 +167,18 @@ class LinkTask(TrainingTask):
                 for each in METRICS_OF["links"]
                 if (value := self.score(each, values, values)) is not None
             }
+            found |= {f"{split}_{name}": value for name, value in self._candidate_scores(values).items()}
         return found
+
+    def _candidate_scores(self, values: Array) -> dict[str, float]:
+        """Returns the scores among candidates of the values of a split, by their names; none without candidates."""
+        if values.shape[1] <= 4:
+            return {}
+        known = {name: values[:, columns] for name, columns in COLUMNS.items()}
+        known = {name: ranks[~np.isnan(ranks)] for name, ranks in known.items()}
+        found = rank_scores(known["given"], "given") if len(known["given"]) else {}
+        found |= shared_scores(known["shared"]) if len(known["shared"]) else {}
+        return found | (rank_scores(known["uniform"], f"uniform_{self.links.uniform}") if len(known["uniform"]) else {})
 
 
 def _scores(head: LinkHead, rows: Tensor, source: Array, target: Array, relation: Array | None) -> Array:

@@ -55,6 +55,7 @@ class OgbConfig(SpooledConfig):
     split: str | tuple[str, ...] | None = None
 
     tasks = ("classes", "multilabel", "regression")
+    gives_candidates = True
     example: ClassVar[Mapping[str, Any]] = {"path": "ogbn_arxiv"}
 
     def problems(self) -> Iterator[KeyProblem]:
@@ -193,12 +194,16 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
         InputError: a file is missing or does not fit the others.
     """
     from graphmill.assets.sources.ogb.binary import array_split, read_arrays, read_binary
+    from graphmill.assets.sources.ogb.candidates import given_candidates
     from graphmill.assets.sources.ogb.link_split import with_held_out
     from graphmill.assets.sources.ogb.text import read_split, read_text, read_typed_text
 
     path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
     node_types, relations, blocks, labels = readers[kind](path, duck, config.task)
+    candidates = []
+    if config.links is not None and config.links.source_candidates:
+        candidates = given_candidates(node_types, relations, path, split, duck)
     if config.marks is not None:
         relations = with_held_out(relations, path, split, duck, undirected=config.undirected)
     if config.links is not None:
@@ -216,6 +221,7 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
         splits=splits,
         numbers=numbers,
         unread=_unread(path, kind),
+        candidates=candidates,
     )
 
 

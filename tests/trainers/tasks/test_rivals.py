@@ -33,6 +33,8 @@ sklearn = pytest.importorskip("sklearn.metrics")
 
 COLUMNS, WIDTH = 12, 8
 TASKS: list[tuple[str, dict[str, Any]]] = [
+    ("classes", {}),
+    ("classes", {"class_weights": "balanced", "label_smoothing": 0.1}),
     ("multilabel", {"pos_weight": "none"}),
     ("multilabel", {"pos_weight": "balanced"}),
     ("regression", {"error": "squared"}),
@@ -45,6 +47,11 @@ def mean_loss(
     kind: str, keys: dict[str, Any], out: torch.Tensor, labels: np.ndarray, training: np.ndarray
 ) -> torch.Tensor:
     """The mean over a batch as torch's losses have it, of each node the sum over its known values, divided by their number."""
+    if kind == "classes":
+        counts = np.bincount(training, minlength=out.shape[1])
+        weight = torch.from_numpy(len(training) / (len(counts) * counts)) if keys else None
+        wanted, smoothing = torch.from_numpy(labels).long(), keys.get("label_smoothing", 0.0)
+        return functional.cross_entropy(out, wanted, weight, reduction="sum", label_smoothing=smoothing) / len(labels)
     if kind == "multilabel":
         known, weight = torch.from_numpy(labels >= 0), None
         if keys["pos_weight"] == "balanced":
@@ -89,7 +96,9 @@ def test_a_step_is_that_of_the_library(tmp_path: Path, library: Any, kind: Any, 
     with attributed(relations=0, type_columns=(), weights=False, labels=kind):
         graph = random_graph(tmp_path)
     loss = open_task(graph).loss(TrainConfig(model="sage", dtype="float64", metric="f1_micro", **keys))
-    model = LayeredModel([SageLayer(COLUMNS, WIDTH, LayerOptions()), SageLayer(WIDTH, 3, LayerOptions(last=True))])
+    model = LayeredModel(
+        [SageLayer(COLUMNS, WIDTH, LayerOptions()), SageLayer(WIDTH, graph.num_classes, LayerOptions(last=True))]
+    )
     initialise(model, 1)
     model.double()
     x = torch.randn(graph.topology.num_nodes, COLUMNS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

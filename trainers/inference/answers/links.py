@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.building.stage import Progress
+from graphmill.assets.graph.find_nodes import find_nodes
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.training_edges import candidate_ranges
 from graphmill.kernels.errors import InputError, did_you_mean
@@ -243,18 +244,8 @@ class LinkAnswers:
 
     def _nodes(self, path: Path, table: polars.DataFrame, side: Side, relation: Array | None) -> Array:
         """Returns i64[n], the nodes of one column of pairs."""
-        import polars
-
-        original = self._ids
-        found, kinds = np.full(len(table), -1), np.zeros(len(table), np.int64) if relation is None else relation
-        given = table[side].cast(original.dtype, strict=False)
-        for number in np.unique(kinds).tolist():
-            low, high = self.ranges[side][number]
-            rows = np.flatnonzero(kinds == number)
-            named = polars.DataFrame({"id": given.gather(rows), "row": rows})
-            there = polars.DataFrame({"id": original.slice(low, high - low), "node": np.arange(low, high)})
-            both = named.join(there, on="id", how="inner")
-            found[both["row"].to_numpy()] = both["node"].to_numpy()
+        kinds = np.zeros(len(table), np.int64) if relation is None else relation
+        found = find_nodes(self._ids, table[side], kinds, self.ranges[side])
         missing = np.flatnonzero(found < 0)
         if len(missing):
             row = int(missing[0])

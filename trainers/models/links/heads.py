@@ -42,6 +42,10 @@ class LinkHead(nn.Module):
         """Writes to `out`, float[n, c], the score of each query float[n, Q] with each candidate float[c, H]."""
         torch.mm(queries, candidates.T, out=out)
 
+    def paired(self, queries: Tensor, candidates: Tensor, side: Side) -> Tensor:
+        """Returns float[n], the score of each query float[n, Q] with one candidate, float[n, H]."""
+        return (queries * candidates).sum(dim=-1)
+
 
 class DotHead(LinkHead):
     """The product of the two rows."""
@@ -113,6 +117,11 @@ class MlpHead(LinkHead):
         others = self.target(candidates) if side == "target" else self.source(candidates)
         for query, scores in zip(queries, out, strict=True):
             scores.copy_(self.score(torch.relu(query + others)).squeeze(-1))
+
+    def paired(self, queries: Tensor, candidates: Tensor, side: Side) -> Tensor:
+        """Returns float[n], the score of each query with one candidate."""
+        others = self.target(candidates) if side == "target" else self.source(candidates)
+        return self.score(torch.relu(queries + others)).squeeze(-1)
 
 
 def link_head(name: LinkHeadName, width: int, *, relations: int = 0, hidden: int | None = None) -> LinkHead:

@@ -87,13 +87,6 @@ def link_ranks(head: LinkHead, rows: Tensor, pairs: Pairs, known: KnownEdges, si
     return ranks
 
 
-def ranks_among(positive: Array, others: Array) -> Array:
-    """Returns f64[n]: the rank of each score float[n] among others that it is compared with, float[n, K], ties at their mean."""
-    own = positive[:, None]
-    above, below = (others > own).sum(axis=1), (others < own).sum(axis=1)
-    return 1 + above + (others.shape[1] - above - below) / 2
-
-
 class _Request:
     """Queries and the candidates that are left out of their ranks, sorted for the tiles.
 

@@ -1,4 +1,4 @@
-"""A step on edges has the loss and the gradients of DGL's edge sampler, layers and dot product on the same edges and negatives."""
+"""A step on edges has the loss and gradients of DGL's edge sampler and of PyG's layers, by dot product, on the same edges and negatives."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,10 @@ from graphmill.trainers.models.links.heads import DotHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.masks import StepRandom
 
-dgl = pytest.importorskip("dgl")
 NODES, COLUMNS, KEY = 40, 6, BatchKey(0, 1, 2)
+DGL_NAMES = {"own.weight": "fc_self.weight", "own.bias": "fc_self.bias", "neighbours.weight": "fc_neigh.weight"}
+PYG_NAMES = {"own.weight": "lin_r.weight", "own.bias": "lin_l.bias", "neighbours.weight": "lin_l.weight"}
+"""Our name of a layer's parameter -> that of the library."""
 
 
 def undirected():
@@ -29,7 +31,7 @@ def undirected():
     return Topology(indptr=made.indptr, indices=made.indices, in_degree=made.in_degree, out_degree=made.out_degree)
 
 
-def dgl_loss(name, positive, negative):
+def mean_loss(name, positive, negative):
     """The mean losses as DGL's examples and torch have them."""
     if name == "binary":
         labels = torch.cat([torch.ones_like(positive), torch.zeros_like(negative.reshape(-1))])
@@ -39,7 +41,11 @@ def dgl_loss(name, positive, negative):
 
 
 def dgl_scores(edges, chosen, x, layers):
-    """(float[p], float[p, k] scores of edges and negatives by DGL, its layers): no block, edge or place of ours is in it."""
+    """(float[p], float[p, k] scores of edges and negatives by DGL, its layers, our names of their parameters -> its names).
+
+    No block, edge or place of ours is in it.
+    """
+    dgl = pytest.importorskip("dgl")
     source, target = edges.source, edges.target
     others = edges.negatives.draw(KEY, chosen, source[chosen], target[chosen], None)
     number = {(int(u), int(v)): e for e, (u, v) in enumerate(zip(source, target, strict=True))}
@@ -55,16 +61,36 @@ def dgl_scores(edges, chosen, x, layers):
     h, twins = x[inputs], []
     for layer, (own, block) in enumerate(zip(layers, blocks, strict=True)):
         twin = dgl.nn.SAGEConv(own.own.in_features, own.own.out_features, "mean").double()
-        weights = {"fc_self.weight": own.own.weight, "fc_self.bias": own.own.bias}
-        twin.load_state_dict(weights | {"fc_neigh.weight": own.neighbours.weight})
+        twin.load_state_dict({theirs: own.get_parameter(mine).detach() for mine, theirs in DGL_NAMES.items()})
         h = twin(block, h) if layer else twin(block, h).relu()
         twins.append(twin)
     (a, b), (c, d) = (each.edges(order="eid") for each in pairs)
-    return (h[a] * h[b]).sum(dim=1), (h[c] * h[d]).sum(dim=1).view(len(chosen), -1), twins
+    return (h[a] * h[b]).sum(dim=1), (h[c] * h[d]).sum(dim=1).view(len(chosen), -1), twins, DGL_NAMES
 
 
+def pyg_scores(edges, chosen, x, layers):
+    """The same by PyG, whose layers pass messages over the whole graph without the chosen edges and their reverses."""
+    nn = pytest.importorskip("torch_geometric.nn")
+    source, target = (each.astype(np.int64) for each in (edges.source, edges.target))
+    others = edges.negatives.draw(KEY, chosen, edges.source[chosen], edges.target[chosen], None)
+    gone = {*zip(source[chosen], target[chosen], strict=True)} | {*zip(target[chosen], source[chosen], strict=True)}
+    kept = [pair for pair in zip(source, target, strict=True) if pair not in gone]
+    assert len(kept) <= len(source) - len(chosen)
+    edge_index, h, twins = torch.from_numpy(np.array(kept).T.copy()), x, []
+    for layer, own in enumerate(layers):
+        twin = nn.SAGEConv(own.own.in_features, own.own.out_features, aggr="mean").double()
+        twin.load_state_dict({theirs: own.get_parameter(mine).detach() for mine, theirs in PYG_NAMES.items()})
+        h = twin(h, edge_index) if layer else twin(h, edge_index).relu()
+        twins.append(twin)
+    a, b, c, d = (
+        torch.from_numpy(np.asarray(each).astype(np.int64)) for each in (source[chosen], target[chosen], *others)
+    )
+    return (h[a] * h[b]).sum(dim=-1), (h[c] * h[d]).sum(dim=-1), twins, PYG_NAMES
+
+
+@pytest.mark.parametrize("library", [dgl_scores, pyg_scores])
 @pytest.mark.parametrize("name", ["binary", "bpr", "margin"])
-def test_a_step_is_that_of_dgl(name):
+def test_a_step_is_that_of_the_library(name, library):
     topology = undirected()
     target = np.repeat(np.arange(NODES, dtype=np.int32), np.diff(topology.indptr))
     negatives = DrawnNegatives(seed=1, per_positive=3, candidates={"target": [uniform_candidates(0, NODES)]})
@@ -81,14 +107,12 @@ def test_a_step_is_that_of_dgl(name):
     loss = PairLoss(DotHead(), LinkLoss(name))(rows, torch.from_numpy(links.scored)) / len(chosen)
     loss.backward()
 
-    positive, negative, twins = dgl_scores(edges, chosen, x, model.layers)
-    expected = dgl_loss(name, positive, negative)
+    positive, negative, twins, names = library(edges, chosen, x, model.layers)
+    expected = mean_loss(name, positive, negative)
     expected.backward()
     assert abs(loss.item() - expected.item()) < 1e-10
     for own, twin in zip(model.layers, twins, strict=True):
-        for ours, theirs in (
-            (own.own.weight, twin.fc_self.weight),
-            (own.own.bias, twin.fc_self.bias),
-            (own.neighbours.weight, twin.fc_neigh.weight),
-        ):
-            torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-10)
+        for mine, theirs in names.items():
+            torch.testing.assert_close(
+                own.get_parameter(mine).grad, twin.get_parameter(theirs).grad, rtol=0, atol=1e-10
+            )

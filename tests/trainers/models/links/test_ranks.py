@@ -11,7 +11,7 @@ from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.trainers.models.layer import initialise
 from graphmill.trainers.models.links import ranks
 from graphmill.trainers.models.links.heads import link_head
-from graphmill.trainers.models.links.ranks import Pairs, link_ranks, ranks_among
+from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 
 
 def brute_ranks(head, rows, edges, known, ranges, side):
@@ -120,10 +120,3 @@ def test_an_end_that_is_no_candidate_is_refused():
     known = KnownEdges(Triples(num_nodes=5), [], [])
     with pytest.raises(InputError, match="row 1: the target 2 is not among its candidates 3 to 4"):
         link_ranks(link_head("dot", 2), torch.ones(5, 2), pairs, known, "target")
-
-
-@given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1))
-def test_ranks_among_given_candidates(scores):
-    table = np.array(scores, float)
-    expected = [1 + sum(s > own for s in rest) + sum(s == own for s in rest) / 2 for own, *rest in scores]
-    assert ranks_among(table[:, 0], table[:, 1:]).tolist() == expected

@@ -10,9 +10,10 @@ from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.types import BatchKey, Stream
 from graphmill.trainers.models.layer import initialise
+from graphmill.trainers.models.links.candidate_ranks import uniform_ranks
 from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.links.losses import LinkLoss
-from graphmill.trainers.models.links.ranks import Pairs, link_ranks, ranks_among
+from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.node_rows import RowAdam
 from graphmill.trainers.record.link_scores import pair_scores, rank_scores
@@ -74,7 +75,8 @@ def test_links_of_groups_are_learnt_by_each_loss():
         positive = head(rows[pairs.source], rows[pairs.target]).numpy()
         negative = head(*(rows[torch.from_numpy(each)] for each in others)).numpy()
         assert pair_scores(positive, negative.reshape(-1))["auc"] > 0.9
-        assert rank_scores(ranks_among(positive, negative), "uniform_10")["hits@3_uniform_10"] > 0.8
+        among = uniform_ranks(head, rows, pairs, "target", np.arange(tested.sum()), 10, every)
+        assert rank_scores(among, "uniform_10")["hits@3_uniform_10"] > 0.8
 
 
 def test_a_training_repeats_itself_to_the_bit():

@@ -1,0 +1,96 @@
+"""The rank of each edge's end among candidates of its own: given ones, or nodes drawn at random.
+
+Scores are those of pairs: the row of the end that stays is projected once per edge, and multiplied with the row of each candidate.
+
+Drawn candidates are uniform among the nodes of the end's types, without known edges, and may repeat. They are the same at every evaluation.
+
+Memory: rows of `PAIRS_AT_ONCE` pairs, two each, or of the candidates of one edge.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.assets.tasks.links import LinkCandidates
+from graphmill.kernels.links.negatives import DrawnNegatives, Side, uniform_candidates
+from graphmill.kernels.links.splits import row_ranges
+from graphmill.kernels.links.triples import KnownEdges
+from graphmill.kernels.types import Array, BatchKey, Stream
+from graphmill.trainers.models.links.heads import LinkHead
+from graphmill.trainers.models.links.ranks import Pairs
+
+PAIRS_AT_ONCE = 1 << 16
+STEP: dict[Side, int] = {"target": 1, "source": 2}
+"""Step of the stream of evaluation that draws the candidates of a side."""
+
+
+def of_links(candidates: LinkCandidates, side: Side, edges: Array) -> tuple[Array, Array]:
+    """Returns (starts i64[n + 1], ends i64[k]), the candidates of links i64[n], ascending numbers."""
+    begin, end = candidates.starts[side][edges], candidates.starts[side][edges + 1]
+    starts = np.concatenate([[0], np.cumsum(end - begin)]).astype(np.int64)
+    places = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], end - begin)
+    return starts, np.array(candidates.ends[side][places]).astype(np.int64)
+
+
+def ranks_among(own: Array, others: Array, starts: Array) -> Array:
+    """Returns f64[n], the rank of each score among those that it is compared with, ties at their mean; NaN among none.
+
+    Args:
+        own: float[n]; others: float[k], those of score i are `others[starts[i] : starts[i + 1]]`; starts: i64[n + 1].
+    """
+    count = np.diff(starts)
+    mine, row = np.repeat(own, count), np.repeat(np.arange(len(own)), count)
+    above, below = (np.bincount(row[chosen], minlength=len(own)) for chosen in (others > mine, others < mine))
+    return np.where(count > 0, 1 + above + (count - above - below) / 2, np.nan)
+
+
+@torch.no_grad()
+def given_ranks(head: LinkHead, rows: Tensor, pairs: Pairs, side: Side, starts: Array, ends: Array) -> Array:
+    """Ranks one end of edges among their candidates.
+
+    Args:
+        rows: float[N, H], what the model computes of each node.
+        pairs: n edges.
+        starts, ends: i64[n + 1] and i64[k]: edge i has the candidates `ends[starts[i] : starts[i + 1]]`, without its own end.
+
+    Returns:
+        f64[n], ranks from 1 on, ties at their mean; NaN for an edge without candidates.
+    """
+    kept, own = (pairs.source, pairs.target) if side == "target" else (pairs.target, pairs.source)
+    kinds, found = None if pairs.relation is None else torch.from_numpy(pairs.relation), np.empty(len(own))
+    for low, high in row_ranges(starts, PAIRS_AT_ONCE):
+        queries = head.query(rows[torch.from_numpy(kept[low:high])], None if kinds is None else kinds[low:high], side)
+        of_pair = torch.from_numpy(np.repeat(np.arange(high - low), np.diff(starts[low : high + 1])))
+        others = rows[torch.from_numpy(ends[starts[low] : starts[high]])]
+        scores = head.paired(queries[of_pair], others, side)
+        positive = head.paired(queries, rows[torch.from_numpy(own[low:high])], side)
+        found[low:high] = ranks_among(positive.numpy(), scores.numpy(), starts[low : high + 1] - starts[low])
+    return found
+
+
+def uniform_ranks(
+    head: LinkHead, rows: Tensor, pairs: Pairs, side: Side, edges: Array, count: int, known: KnownEdges
+) -> Array:
+    """Ranks one end of edges among drawn candidates; arguments and result as of `given_ranks`.
+
+    Args:
+        edges: i64[n], numbers of the edges, which the draws depend on.
+        count: number of candidates of an edge.
+        known: edges that are not candidates, those of all splits.
+
+    Raises:
+        InputError: every candidate of an end makes a known edge.
+    """
+    nodes = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
+    negatives = DrawnNegatives(seed=0, per_positive=count, candidates=nodes, sides=(side,), known=known)
+    found, at_once = np.empty(len(edges)), max(1, PAIRS_AT_ONCE // count)
+    for low in range(0, len(edges), at_once):
+        part = slice(low, low + at_once)
+        relation = None if pairs.relation is None else pairs.relation[part]
+        some = Pairs(source=pairs.source[part], target=pairs.target[part], relation=relation, ranges=pairs.ranges)
+        drawn = negatives.draw(BatchKey(Stream.EVAL, 0, STEP[side]), edges[part], some.source, some.target, relation)
+        ends = drawn[1 if side == "target" else 0].reshape(-1)
+        found[part] = given_ranks(head, rows, some, side, np.arange(len(some.source) + 1) * count, ends)
+    return found
