@@ -160,6 +160,10 @@ class TrainConfig(Architecture):
         """Whether it is for [task] kind = "links", by its metric: other kinds have others."""
         return self.metric in METRICS_OF["links"]
 
+    def output_width(self, num_classes: int) -> int:
+        """Returns the columns of a model's outputs: logits, or the rows by which links are scored."""
+        return self.hidden if self.predicts_links else num_classes
+
     @property
     def sampled_by(self) -> str:
         """The key that asks for sampled neighbours, as it is written; "" if none does."""

@@ -210,8 +210,7 @@ class Case:
     @property
     def num_classes(self) -> int:
         """Number of logits, or columns of a row by which links are scored; 2 if the classes are not known."""
-        train = self.semantic.train
-        return train.hidden if train.predicts_links else max(2, self.sizes.num_classes)
+        return self.semantic.train.output_width(max(2, self.sizes.num_classes))
 
     @property
     def feature_place(self) -> str:
