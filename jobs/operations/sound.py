@@ -55,7 +55,12 @@ def _model_problems(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> list[tupl
     """Returns the users' own models that cannot be made or do not go with their trainers; a process of its own makes them."""
     if not any(is_reference(table.model) for table in pipeline.train):
         return []
-    ends = {name: (each.width, each.num_classes) for name, each in sizes.items() if each.width and each.num_classes}
+    ranked = {table.name for table in pipeline.train if table.predicts_links}  # whose models need no number of classes
+    ends = {
+        name: (each.width, each.num_classes)
+        for name, each in sizes.items()
+        if each.width and (each.num_classes or name in ranked)
+    }
     order = json.dumps({"path": str(pipeline.path), "text": pipeline.text, "ends": ends})
     child = run_child([sys.executable, "-m", "graphmill.trainers.models.own_limits"], order=order)
     # A model that ends the process will end the training, too, which says why.

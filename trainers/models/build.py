@@ -83,9 +83,9 @@ def send_model(model: Model, device: Device) -> Model:
 def _build(
     config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int, types: NodeTypes | None
 ) -> Model:
-    if is_reference(config.model):
-        return build_own_model(config, in_width, num_classes, seed)
     head = link_head(config.link_head, config.hidden, relations=relations) if config.predicts_links else None
+    if is_reference(config.model):
+        return build_own_model(config, in_width, num_classes, seed, head)
     if config.model == "rows":
         assert types is not None, "a model of rows gets the nodes as one type without features"
         rows = RowsAlone(types.starts[-1], config.hidden, config.layers, head)

@@ -1,7 +1,8 @@
 """A user's own model: `model = "package.module:name"` in a train table.
 
 `name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`; one with a
-parameter `hidden_channels`, like the models of `torch_geometric.nn`, is called with the names of its parameters. It returns
+parameter `hidden_channels`, like the models of `torch_geometric.nn`, is called with the names of its parameters. Where links are
+predicted, the second number is `hidden`, the columns of a node's row, and the head of the table scores pairs of rows. It returns
 
 - a list of `Layer`s: modules with the halves `aggregate` and `update`, or whole ones, `forward((h, own), edge_index)` as PyG's bipartite
   convolutions are. It runs in every trainer. A `LayeredModel` of them may also have a projection of the features and a linear head.
@@ -33,7 +34,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import key as rng_key
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Block, Stream
-from graphmill.trainers.models.layer import Between, LayeredModel
+from graphmill.trainers.models.layer import Between, LayeredModel, initialise
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own_layers import checked_layers
 from graphmill.trainers.recipe.techniques import find_technique
@@ -48,14 +49,17 @@ OF_EDGES = ("edge_weight", "edge_type")
 
 
 class WidthError(InputError):
-    """A model returned logits of another number of columns than the labels have."""
+    """A model returned another number of columns than the labels, or the rows that a head of links scores, have."""
 
 
-def require_width(logits: Tensor, num_classes: int, name: str) -> None:
-    """Raises WidthError if the logits [n, columns] of a model have not a column for each class."""
-    if logits.shape[1] != num_classes:
-        problem = f"{name} returned {logits.shape[1]} columns, and the labels have {num_classes}"
-        raise WidthError(problem, "make its last layer num_classes wide")
+def require_width(outputs: Tensor, width: int, name: str, *, links: bool = False) -> None:
+    """Raises WidthError if the outputs [n, columns] of a model have not `width` columns: those of the labels, or of rows for links."""
+    if outputs.shape[1] != width:
+        problem = f"{name} returned {outputs.shape[1]} columns, and"
+        if links:
+            remedy = "make its last layer as wide as its second argument or `out_channels`"
+            raise WidthError(f"{problem} the head of links scores rows of hidden = {width}", remedy)
+        raise WidthError(f"{problem} the labels have {width}", "make its last layer num_classes wide")
 
 
 class OwnLayers(LayeredModel):
@@ -69,7 +73,7 @@ class OwnLayers(LayeredModel):
         between: Between | None = None,
         summed: Tensor | None = None,
     ) -> Tensor:
-        """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
+        """Returns float[num_seeds, C] from x: float[num_src of blocks[0], F]."""
         self.train(rng.training)
         with seeded(rng):
             return super().forward(blocks, x, rng, between, summed)
@@ -82,7 +86,8 @@ class OwnModule(nn.Module):
         inner: the module; its forward takes a list of blocks and the input rows, or a graph.
         name: the reference that led to it.
         config: the train table, whose key `blocks` says what it takes, and `layers` how far it sees.
-        num_classes: number of columns that it is to return.
+        width: number of columns that it is to return.
+        link_head: the head by which a loss scores pairs of its outputs; None for other losses.
 
     Raises:
         InputError: a part of the module is of a library that reads other blocks, or keeps what it computes of the first batch.
@@ -91,9 +96,12 @@ class OwnModule(nn.Module):
     edge_weight: str | None = None
     transpose: Transposes = "none"
 
-    def __init__(self, inner: nn.Module, name: str, config: TrainConfig, num_classes: int):
+    def __init__(
+        self, inner: nn.Module, name: str, config: TrainConfig, width: int, link_head: nn.Module | None = None
+    ):
         super().__init__()
-        self.inner, self.name, self.depth, self.num_classes = inner, name, config.layers, num_classes
+        self.inner, self.name, self.depth, self.width = inner, name, config.layers, width
+        self.links, self.link_head = config.predicts_links, link_head
         parameters = [*inspect.signature(inner.forward).parameters]
         self.form = form_of(parameters, config.blocks, name)
         self._more = [each for each in OF_EDGES if each in parameters]
@@ -128,7 +136,7 @@ class OwnModule(nn.Module):
         return self.depth + self.takes_graph
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
-        """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
+        """Returns float[num_seeds, width] from x: float[num_src of blocks[0], F].
 
         Raises:
             InputError: DGL is missing, or the module returns another shape.
@@ -143,7 +151,7 @@ class OwnModule(nn.Module):
             given = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             problem = f"{self.name} returned {given} for {num_seeds} seeds"
             raise InputError(problem, "return a tensor [number of seeds, number of classes]")
-        require_width(logits, self.num_classes, self.name)
+        require_width(logits, self.width, self.name, links=self.links)
         return logits
 
     def _of_graph(self, graph: Subgraph, x: Tensor) -> Any:
@@ -203,13 +211,20 @@ def _is_from(module: nn.Module, place: str) -> bool:
     return any(f"{cls.__module__}.".startswith(place) for cls in type(module).__mro__)
 
 
-def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
+def build_own_model(
+    config: TrainConfig, in_width: int, num_classes: int, seed: int, link_head: nn.Module | None = None
+) -> Model:
     """Makes the model that `config.model` names.
+
+    Args:
+        link_head: the head that scores pairs of its outputs, without values; None for other tasks than links.
 
     Raises:
         InputError: the code does not exist, it fails, or its result has neither form.
     """
-    name, factory = config.model, load_reference(config.model)
+    name, factory, num_classes = config.model, load_reference(config.model), config.output_width(num_classes)
+    if link_head is not None:
+        initialise(nn.ModuleDict({"link_head": link_head}), seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng_key(seed, Stream.INIT))
         try:
@@ -217,9 +232,10 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
         except Exception as error:
             problem = f"{name}({in_width}, {num_classes}, config) failed: {type(error).__name__}: {error}"
             raise InputError(problem, "it is called with in_width, num_classes and the train table's config") from error
-    ends: dict[str, Any] = {}
+    ends: dict[str, Any] = {"link_head": link_head}
     if isinstance(made, LayeredModel):
-        made, ends = list(made.layers), {"projection": made.projection, "readout": made.readout}
+        ends |= {"projection": made.projection, "readout": made.readout}
+        made = list(made.layers)
     if isinstance(made, list | tuple):
         if config.blocks != "dgl":
             problem = (
@@ -228,7 +244,7 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
             raise InputError(problem, "remove the key blocks")
         return OwnLayers(checked_layers(list(made), config.layers, name), config.input_dropout, **ends)
     if isinstance(made, nn.Module):
-        return OwnModule(made, name, config, num_classes)
+        return OwnModule(made, name, config, num_classes, link_head)
     problem = f"{name} made {type(made).__name__}, not a model"
     raise InputError(problem, "return a list of layers, or a torch module whose forward takes blocks and rows")
 

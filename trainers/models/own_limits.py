@@ -72,7 +72,7 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
     found = [clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model))]
     inside = [] if isinstance(model, LayeredModel) else model.convolutions
     yield from (f"{text}; it is built of {', '.join(inside)}" if inside else text for text in found)
-    error = None if found else _forward_error(model, table.config, in_width, num_classes)
+    error = None if found else _forward_error(model, table.config, in_width, table.config.output_width(num_classes))
     if isinstance(error, InputError) and (known or not isinstance(error, WidthError)):
         yield f"{error.problem}: {error.remedy}"
     elif error is not None and (known or isinstance(error, OF_CODE)):
@@ -80,7 +80,7 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
         yield f"{text}: {type(error).__name__}: {error}"
 
 
-def _forward_error(model: Model, config: TrainConfig, in_width: int, num_classes: int) -> Exception | None:
+def _forward_error(model: Model, config: TrainConfig, in_width: int, out_width: int) -> Exception | None:
     """Returns the error of a model that computes a small batch, None if it computes one: without the attributes of edges, or with all."""
     errors: list[Exception] = []
     for attributes in (False, True):
@@ -89,7 +89,7 @@ def _forward_error(model: Model, config: TrainConfig, in_width: int, num_classes
             x = torch.ones((blocks[0].num_src, in_width), dtype=dtype_of(model))
             with torch.no_grad():
                 logits = model(blocks, x, StepRandom(0, training=False))
-            require_width(logits, num_classes, config.model)
+            require_width(logits, out_width, config.model, links=config.predicts_links)
         except Exception as error:
             errors.append(error)
         else:

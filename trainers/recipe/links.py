@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.techniques import find_technique
 
 LINKS_TABLE = '[task] kind = "links"'
@@ -26,9 +25,6 @@ def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) ->
     if train.eval == "sampled":
         text = "ranks the rows of all nodes, which an exact evaluation computes"
         yield "eval", f'eval = "sampled", but {LINKS_TABLE} {text}: remove the key'
-    if is_reference(train.model):
-        text = f"gives logits of classes, and {LINKS_TABLE} reads rows of nodes"
-        yield "model", f'model = "{train.model}" {text}: take a model of graphmill'
     if method is not None and method not in ("uniform", "weighted"):
         text = "may pass the edges that are predicted" if method == "random_walk" else "is not known to leave them out"
         text = f'[sampling] method = "{method}" {text}, and {LINKS_TABLE} leaves them out'
