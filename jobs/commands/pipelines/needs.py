@@ -123,7 +123,7 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | No
     def execution(step: Step) -> Any:
         return tables[step.name].execution if step.name in tables else execution_of(step.recipe, None)
 
-    steps = [*data, *training_steps(pipeline, data)]
+    steps = [*data, *training_steps(pipeline, data, store.home)]
     known = KnownSizes(store) if known is None else known
     found = step_needs(steps, store, execution, known)
     found = [replace(each, need=waited_for(pipeline, each.need)) for each in found]
