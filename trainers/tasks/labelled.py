@@ -8,7 +8,7 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.tasks.labels import labelled
 from graphmill.kernels.types import Array
-from graphmill.trainers.record.scores import METRICS, shown
+from graphmill.trainers.record.scores import ERRORS, METRICS, shown
 from graphmill.trainers.tasks.opened import open_task
 
 OF = "known"
@@ -56,4 +56,4 @@ class Scores:
         known = sum(len(labels) for _, labels in self.kept)
         for name, value in self.numbers(metric).items():
             each = name.removeprefix(f"{OF}_")
-            yield f"{METRICS[each]} {shown(each, value)} of {known:,} nodes whose label is known"
+            yield f"{(METRICS | ERRORS)[each]} {shown(each, value)} of {known:,} nodes whose label is known"

@@ -132,6 +132,10 @@ def test_lineage_and_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert model in graph.get(score).parent_keys
         assert {job.name for job in definitions.jobs} == {"nightly__all", "nightly__preprocess"}
         assert "nightly__score" in {node.name for node in definitions.resolve_job_def("nightly__preprocess").nodes}
+        # Beside the pipeline that trains the model is the asset of that one.
+        both = [load_pipeline(tmp_path / "pipelines" / f"{name}.toml", TrainTable) for name in ("fraud", "nightly")]
+        joined = build_defs(both, Surroundings(store=nights.store)).resolve_asset_graph()
+        assert joined.get(model).is_materializable and model in joined.get(score).parent_keys
         # The recipe is known without the store and the data: an edit of a bound marks the score alone.
         path = tmp_path / "pipelines" / "nightly.toml"
         before = {step.name: recipe_hash(step) for step in all_steps(load_pipeline(path, TrainTable))}

@@ -29,6 +29,7 @@ from graphmill.trainers.recipe.config import TrainTable, find_recipe
 from graphmill.trainers.recipe.inputs import named_model
 from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.run import train_table
+from tests.adversary import workshop
 from tests.assets.sources.own_data import build_config
 from tests.recipes import recipe
 from tests.trainers.inference.infer import infer_exact
@@ -243,3 +244,78 @@ def test_sampled_and_own_models(house: House) -> None:
     assert step.inputs["model"].configs[0] == stored_recipe(
         named_model(house.store, model_name("mine/sage", house.folder))
     )
+
+
+def scored(
+    folder: Path, train: dict[str, Any], score: dict[str, Any], changed: dict[str, Any], **tables: Any
+) -> Artifact:
+    """Trains a model on a generated graph and scores the graph that other keys of [graph] give."""
+    store = Store(folder / "home")
+    sampling = {"fanouts": [4, 4], "batch_size": 128}
+    table = {"name": "x", "hidden": 8, "epochs": 2, "threads": 1} | train
+    graph = tables.pop("graph")
+    (folder / "day.toml").write_text(recipe(table, graph=graph, sampling=sampling, **tables))
+    (folder / "night.toml").write_text(recipe(graph=graph | changed, score={"model": "day/x"} | score, **tables))
+    for name in ("day", "night"):
+        pipeline = load_pipeline(folder / f"{name}.toml", TrainTable)
+        steps = all_steps(pipeline, store.home)
+        made = [workshop.carry_out(store.home, step, pipeline=pipeline) for step in steps]
+    return made[-1]
+
+
+def test_columns_of_node_types_are_compared_apart(tmp_path: Path) -> None:
+    graph = {"source": "typed_citation", "nodes": 400, "edges": 3000, "classes": 4}
+    keys = {"model": "rgcn", "bases": 2, "input": "typed"}
+    score = scored(tmp_path, keys, {"types": ["all"]}, {"nodes": 480}, graph=graph)
+    found = open_features(score.neighbour(score.inputs["features"]))
+    opened = open_graph(score.neighbour(score.inputs["graph"]))
+    assert score.summary["numbers"]["num_predicted"] == opened.topology.num_nodes
+    widths = dict(zip(opened.node_types, found.type_columns or (found.width,) * len(opened.node_types), strict=True))
+    rows = {each["column"]: each for each in score.summary["numbers"]["drifted_columns"]}
+    assert {name.split()[0] for name in rows} <= {name for name, width in widths.items() if width}
+    starts = opened.topology.node_type_ptr
+    for name, row in rows.items():
+        node_type, place = name.split()
+        kind = opened.node_types.index(node_type)
+        ids = found.rows_of(np.arange(starts[kind], starts[kind + 1]))
+        values = found.open()[ids[ids >= 0], int(place)].astype(np.float64)
+        assert row["mean"] == pytest.approx(values.mean(), abs=1e-6)
+
+
+def test_several_labels_and_numbers_have_answers_of_their_own(tmp_path: Path) -> None:
+    graph = {"source": "sbm", "nodes": 600, "edges": 6000, "features": 8, "classes": 4}
+    for kind in ("multilabel", "regression"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        score = scored(folder, {"model": "gcn"}, {}, {"nodes": 660}, graph=graph, task={"kind": kind})
+        numbers = score.summary["numbers"]
+        table = polars.read_parquet(score.file("predictions.parquet"))
+        trained = score.neighbour(score.neighbour(score.inputs["model"]).inputs["graph"])
+        rows = {each["answer"]: each for each in numbers["answers"]}
+        if kind == "multilabel":
+            names = open_graph(trained).class_names
+            shares = {name: table["labels"].list.contains(name).mean() for name in names}
+            assert all(rows[name]["now"] == pytest.approx(share) for name, share in shares.items())
+            assert "known_f1_micro" in numbers and "moved_share" in numbers
+            continue
+        # Numbers are in the unit of the training, and so are their scores.
+        learnt = open_graph(trained)
+        labels = learnt.labels[np.array(learnt.train_ids)].astype(np.float64)
+        mean, deviation = labels.mean(), labels.std()
+        (row,) = rows.values()
+        assert row["now"] == pytest.approx(
+            (table["prediction"].cast(polars.Float64).mean() - mean) / deviation, abs=1e-4
+        )
+        known = table.drop_nulls("label")
+        error = (known["prediction"].cast(polars.Float64) - known["label"].cast(polars.Float64)).abs().mean()
+        assert numbers["known_mae"] == pytest.approx(error, rel=1e-5)
+        assert "answer_shift" in numbers and "moved_share" not in numbers
+
+
+def test_links_have_their_best_ends(tmp_path: Path) -> None:
+    graph = {"source": "sbm", "nodes": 300, "edges": 3000, "features": 8, "classes": 4}
+    task = {"kind": "links"}
+    score = scored(tmp_path, {"model": "sage"}, {"top": 3}, {"nodes": 330}, graph=graph, task=task)
+    table = polars.read_parquet(score.file("predictions.parquet"))
+    assert len(table) == 3 * 330 == score.summary["numbers"]["num_predicted"] and set(table["rank"]) == {1, 2, 3}
+    assert checks(score)[ANSWERS_ALIKE] and "moved_share" not in score.summary["numbers"]

@@ -184,3 +184,19 @@ def test_ranks_take_it_together(tmp_path: Path) -> None:
         workshop.carry_out(tmp_path, step, pipeline=pipeline)
     (model,) = train(Order(pipeline=pipeline, table="two", home=tmp_path, ranks=2))
     assert equal(model, start)
+
+
+def test_a_bundle_carries_the_start_to_another_machine(tmp_path: Path) -> None:
+    from graphmill.jobs.commands.store.bundle import bundle_table
+    from graphmill.trainers.__main__ import main
+
+    here, there = tmp_path / "here", tmp_path / "there"
+    graph = arrays(tmp_path / "a.npz", 200), arrays(tmp_path / "b.npz", 220)
+    carried_out(here, write(tmp_path, "one", {}, graph=graph[0]))
+    tuned = write(tmp_path, "tuned", {"start": "one/sage"}, graph=graph[1])
+    whole = carried_out(here, tuned)["sage"]
+    bundle_table(Store(here), tuned, "sage", tmp_path / "bundle", lambda line: None)
+    for path in (tmp_path / "one.toml", tmp_path / "a.npz", tmp_path / "b.npz"):
+        path.unlink()
+    assert main(["--from", str(tmp_path / "bundle"), "--home", str(there), "--quiet"]) == 0
+    assert equal(Store(there).open(*whole.address), whole)
