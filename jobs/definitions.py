@@ -15,11 +15,11 @@ import graphmill.jobs.runs.instance  # noqa: F401
 from graphmill.assets.building.page import markdown_code
 from graphmill.assets.building.stage import OnePass, Silent
 from graphmill.assets.definitions import Slot, Surroundings, group_of, raw_asset, source_assets, stage_asset
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline
 from graphmill.assets.pipeline.rules import JOBS
 from graphmill.assets.pipeline.shown import TRIAL, allowed_name, key_of, raw_key
 from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.score import SCORE
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.operations.difference import PIPELINE_TAG, schedules_of
 from graphmill.jobs.operations.failures import failure_sensor
@@ -29,9 +29,10 @@ from graphmill.jobs.runs.cancellation import CancelableProgress
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.pinned import pinned_files
 from graphmill.jobs.runs.shown import report_address, shown_files, shown_trials
-from graphmill.jobs.runs.slot import MEMORY_POOL, held_slot, in_turn
-from graphmill.jobs.runs.training import all_steps, training_asset, training_steps
+from graphmill.jobs.runs.slot import MEMORY_POOL, POOL, held_slot, in_turn
+from graphmill.jobs.runs.training import all_steps, steps_by_job, training_asset
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.scoring.stage import ScoreExecution
 from graphmill.trainers.recipe.config import TrainTable
 
 WHAT = {
@@ -146,8 +147,11 @@ def definitions_of(
     """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor."""
     # The command that launched a run may name other machines than the file.
     around = replace(around, on=around.on or pipeline.on)
-    data = preprocessing_steps(pipeline, around.store.home)
-    training = training_steps(pipeline, data)
+    selections = steps_by_job(pipeline, around.store.home)
+    scoring = [step for step in selections["all"] if step.recipe.name == SCORE]
+    data, training = (
+        [step for step in selections[job] if step.recipe.name != SCORE] for job in ("preprocess", "train")
+    )
     source = [step for step in data if isinstance(step.recipe, OnePass)]
     heavy = _slot_of(pipeline, "graph", around)
     built: list[Any] = [source_assets(source, execution_of(source[0].recipe, threads), around, *heavy)]
@@ -158,7 +162,11 @@ def definitions_of(
     ]
     built += [raw_asset(step, around) for step in data if step.external]
     built += [training_asset(step, pipeline, around, children) for step in training]
-    selections = {"preprocess": data, "train": training, "all": [*data, *training]}
+    # A prediction takes what a training takes.
+    built += [
+        stage_asset(step, ScoreExecution(), around, lambda context: held_slot(context, POOL, around.report), POOL)
+        for step in scoring
+    ]
     asset_jobs = {
         selection: _job(name, selections[selection], pipeline, selection)
         for selection, name in job_names(pipeline.name).items()

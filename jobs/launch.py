@@ -23,7 +23,6 @@ from graphmill.assets.building.interrupts import begin, blocked, watched_interru
 from graphmill.assets.building.terminal import begin_to_print, escaped
 from graphmill.assets.cluster.keeper import kept
 from graphmill.assets.definitions import Surroundings
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.shown import key_of
 from graphmill.assets.pipeline.steps import Step, Versions, find_all
@@ -48,7 +47,7 @@ from graphmill.jobs.runs.instance import (
 )
 from graphmill.jobs.runs.listed import listed_in_ui
 from graphmill.jobs.runs.slot import POOL, num_slots
-from graphmill.jobs.runs.training import LAUNCHED_TAG, EpochLines, training_steps
+from graphmill.jobs.runs.training import LAUNCHED_TAG, EpochLines, steps_by_job
 from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, is_first, launcher
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
@@ -232,22 +231,21 @@ def _in_process(
 
 
 def _selected(order: Launch) -> list[Step]:
-    data = preprocessing_steps(order.pipeline, home_folder(order.home))
-    training = training_steps(order.pipeline, data)
+    selected = steps_by_job(order.pipeline, home_folder(order.home))
+    training = [step for step in selected["train"] if isinstance(step.recipe, ModelRecipe)]
     unknown = [name for name in order.names if name not in {step.name for step in training}]
     if unknown or (order.selection == "train" and not training):
         known = ", ".join(step.name for step in training) or "(none)"
         problem = f"{', '.join(unknown)} not in" if unknown else "nothing to train in"
         raise InputError(f"{problem} {order.pipeline.path}", f"[[train]] names are: {known}")
-    if order.names:
-        training = [step for step in training if step.name in order.names]
-    trained = {step.name for step in training}
+    trained = {*order.names} or {step.name for step in training}
     if order.ranks > 1 and not any(table.by_parts for table in order.pipeline.train if table.name in trained):
         problem = f"--ranks {order.ranks}, but no [[train]] table that is asked for can be shared by processes"
         raise InputError(problem, 'leave it out, or set trainer = "distributed"')
     if order.selection != "preprocess" and trained:
         require_sound(order.pipeline, trained, order.ranks)
-    return {"preprocess": data, "train": training, "all": [*data, *training]}[order.selection]
+    left_out = {step.name for step in selected["train"]} - {*order.names} if order.names else ()
+    return [step for step in selected[order.selection] if step.name not in left_out]
 
 
 def _execute_here(

@@ -19,9 +19,9 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.inference.answers.kinds import class_column
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.trained import find_model, find_recipe, load_model
+from graphmill.trainers.inference.trained import find_model, load_model
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.config import ModelConfig, find_recipe
 from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.rows.open import open_source
 

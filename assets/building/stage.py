@@ -159,6 +159,14 @@ class Stage:
         """Returns role -> stage name of the inputs, which may depend on the config: `reads_stages`, each under its own name."""
         return {name: name for name in self.reads_stages}
 
+    def chosen(self, semantic: Any) -> str:
+        """Returns the version of the stored artifact that a config names; "" for what is built, whose version follows from its recipe.
+
+        Raises:
+            InputError: the store has no such artifact.
+        """
+        return ""
+
     def input_table(self, semantic: Any) -> str | None:
         """Returns the name of the feature table of the input `features`, "" for the main one; None for the one that stages share."""
         return None

@@ -274,7 +274,8 @@ def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
     Args:
         inputs: role -> artifact that a step reads. What these were built from is found in their store, as far as it is still there.
     """
-    found, waiting = dict(inputs), list(inputs.values())
+    # A model among them was trained on data of its own, whose sizes say nothing.
+    found, waiting = dict(inputs), [each for each in inputs.values() if each.stage != "model"]
     while waiting:  # nearest first: a step's own features stand before those that its inputs were built from
         artifact = waiting.pop(0)
         for role, entry in artifact.inputs.items():

@@ -12,6 +12,7 @@
     [cache_plan]                       see assets/cache_plan/__init__.py
     [packed]                           see assets/packed_chunks/__init__.py
     [[train]]                          one table for each model; the schema comes from the trainers
+    [score]                            a trained model that predicts the graph, see assets/score.py
     [schedule]                         when it runs by itself, see assets/pipeline/schedule.py
     [run]                              on which machines, see assets/pipeline/schedule.py
 
@@ -42,6 +43,7 @@ from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, comp
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.samples.sets import set_names, step_of_set, tables_of_set
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.score import SCORE, ScoreTable, parse_score
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.system.filesystem import read_whole_file
@@ -102,6 +104,7 @@ class Pipeline:
         notes: its texts for readers, which enter no version.
         schedule: times at which it runs by itself, None for never; it enters no version.
         run: machines on which it runs, None for this one; they enter no version.
+        score: the trained model that predicts its graph, None for none.
         tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table; empty if the file was read without a schema.
         settings: options of the command line that set keys in its text, "" if there are none.
@@ -118,6 +121,7 @@ class Pipeline:
     notes: Notes = field(default_factory=Notes)
     schedule: ScheduleTable | None = None
     run: RunTable | None = None
+    score: ScoreTable | None = None
     sample_set: str | None = None
 
     def __repr__(self) -> str:
@@ -401,6 +405,7 @@ def _parse(
         "notes": parse_notes(raw, tables),
         "schedule": parse_schedule(raw, tables),
         "run": parse_run(raw, tables),
+        "score": parse_score(raw, tables),
         "tables": parse_tables(raw, tables, head.seed if head else 0),
         "train": parse_train(raw.get("train", []), tables, train_schema),
     }.items():
@@ -415,7 +420,7 @@ def _parse(
 
 def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
     problems = []
-    sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCHEDULE, RUN)
+    sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCORE, SCHEDULE, RUN)
     for key in raw:
         if key not in sections:
             said = sentence(key, "")

@@ -25,6 +25,7 @@ from graphmill.assets.samples.sets import (
 )
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
+from graphmill.assets.score import SCORE, ScoreTable
 from graphmill.assets.sources.interface import TaskTable
 from graphmill.assets.sources.unread import named_tables
 from graphmill.assets.tasks.labels import CLASSES
@@ -121,6 +122,7 @@ def _schemas(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> 
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping) and (named := train_schema.sub_table(entry)):
             yield f"[train.{named[0]}]", named[1]
+    yield f"[{SCORE}]", ScoreTable
 
 
 def table_conflicts(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
@@ -151,6 +153,7 @@ def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:
 def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
     """Yields names of train tables and feature tables that cannot name an asset, or that name two."""
     reserved = {stage.name for stage in stages()} | {"raw", "measured", "mistakes", "needs_data"}
+    reserved |= {SCORE} & raw.keys()
     named = [*named_tables(raw.get("features"))]
     # The external content of such tables has an asset, too.
     reserved |= {"raw_features", *(f"raw_features_{_as_identifier(name)}" for name in named)}

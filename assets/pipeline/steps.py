@@ -168,7 +168,8 @@ class Versions:
         inputs = {role: self.read(step, role) for role in step.inputs}
         name, code_version = step.recipe.name, step.recipe.code_version
         return tuple(
-            version_of(name, code_version, config, inputs, self.raw(step.recipe, config)) for config in step.configs
+            step.recipe.chosen(config) or version_of(name, code_version, config, inputs, self.raw(step.recipe, config))
+            for config in step.configs
         )
 
     def read(self, step: Step, role: str) -> str:
@@ -216,7 +217,7 @@ def join_steps(
     """
     if len(each) == 1:
         return list(each[0])
-    made = {step.name: step for step in read}
+    made = {step.key: step for step in read}
     joined = []
     for alike in zip(*each, strict=True):
         first = replace(alike[0], command=command(alike[0].name))
@@ -224,11 +225,12 @@ def join_steps(
             first = replace(
                 first,
                 configs=tuple(config for step in alike for config in step.configs),
-                inputs={role: made[source.name] for role, source in first.inputs.items()},
-                reads={role: made[source.name] for role, source in first.reads.items()},
+                # A chosen model of another pipeline is one for all splits.
+                inputs={role: made.get(source.key, source) for role, source in first.inputs.items()},
+                reads={role: made[source.key] for role, source in first.reads.items()},
                 splits=tuple(replace(step, split=split) for step, split in zip(alike, splits, strict=True)),
             )
-        made[first.name] = first
+        made[first.key] = first
         joined.append(first)
     return joined
 

@@ -130,4 +130,5 @@ def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, order: str =
         for table in pipeline.train
         if table.name in outcome.artifacts
     ]
-    print_leaderboard(pipeline.name, entries)
+    if entries or pipeline.score is None:
+        print_leaderboard(pipeline.name, entries)

@@ -16,7 +16,7 @@ def evaluation_lines(pipeline: Pipeline, home: Path) -> list[str]:
     from graphmill.trainers.inference.choice import choose_evaluation
 
     one, known, found = pipeline.by_split[0], KnownSizes(Store(home)), list[tuple[str, str]]()
-    for step in training_steps(one, preprocessing_steps(one, home)):
+    for step in training_steps(one, preprocessing_steps(one, home), home):
         semantic = step.configs[0]
         if semantic.train.eval != "auto" or semantic.sampling is None:
             continue

@@ -133,7 +133,7 @@ class _Planner:
             return Planned(variant=variant)
         table = variant.table
         data = preprocessing_steps(variant.pipeline, self.home)
-        step = next(each for each in training_steps(variant.pipeline, data) if each.name == variant.name)
+        step = next(each for each in training_steps(variant.pipeline, data, self.home) if each.name == variant.name)
         needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
         semantic: ModelConfig = step.configs[0]
         builds = any(each.missing for each in needs)

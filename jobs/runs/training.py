@@ -23,11 +23,13 @@ from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_input
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.jobs.runs.scoring import scoring_steps
 from graphmill.jobs.runs.shown import report_address
 from graphmill.jobs.runs.slot import POOL, held_slot
 from graphmill.trainers.recipe.config import find_table, model_configs
+from graphmill.trainers.recipe.inputs import model_step
 from graphmill.trainers.recipe.order import Order
-from graphmill.trainers.recipe.recipe import REUSED, ModelRecipe
+from graphmill.trainers.recipe.recipe import REUSED, START, ModelRecipe
 from graphmill.trainers.recipe.together import EDGE_ATTRIBUTES, unused_attributes
 from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_here, waiting_run
 
@@ -53,26 +55,52 @@ class TrainingRun(dg.Config):
 
 def all_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:
     """Returns the steps of a pipeline, data first; errors are those of `preprocessing_steps` and `training_steps`."""
+    return steps_by_job(pipeline, home)["all"]
+
+
+def steps_by_job(pipeline: Pipeline, home: Path | None = None) -> dict[str, list[Step]]:
+    """Returns job -> its steps, in their order: "preprocess", "train" and "all".
+
+    Predictions by a model of another pipeline are data, and those by one of this file belong to its trainings.
+    """
     data = preprocessing_steps(pipeline, home)
-    return [*data, *training_steps(pipeline, data)]
+    training = training_steps(pipeline, data, home)
+    scoring = scoring_steps(pipeline, data, training, home)
+    of_own = {step.key for step in training}
+    late = [step for step in scoring if step.inputs["model"].key in of_own]
+    early = [] if late else scoring
+    return {"preprocess": [*data, *early], "train": [*training, *late], "all": [*data, *training, *scoring]}
 
 
-def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
-    """Returns one step for each train table; raises InputError if a table is named like a stage, or the pipeline lacks `[sampling]`."""
+def training_steps(pipeline: Pipeline, preprocessing: list[Step], home: Path | None = None) -> list[Step]:
+    """Returns one step for each train table.
+
+    Args:
+        home: the home in whose store models are that a table names as its start.
+
+    Raises:
+        InputError: a table is named like a stage, or the pipeline lacks `[sampling]`.
+    """
     trial = bool(pipeline.settings)
-    each = [_steps_of(one, split_steps(preprocessing, place), trial) for place, one in enumerate(pipeline.by_split)]
+    each = [
+        _steps_of(one, split_steps(preprocessing, place), home, trial) for place, one in enumerate(pipeline.by_split)
+    ]
     return join_steps(each, pipeline.splits, preprocessing, lambda name: f"graphmill train {pipeline.reference} {name}")
 
 
-def _steps_of(pipeline: Pipeline, preprocessing: list[Step], trial: bool) -> list[Step]:
-    sources, recipe = {step.name: step for step in preprocessing}, ModelRecipe()
-    return [
-        Step(
+def _steps_of(pipeline: Pipeline, preprocessing: list[Step], home: Path | None, trial: bool) -> list[Step]:
+    sources, recipe, made = {step.name: step for step in preprocessing}, ModelRecipe(), dict[str, Step]()
+    for index, table in enumerate(pipeline.train):
+        of_set = pipeline.of_set(table.sample_set)
+        configs = tuple(model_configs(table, of_set.sampling, pipeline.seed))
+        roles = [name for name in recipe.inputs(configs[0]) if name != START]
+        start = {START: model_step(table.start, pipeline, made, home)} if table.start else {}
+        made[table.name] = Step(
             pipeline=pipeline.name,
             name=table.name,
             recipe=recipe,
             configs=configs,
-            inputs={name: sources[of_set.step_of(name, table.feature_table)] for name in recipe.inputs(configs[0])},
+            inputs={name: sources[of_set.step_of(name, table.feature_table)] for name in roles} | start,
             # The cached rows and the origin of batches change no weight: they are needed and recorded, but not part of the version.
             reads={name: sources[step] for name in table.reads if (step := of_set.step_of(name)) in sources},
             checks=recipe.expected_checks(configs[0]),
@@ -80,10 +108,7 @@ def _steps_of(pipeline: Pipeline, preprocessing: list[Step], trial: bool) -> lis
             origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, ("train", index)),
             trial=trial,
         )
-        for index, table in enumerate(pipeline.train)
-        for of_set in (pipeline.of_set(table.sample_set),)
-        for configs in (tuple(model_configs(table, of_set.sampling, pipeline.seed)),)
-    ]
+    return list(made.values())
 
 
 def training_asset(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-WALKED = ("docs/tutorial.md", "docs/regression.md", "docs/links.md", "docs/python.md")
+WALKED = ("docs/tutorial.md", "docs/regression.md", "docs/links.md", "docs/python.md", "docs/scoring.md")
 """Pages that a reader goes through from the first line to the last, in one folder: tests/docs/test_tutorial.py does so."""
 GENERATED = ("docs/cli.md",)
 """Pages in whose sentences nothing is looked for, since a program writes them; tests/docs/test_cli_page.py does so again."""

@@ -20,6 +20,7 @@ from graphmill.assets.building.labels import labelled
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.catalogue import stages
+from graphmill.trainers.inference.scoring.stage import ScoreStage
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from tests.docs.pages import ROOT, slugs
 
@@ -45,7 +46,7 @@ CODE = re.compile(r"(?<![`\w/])(?:assets|kernels|trainers|jobs)/[\w/]+\.py")
 
 def pages() -> dict[str, str]:
     """Returns the text that each page has to have, by name of the stage."""
-    return {stage.name: _text(stage) for stage in [*stages(), ModelRecipe()]}
+    return {stage.name: _text(stage) for stage in [*stages(), ModelRecipe(), ScoreStage()]}
 
 
 def _text(stage: Stage) -> str:

@@ -12,6 +12,7 @@ from graphmill.assets.pipeline.notes import Notes
 from graphmill.assets.pipeline.schedule import RunTable, ScheduleTable
 from graphmill.assets.samples.config import SampleSet, SamplesTable
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.score import ScoreTable
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import SOURCES, config_class
 from graphmill.trainers.recipe.config import TrainTable
@@ -28,6 +29,7 @@ REFERENCE = TEXT + "".join((DOCS / name).read_text() for name in ("own-data.md",
         Notes,
         ScheduleTable,
         RunTable,
+        ScoreTable,
         SampleSet,
         SamplingConfig,
         SamplesTable,

@@ -58,7 +58,7 @@ def predicted(case: Case, model: Artifact, out: Path) -> pl.DataFrame:
     bounds = Bounds(workspace_bytes=1 << 20, threads=1)
     store = Store(case.home)
     data = PredictedData(reopened(store, case.graph.inputs), case.graph.inputs)
-    predict_model(store, data, model, semantic, bounds, out)
+    predict_model(data, model, semantic, bounds, out)
     return pl.read_parquet(out).with_columns(pl.col("class", "label").cast(pl.String))
 
 

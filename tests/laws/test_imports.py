@@ -86,7 +86,7 @@ def test_the_folders_are_ours(layer: str) -> None:
 ROOMS = {
     "kernels": "errors environment _native types arrays ranges warn_once rng cuda graph blocks sampling links hotness rows disk_cache "
     "layers chunks history",
-    "assets": "sizes tasks storage costs building cluster figures sources graph features partitions chunks shards sampling "
+    "assets": "sizes tasks storage costs building score cluster figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models tasks loop inference techniques training run notebook __main__",
     "jobs": "figures runs web operations definitions launch scaling planning commands report command cli",
@@ -285,7 +285,8 @@ def test_no_technique_imports_another() -> None:
 
 
 def test_only_stages_add_rooms_to_assets() -> None:
-    """A stage is one room; besides them there are store, costs, building, sources, figures, pipeline, and what puts them together."""
+    """A stage is one room; besides them there are store, costs, building, sources, figures, pipeline, the table of a
+    stage that trainers build, and what puts them together."""
     stages = {path.parent.name for path in (ROOT / "assets").glob("*/stage.py")} - {"building", "sources"}
     others = set(ROOMS["assets"].split()) - stages
     assert others == {
@@ -294,6 +295,7 @@ def test_only_stages_add_rooms_to_assets() -> None:
         "storage",
         "costs",
         "building",
+        "score",
         "cluster",
         "figures",
         "sources",

@@ -7,10 +7,11 @@ import pytest
 
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.catalogue import stages
+from graphmill.trainers.inference.scoring.stage import ScoreStage
 from graphmill.trainers.recipe.recipe import ModelRecipe
 
 ROOT = Path(__file__).parents[2]
-STAGES: list[Stage] = [*stages(), ModelRecipe()]
+STAGES: list[Stage] = [*stages(), ModelRecipe(), ScoreStage()]
 NAMES = [stage.name for stage in STAGES]
 
 

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -63,11 +63,11 @@ from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.inference.sampled import infer_sampled
-from graphmill.trainers.inference.trained import PredictedData, find_model, find_recipe, load_model, reopened
+from graphmill.trainers.inference.trained import PredictedData, find_model, load_model, reopened
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_recipe
 from graphmill.trainers.recipe.inputs import find_data, find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows.open import open_source
@@ -156,16 +156,28 @@ def predict_table(
             given |= {"model": model.version, "columns": asdict(columns), "types": [*types]}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         threads = threads or semantic.train.num_threads
-        bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
+        spill, progress = store.home / "spill", progress or Silent()
+        bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=spill, progress=progress)
         of = PredictedData(reopened(store, data), data, None if other is None else reopened(store, inputs))
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
         if request.of_pairs(of.read.graph, columns, types, evaluation):
-            return model, predict_pairs(store, of, model, semantic, bounds, out, request)
-        return model, predict_model(store, of, model, semantic, bounds, out, columns, types, nodes, evaluation)
+            return model, predict_pairs(of, model, semantic, bounds, out, request)
+        return model, predict_model(of, model, semantic, bounds, out, columns, types, nodes, evaluation).count
+
+
+class Predicted(NamedTuple):
+    """What a prediction has done.
+
+    Attributes:
+        count: number of nodes.
+        scores: name -> score of the nodes whose labels are known; empty on the graph of the training.
+    """
+
+    count: int
+    scores: Mapping[str, float]
 
 
 def predict_model(
-    store: Store,
     data: PredictedData,
     model: Artifact,
     semantic: ModelConfig,
@@ -175,13 +187,15 @@ def predict_model(
     types: Sequence[str] = (),
     nodes: Path | None = None,
     evaluation: Way = "exact",
-) -> int:
-    """Writes the Parquet file of a model within bounds of memory and threads, and returns its number of rows.
+    listener: Callable[[Array], None] | None = None,
+) -> Predicted:
+    """Writes the Parquet file of a model within bounds of memory and threads.
 
     Args:
-        store, data: the store, and the data that are predicted from.
+        data: the data that are predicted from.
         model, semantic: the model and its recipe.
         out, columns, types, nodes, evaluation: as for `predict_table`.
+        listener: gets the outputs of the predicted nodes, float[n, C], range by range.
     """
     graph, progress = data.graph(model, semantic), bounds.progress
     learnt = graph if data.learnt is None else data.learnt.graph
@@ -193,28 +207,37 @@ def predict_model(
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             ids, facts = asked.ids(), NodeFacts(table, graph, asked, answers)
-            inference = _inference(store, data, graph, model, semantic, bounds, out, ids, evaluation)
+            inference = _inference(data, graph, model, semantic, bounds, out, ids, evaluation)
             ranges = (
                 _exact(inference, ids, num_nodes) if evaluation == "exact" else _sampled(inference, asked, semantic)
             )
-            scores = Scores(graph, asked.places, bounds.workspace_bytes // 4) if data.learnt is not None else None
-            found = (frame for each in _scored(ranges, scores) for frame in answers.frames(each))
+            most = bounds.workspace_bytes // 4
+            scores = None if data.learnt is None else Scores(graph, data.learnt.graph, asked.places, most)
+            ranges = _heard(ranges, asked, scores, listener)
+            found = (frame for each in ranges for frame in answers.frames(each))
             frames = (facts.beside(low, frame) for low, frame in found)
             # Polars asks for frames on threads of its own.
             write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP, data.record(model, evaluation))
         kept_path(out).unlink(missing_ok=True)
     finally:
         progress.done()
-    for line in scores.lines(semantic.train.metric) if scores is not None else ():
+    if scores is None:
+        return Predicted(asked.count, {})
+    for line in scores.lines(semantic.train.metric):
         progress.tell(line)
-    return asked.count
+    return Predicted(asked.count, scores.numbers(semantic.train.metric))
 
 
-def _scored(ranges: Iterator[ExactRange], scores: Scores | None) -> Iterator[ExactRange]:
-    """Yields ranges, and adds their logits to the scores if there are to be some."""
+def _heard(
+    ranges: Iterator[ExactRange], asked: AskedNodes, scores: Scores | None, listener: Callable[[Array], None] | None
+) -> Iterator[ExactRange]:
+    """Yields ranges, and gives their logits to the scores and to the listener if there are some."""
     for each in ranges:
+        logits = each.logits.numpy()
         if scores is not None:
-            scores.add(each.low, each.high, each.logits.numpy())
+            scores.add(each.low, each.high, logits)
+        if listener is not None:
+            listener(logits[asked.places(each.low, each.high)])
         yield each
 
 
@@ -241,7 +264,6 @@ def _sampled(inference: Inference, asked: AskedNodes, semantic: ModelConfig) -> 
 
 
 def _inference(
-    store: Store,
     data: PredictedData,
     graph: Graph,
     model: Artifact,
@@ -253,7 +275,7 @@ def _inference(
 ) -> Inference:
     """Returns the inference of the model on a graph, which goes on from the rows that a killed prediction of the same nodes has kept."""
     read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
-    bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
+    bounds = replace(bounds, dtype=semantic.train.dtype, **read_as)
     loaded = send_model(load_model(model, semantic, graph, data.read.features), bounds.device)
     version = f"{model.version} {'' if data.learnt is None else data.read.artifacts['graph'].version}{evaluation}"
     bounds = replace(bounds, kept=open_log(kept_path(out), loaded, version, bounds, ids))
@@ -261,7 +283,6 @@ def _inference(
 
 
 def predict_pairs(
-    store: Store,
     data: PredictedData,
     model: Artifact,
     semantic: ModelConfig,
@@ -275,7 +296,7 @@ def predict_pairs(
     answers = LinkAnswers(graph=graph, nodes=table, request=request, progress=progress)
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
-            inference = _inference(store, data, graph, model, semantic, bounds, out)
+            inference = _inference(data, graph, model, semantic, bounds, out)
             head, num_nodes = inference.model.link_head, graph.topology.num_nodes
             assert isinstance(head, LinkHead), "a model of links"
             rows = torch.empty(0)

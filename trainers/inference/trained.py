@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.features.read import node_types, open_features, require_nodes
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.schema import Tables
+from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.names.version import canonical
 from graphmill.assets.storage.store import Store
 from graphmill.assets.tasks.labels import no_labels
 from graphmill.kernels.errors import InputError
@@ -19,19 +23,10 @@ from graphmill.trainers.inference.choice import Way
 from graphmill.trainers.models.build import build_model, require_weights
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainTable, find_recipe
 from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.tasks.schema import read_schema, require_schema
-
-
-def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
-    """Returns a train table and the recipe of its model of a seed, or of its first."""
-    table = find_table(pipeline, name)
-    configs = {config.seed: config for config in model_configs(table, pipeline.sampling_of(table), pipeline.seed)}
-    if seed is not None and seed not in configs:
-        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
-    return table, next(iter(configs.values())) if seed is None else configs[seed]
 
 
 def find_model(
@@ -61,6 +56,55 @@ def is_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None) ->
     except InputError:
         return False
     return True
+
+
+def stored_recipe(model: Artifact) -> ModelConfig:
+    """Returns the recipe of a trained model as its artifact has it, whatever its pipeline file says now.
+
+    Raises:
+        InputError: a version of graphmill with other keys has trained it, or the user's own code that it names is gone.
+    """
+    config, places = model.config, model.run_record().get("locations", {})
+    train, settings = dict(config["train"]), None
+    own = TrainTable.sub_table(train)
+    values = train.pop("settings", None)
+    if own is not None and values is not None:
+        settings = _parsed(own[1], values, "", model)
+    made = ModelConfig(
+        seed=config["seed"],
+        train=_parsed(TrainConfig, train, places.get("train.model", ""), model, {"settings": settings}),
+        sampling=None
+        if config["sampling"] is None
+        else _parsed(SamplingConfig, config["sampling"], places.get("sampling.method", ""), model),
+    )
+    if canonical(made) != config:
+        raise InputError(f"{model.label} was trained by another version of graphmill", "train it again")
+    return made
+
+
+def _parsed(kind: type, values: Mapping[str, Any], folder: str, model: Artifact, fixed: Any = None) -> Any:
+    """Returns a config from its canonical form; `folder` is that of the user's own code."""
+    found, problems = Tables(folder=Path(folder)).parse(kind, values, (), fixed)
+    if problems:
+        listed = "; ".join(each.message for each in problems)
+        raise InputError(f"the recipe of {model.label} cannot be read: {listed}", "train it again")
+    return found
+
+
+def trained_data(model: Artifact) -> dict[str, Artifact]:
+    """Returns the graph and the features that a model was trained on.
+
+    Raises:
+        InputError: they are not in the store any more.
+    """
+    found = {role: model.neighbour(model.inputs[role]) for role in ("graph", "features")}
+    there = {role: each for role, each in found.items() if each is not None}
+    if lacking := [f"{role}/{model.inputs[role]['version'][:12]}" for role in found if role not in there]:
+        problem = f"{' and '.join(lacking)}, which {model.label} was trained on, are not in the store"
+        raise InputError(
+            problem, "build them again from the data of the training, or train the model on data that are there"
+        )
+    return there
 
 
 def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
@@ -102,10 +146,14 @@ class OpenedData(NamedTuple):
 
 def reopened(store: Store, inputs: Mapping[str, Artifact]) -> OpenedData:
     """Returns the graph and the features of inputs, each opened by its version."""
-    found = {role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")}
-    graph, features = open_graph(found["graph"]), open_features(found["features"])
+    return open_data({role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")})
+
+
+def open_data(artifacts: Mapping[str, Artifact]) -> OpenedData:
+    """Returns the graph and the features among artifacts; raises InputError if they are of different nodes."""
+    graph, features = open_graph(artifacts["graph"]), open_features(artifacts["features"])
     require_nodes(features, graph.topology.num_nodes, "the graph")
-    return OpenedData(found, graph, features)
+    return OpenedData({role: artifacts[role] for role in ("graph", "features")}, graph, features)
 
 
 class PredictedData(NamedTuple):

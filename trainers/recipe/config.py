@@ -24,6 +24,7 @@ from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import fanout_problems, spelled
+from graphmill.assets.score import name_problem
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.cuda.driver import num_gpus
@@ -31,7 +32,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.settings import Settings
 from graphmill.trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
-from graphmill.trainers.recipe.together import file_problems, mixed_features, sampling_problems, table_problems
+from graphmill.trainers.recipe.together import file_problems, pipeline_problems, sampling_problems, table_problems
 from graphmill.trainers.record.metrics import PROGRAMS
 from graphmill.trainers.record.scores import METRICS_OF, Metric
 
@@ -114,6 +115,9 @@ class TrainConfig(Architecture):
     score_train: bool = field(default=False, metadata={"hashed": "unless default"})
     # Memory of an exact evaluation, in bytes; layers that do not fit go to a file. It decides the ranges, and so how matrix products round.
     eval_workspace: str = "512MiB"
+    # Trained model whose weights are the initial ones: PIPELINE/NAME, or PIPELINE/NAME@VERSION. The version of that model is hashed, and
+    # not its name.
+    start: str = field(default="", metadata={"hashed": False})
     # A word of your choice that makes this model a separate one: trained and measured apart from equal recipes, with equal weights.
     trial: str = field(default="", metadata={"hashed": "unless default"})
     # The technique's own settings, from the sub-table [train.NAME]; None if the technique has no settings.
@@ -137,6 +141,8 @@ class TrainConfig(Architecture):
             text = f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone"
             yield KeyProblem("device trainer", text)
         yield from size_problem("eval_workspace", self.eval_workspace)
+        if self.start:
+            yield from name_problem("start", self.start)
         if isinstance(self.threads, str) and self.threads != "auto":
             yield KeyProblem("threads", f'threads = {self.threads!r} is not "auto", nor a whole number')
         yield from self._optimiser_problems()
@@ -272,7 +278,7 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
     feature_table: str = ""
 
     file_problems = staticmethod(file_problems)
-    pipeline_problems = staticmethod(mixed_features)
+    pipeline_problems = staticmethod(pipeline_problems)
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields the problems of both halves, of the seeds, and keys that do not fit the technique."""
@@ -396,6 +402,15 @@ def find_table(pipeline: Pipeline, name: str) -> TrainTable:
             return table
     names = ", ".join(table.name for table in pipeline.train) or "(none)"
     raise InputError(f"{pipeline.path} has no [[train]] table {name!r}", f"the names are: {names}")
+
+
+def find_recipe(pipeline: Pipeline, name: str, seed: int | None) -> tuple[TrainTable, ModelConfig]:
+    """Returns a train table and the recipe of its model of a seed, or of its first; raises InputError without that table or seed."""
+    table = find_table(pipeline, name)
+    configs = {config.seed: config for config in model_configs(table, pipeline.sampling_of(table), pipeline.seed)}
+    if seed is not None and seed not in configs:
+        raise InputError(f"{name} has no seed {seed}", f"its seeds are: {', '.join(map(str, configs))}")
+    return table, next(iter(configs.values())) if seed is None else configs[seed]
 
 
 def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int) -> list[ModelConfig]:

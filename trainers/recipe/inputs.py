@@ -2,22 +2,29 @@
 
 Versions are given (by the step that launched the training, or on the command line) or computed from the recipe, as the steps of a pipeline
 compute them. A given artifact names its inputs, so packed chunks are enough to find their samples and their cache plan.
+
+A trained model that a file names (assets/score.py) is one of its own tables, or is chosen from the store: by its version, or else as the
+model that the other file asks for now. If that is not trained, since its data have changed, it is the last one that was trained for the
+table.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from graphmill.assets.building.materialize import materialize, stage_version
+from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
-from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.steps import OUTDATED, is_outdated
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.steps import OUTDATED, Step, is_outdated
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.score import ModelName, model_name
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.config import TrainTable, model_configs
-from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.recipe.config import TrainTable, find_recipe, model_configs
+from graphmill.trainers.recipe.recipe import START, ModelRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,24 +104,26 @@ class _Finder:
     """Finds the artifacts of a pipeline's steps, each once.
 
     Args:
-        given: stage -> version, or a prefix of it.
-        table: the train table, which names its feature table and its sample set.
+        given: role -> version, or a prefix of it.
+        table: the train table, which names its feature table, its sample set and its start.
         whole: whether all parts of an artifact must exist.
     """
 
     def __init__(
         self, pipeline: Pipeline, store: Store, given: Mapping[str, str], table: TrainTable, whole: bool = True
     ):
-        self.pipeline, self.store, self.whole = pipeline, store, whole
+        self.pipeline, self.store, self.table, self.whole = pipeline, store, table, whole
         self.of_set, self.feature_table = pipeline.of_set(table.sample_set), table.feature_table
         self.steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
         self._found = {
-            self.step_of(stage): store.resolve(f"{stage}/{version}", parts=whole) for stage, version in given.items()
+            self.step_of(role): store.resolve(f"{ModelRecipe.name if role == START else role}/{version}", parts=whole)
+            for role, version in given.items()
         }
         self._named = {
             self.of_set.step_of(each["stage"]): (each["stage"], each["version"])
-            for made in self._found.values()
+            for role, made in self._found.items()
             for each in made.inputs.values()
+            if role != START  # it was trained on data of its own
         }
 
     def step_of(self, stage: str) -> str:
@@ -152,6 +161,8 @@ class _Finder:
     def _find(self, name: str) -> Artifact:
         if name in self._named:
             return self._open(*self._named[name])
+        if name == START:
+            return self._start()
         if name not in self.steps:
             problem = f"{self.pipeline.path} has no table that asks for {name}, which this training reads"
             raise InputError(problem, "docs/pipelines.md says which tables a trainer needs")
@@ -162,6 +173,17 @@ class _Finder:
             return materialize(self.store, stage, config, stage.Execution(), inputs)  # pyright: ignore
         return self._open(stage.name, stage_version(stage, config, inputs))  # pyright: ignore
 
+    def _start(self) -> Artifact:
+        """Returns the model whose weights the training begins with."""
+        name = model_name(self.table.start, self.pipeline.path.parent)
+        if not is_own(name, self.pipeline):
+            return named_model(self.store, name)
+        version, model = _model_now(self.store, self.pipeline, name.table)
+        if model is None:
+            command = f"graphmill train {self.pipeline.reference} {name.table}"
+            raise _Missing(f"{ModelRecipe.name}/{short(version)}", command, is_outdated(self.store, ModelRecipe()))
+        return model
+
     def _open(self, stage: str, version: str) -> Artifact:
         """Returns an artifact; the error for a missing one names the command that builds it."""
         if self.store.has(stage, version):
@@ -169,3 +191,92 @@ class _Finder:
         label, command = f"{stage}/{short(version)}", f"graphmill build {self.pipeline.reference}"
         recipes = [step.recipe for step in self.steps.values() if step.recipe.name == stage]
         raise _Missing(label, command, any(is_outdated(self.store, each) for each in recipes))
+
+
+class StoredModel(Stage):
+    """The models of other pipelines that a file names: no step of the file builds them.
+
+    Args:
+        home: the home of their store, None for the default.
+    """
+
+    name = ModelRecipe.name
+    code_version = ModelRecipe.code_version
+    Semantic = ModelName
+
+    def __init__(self, home: Path | None):
+        self.home = home
+
+    def chosen(self, semantic: ModelName) -> str:
+        """Returns the version of the model."""
+        return named_model(Store(self.home), semantic).version
+
+
+def is_own(name: ModelName, pipeline: Pipeline) -> bool:
+    """Tells whether a name means what a table of the same file has trained in the same run, and not a model of the store."""
+    return name.key[0] == pipeline.name and not name.version
+
+
+def model_step(text: str, pipeline: Pipeline, trained: Mapping[str, Step], home: Path | None) -> Step:
+    """Returns the step whose artifact is the model that a file names: one of its own, or one that another pipeline has.
+
+    Args:
+        text: the name, as the file has it.
+        trained: name of a train table of the file -> its step.
+    """
+    name = model_name(text, pipeline.path.parent)
+    if is_own(name, pipeline):
+        return trained[name.table]
+    train = f"graphmill train {name.pipeline} {name.table}"
+    return Step(pipeline=name.key[0], name=name.table, recipe=StoredModel(home), configs=(name,), command=train)
+
+
+def named_model(store: Store, name: ModelName) -> Artifact:
+    """Returns the trained model that a file names.
+
+    Raises:
+        InputError: the store has no such model.
+    """
+    if name.version:
+        return store.resolve(f"{ModelRecipe.name}/{name.version}")
+    why, seed = "", None
+    try:
+        pipeline = load_pipeline(_file_of(name), TrainTable)
+        seed = find_recipe(pipeline, name.table, None)[1].seed
+        pipeline.require_one_split()
+        version, model = _model_now(store, pipeline, name.table)
+        why = f"; its file asks for {ModelRecipe.name}/{short(version)}"
+    except InputError as error:
+        model, why = None, f"; its file does not say which: {error.problem}"
+    model = model or _last_model(store, "/".join(name.key), seed)
+    if model is None:
+        problem = f"{name.text} is not trained in {store.place}{why}"
+        raise InputError(problem, f"train it: graphmill train {name.pipeline} {name.table}")
+    return model
+
+
+def _file_of(name: ModelName) -> Path | str:
+    """Returns the pipeline file of a model: the one beside the file that names it, or its name among all pipelines."""
+    beside = None if name.folder is None else name.folder / f"{name.pipeline}.toml"
+    return beside if beside is not None and beside.is_file() else name.pipeline
+
+
+def _model_now(store: Store, pipeline: Pipeline, name: str) -> tuple[str, Artifact | None]:
+    """Returns version and artifact of the model that a train table asks for, of its first seed; None if it is not trained.
+
+    Raises:
+        InputError: the data that it would be trained on are not built.
+    """
+    table, config = find_recipe(pipeline, name, None)
+    version = stage_version(ModelRecipe(), config, find_model_inputs(pipeline, table, store, {}))
+    return version, store.find(ModelRecipe.name, version)
+
+
+def _last_model(store: Store, asked_by: str, seed: int | None) -> Artifact | None:
+    """Returns the model that was trained last for PIPELINE/NAME, of a seed if that is known; None if there is none."""
+    found = []
+    for model in store.artifacts(ModelRecipe.name):
+        run = model.run_record()
+        if run.get("execution", {}).get("asked_by") == asked_by and seed in (None, model.config["seed"]):
+            found.append((run.get("started", ""), model.version, model))
+    return max(found)[2] if found else None

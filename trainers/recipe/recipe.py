@@ -17,6 +17,8 @@ from graphmill.trainers.recipe.page import MODEL_PAGE, sentence
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 
+START = "start"
+"""Role of the model whose weights a training begins with."""
 REUSED = ": the same recipe is trained already (--retrain trains it again)"
 """The reason why nothing was trained, appended to the name of a model."""
 
@@ -42,16 +44,10 @@ class ModelRecipe(Stage):
     )
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Returns the graph, its features, and the stages that decide the weights of the technique and the sampling."""
-        return {
-            name: name
-            for name in (
-                "graph",
-                "features",
-                *semantic.train.inputs,
-                *(semantic.sampling.inputs if semantic.sampling else ()),
-            )
-        }
+        """Returns the graph, its features, the stages that decide the weights of the technique and the sampling, and the start."""
+        sampling, start = semantic.sampling, {START: self.name} if semantic.train.start else {}
+        stages = ("graph", "features", *semantic.train.inputs, *(sampling.inputs if sampling else ()))
+        return {name: name for name in stages} | start
 
     def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:
         """Returns the model's checks; the ledger is tested if the technique predicts it."""

@@ -20,6 +20,7 @@ from graphmill.assets.samples.sets import NOT_A_SET, SAMPLES, set_names, tables_
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
+from graphmill.assets.score import SCORE, model_name
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.labels import CLASSES, LINKS
 from graphmill.trainers.recipe.file_rules import RULES, wrong_set
@@ -162,8 +163,28 @@ def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
             yield _below(option, train, option.keys[0]), text
 
 
-def mixed_features(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
-    """Yields the conflicts between train tables over feature tables, in a file without other mistakes."""
+def pipeline_problems(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the conflicts between train tables, in a file without other mistakes: over feature tables, and over models that they name."""
+    yield from _mixed_features(pipeline)
+    named = [
+        (("train", place, "start"), table.start, place) for place, table in enumerate(pipeline.train) if table.start
+    ]
+    if pipeline.score is not None:
+        named.append(((SCORE, "model"), pipeline.score.model, len(pipeline.train)))
+    for path, text, place in named:
+        name = model_name(text)
+        if name.version or name.key[0] != pipeline.name:
+            continue
+        before = {table.name: table for table in pipeline.train[:place]}
+        if name.table not in before:
+            where = f"the tables above it are {', '.join(before) or '(none)'}"
+            yield path, f'{path[-1]} = "{text}" names no table of this file that is trained before: {where}'
+        elif len(before[name.table].seeds) > 1:
+            yield path, f'{path[-1]} = "{text}" has several seeds: name one of its models, {text}@VERSION'
+
+
+def _mixed_features(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the conflicts between train tables over feature tables."""
     about_one = {stage.name for stage in stages() if stage.of_one_feature_table and stage.configs(pipeline)}
     shared = pipeline.shared_features
     for index, table in enumerate(pipeline.train):

@@ -39,6 +39,8 @@ METRICS: dict[str, str] = {
     "ap": "average precision of pairs",
 }
 """Metric -> its name in a sentence."""
+ERRORS: dict[str, str] = {"mae": "mean absolute error", "rmse": "root mean squared error"}
+"""Error of numbers that stands beside the metrics -> its name in a sentence."""
 METRICS_OF: dict[Kind, tuple[Metric, ...]] = {
     "classes": (
         "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "roc_auc",
@@ -52,7 +54,7 @@ METRICS_OF: dict[Kind, tuple[Metric, ...]] = {
 
 def percent(metric: str) -> bool:
     """Returns whether a metric is a share, shown in percent; the others have the unit of the numbers that a node has."""
-    return not metric.startswith("neg_")
+    return not metric.startswith("neg_") and metric not in ERRORS
 
 
 def scale(metric: str) -> int:

@@ -25,8 +25,8 @@ from graphmill.kernels.errors import InputError, did_you_mean
 from graphmill.kernels.sampling.epoch_plan import evaluation_plan
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.batches.source import PreparedSource
-from graphmill.trainers.inference.trained import find_recipe
 from graphmill.trainers.loop.executor import BatchExecutor
+from graphmill.trainers.recipe.config import find_recipe
 from graphmill.trainers.recipe.inputs import find_table_inputs
 from graphmill.trainers.training.open_run import open_run
 

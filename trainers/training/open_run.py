@@ -29,9 +29,11 @@ from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExec
 from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake
 from graphmill.trainers.recipe.links import link_problems
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
+from graphmill.trainers.recipe.recipe import START
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.tasks.opened import open_task
 from graphmill.trainers.training.open_rows import model_types
+from graphmill.trainers.training.start import take_weights
 
 
 def open_run(
@@ -112,7 +114,7 @@ def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig, world: int) 
 
 
 def _open_model(run: Run) -> Model:
-    """Returns the model of a run on its device, with the initial parameters.
+    """Returns the model of a run on its device, with the initial parameters, or with those of its start.
 
     Raises:
         InputError: the model reads relations or weights that the drawn neighbours do not have, or cannot be made.
@@ -128,6 +130,8 @@ def _open_model(run: Run) -> Model:
     if by_relation and any(word in (model.edge_weight or "") for word in ("gcn", "sum")):
         problem = f"the model asks for edge weights {model.edge_weight!r}, which suppose that rows are drawn uniformly"
         raise InputError(f"{problem}, and fanouts has numbers per relation", "give one number per layer")
+    if START in run.inputs:
+        take_weights(model, run.inputs[START], run.inputs)
     return send_model(model, run.features.device)
 
 

@@ -211,5 +211,12 @@ NUMBERS: Mapping[str, PublishedNumbers] = {
         words="evaluation",
         others={"repeatable": boolean},
     ),
+    "score": PublishedNumbers(
+        always="num_predicted largest_mean_shift largest_deviation_factor num_drifted_columns",
+        counts="num_predicted num_drifted_columns",
+        values="largest_mean_shift largest_deviation_factor answer_shift known_*",
+        shares="moved_share",
+        others={"answers": listed(mapped(plain)), "drifted_columns": listed(mapped(plain))},
+    ),
 }
 """Stage -> its numbers. A test compares them with what every stage publishes (tests/assets/storage/files/test_stage_numbers.py)."""

@@ -92,10 +92,10 @@ class LocalStore:
         """Returns the artifacts, of one stage or of all, that the object store has and the home lacks; their files are not fetched."""
         return self._stored(sorted(filter(self._lacks, self.backend.addresses(stage))))
 
-    def artifacts(self) -> list[Artifact]:
-        """Returns all sound artifacts, by stage and version; those that cannot be read now are left out."""
+    def artifacts(self, stage: str = "") -> list[Artifact]:
+        """Returns all sound artifacts, of one stage or of all, by stage and version; those that cannot be read now are left out."""
         found = []
-        for path in self.folders():
+        for path in (each for each in self.folders() if stage in ("", each.parent.name)):
             with suppress(OSError):
                 found.append(self.find(*address_of(path)))
         return [artifact for artifact in found if artifact is not None]

@@ -116,7 +116,7 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | No
     def execution(step: Step) -> Any:
         return tables[step.name].execution if step.name in tables else execution_of(step.recipe, None)
 
-    steps = [*data, *training_steps(pipeline, data)]
+    steps = [*data, *training_steps(pipeline, data, store.home)]
     known = KnownSizes(store) if known is None else known
     found = step_needs(steps, store, execution, known)
     builds = any(each.missing for each in found if each.name not in tables)

@@ -140,7 +140,7 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     from graphmill.jobs.runs.training import training_steps
 
     store, versions = Store(home), Versions()
-    steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)))
+    steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)), home_folder(home))
     found = {step.name: _found(store, step, versions) for step in steps}
     entries = [
         Entry(table=table, models=models, splits=splits, wanted=wanted)

@@ -70,7 +70,7 @@ def _older_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     if not tables:
         return []
     store, versions = Store(home), Versions()
-    steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)))
+    steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)), home_folder(home))
     asked = {
         (step.name, canonical_json(config)): (part, config)
         for step in steps

@@ -75,7 +75,7 @@ def trials(store: Store, pipeline: Pipeline) -> dict[Address, str]:
 
     These are models with keys of `--set`, models of tables that the file no longer has, and models of earlier keys or data.
     """
-    steps = training_steps(pipeline, preprocessing_steps(pipeline, store.home))
+    steps = training_steps(pipeline, preprocessing_steps(pipeline, store.home), store.home)
     versions = Versions()
     asked = {version for step in steps for version in versions.of(step)}
     return {

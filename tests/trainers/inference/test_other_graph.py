@@ -17,8 +17,8 @@ from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.predict import predict_table
-from graphmill.trainers.inference.trained import find_recipe, is_trained, load_model
-from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.inference.trained import is_trained, load_model
+from graphmill.trainers.recipe.config import TrainTable, find_recipe
 from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.run import train_table
 from graphmill.trainers.tasks.schema import Schema, differences, read_schema, require_schema

@@ -40,13 +40,13 @@ from graphmill.trainers.inference.answers.nodes import NodeFacts, asked_nodes
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.predict import open_log, whole_file
-from graphmill.trainers.inference.trained import find_recipe, load_model
+from graphmill.trainers.inference.trained import load_model
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.ranks.group import PeerError, Ranks, joined
 from graphmill.trainers.ranks.launch import EXIT_PEER, launcher_id, run_ranks
 from graphmill.trainers.ranks.leave import leave
-from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.config import TrainTable, find_recipe
 from graphmill.trainers.recipe.inputs import find_table_inputs
 from graphmill.trainers.recipe.order import Order, plain_order
 from graphmill.trainers.techniques.distributed.inference import part_nodes

@@ -3,18 +3,24 @@
 import copy
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from graphmill.assets.building.labels import built_in_words
 from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.storage.files.documents import manifest_schema
 from graphmill.assets.storage.files.sealed_json import DIGEST, seal, unseal
 from graphmill.assets.storage.files.stage_numbers import NUMBERS
 from graphmill.assets.storage.local.repair import find_damage, remove_damage
 from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.store import Store
+from graphmill.jobs.runs.training import all_steps
+from graphmill.trainers.inference.scoring.page import SCORE_PAGE
+from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.page import MODEL_PAGE
+from graphmill.trainers.recipe.techniques import DEFAULT
 from tests.adversary import workshop
 from tests.adversary.forged import MISSING
 
@@ -36,6 +42,11 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workshop") / "home"
     for step in workshop.steps(folder):
         workshop.carry_out(folder, step)
+    table = {"score": 'model = "scored/minibatch"'}
+    text = workshop.text("scored", {name: workshop.TABLES[name] for name in ("graph", "sampling")} | table, [DEFAULT])
+    pipeline = parse_pipeline(Path("scored.toml"), text.encode(), TrainTable)
+    for step in all_steps(pipeline, folder):
+        workshop.carry_out(folder, step, pipeline=pipeline)
     return folder
 
 
@@ -59,7 +70,10 @@ def forgeries(artifact):
 
 
 def test_every_number_that_a_stage_publishes_is_declared(one_of_each):
-    assert {stage.name for stage in stages()} | {"model"} <= NUMBERS.keys() and one_of_each.keys() == NUMBERS.keys()
+    assert {stage.name for stage in stages()} | {
+        "model",
+        "score",
+    } <= NUMBERS.keys() and one_of_each.keys() == NUMBERS.keys()
     for stage, artifact in one_of_each.items():
         undeclared = [name for name in artifact.summary["numbers"] if NUMBERS[stage].check_of(name) is None]
         assert not undeclared, f"{stage}: declare {undeclared}"
@@ -71,7 +85,7 @@ def test_every_number_that_a_stage_publishes_is_declared(one_of_each):
 
 def test_another_number_is_damage_or_every_page_gets_along_without_it(one_of_each):
     """Each number of each stage, each kind of forgery; only a number that readers may miss can be left out."""
-    pages = {stage.name: stage.page for stage in stages()} | {"model": MODEL_PAGE}
+    pages = {stage.name: stage.page for stage in stages()} | {"model": MODEL_PAGE, "score": SCORE_PAGE}
     tried = 0
     for artifact in one_of_each.values():
         for name, wrong, forged in forgeries(artifact):
