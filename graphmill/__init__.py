@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graphmill.assets.storage.store import Store as Store
     from graphmill.calls import artifact as artifact
     from graphmill.calls import batches as batches
+    from graphmill.calls import export as export
     from graphmill.calls import leaderboard as leaderboard
     from graphmill.calls import open as open
     from graphmill.calls import pipeline as pipeline
@@ -66,6 +67,7 @@ _PLACES = {
     "graphmill.calls": (
         "artifact",
         "batches",
+        "export",
         "leaderboard",
         "open",
         "pipeline",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from graphmill.jobs.launch import Outcome, Selection
     from graphmill.trainers.inference.choice import Way
+    from graphmill.trainers.inference.exports.export import Exported
     from graphmill.trainers.notebook import Trained
     from graphmill.trainers.record.epoch_lines import Lines
     from graphmill.trainers.training.dataset import Batches, Split
@@ -327,3 +328,25 @@ def predict(
     }
     wanted = None if nodes is None else Path(nodes)
     return predict_table(Store(home), pipeline_of(source, home), name, Path(out), nodes=wanted, **more)[1]
+
+
+def export(
+    source: Asked, name: str, folder: str | os.PathLike[str], *, seed: int | None = None, home: Home = None
+) -> Exported:
+    """Writes the trained model of a table for programs without graphmill: torch programs of its layers, and modules of PyG and DGL.
+
+    Args:
+        source, name: the pipeline and the name of its `[[train]]` table.
+        folder: a new folder.
+        seed: seed of the table's model; None for the first.
+        home: the home.
+
+    Returns:
+        The files that were written, and what a library has no equal for, with the reasons.
+
+    Raises:
+        InputError: the model is not trained, or the folder has files already.
+    """
+    from graphmill.trainers.inference.exports.export import export_table
+
+    return export_table(Store(home), pipeline_of(source, home), name, Path(folder), seed)

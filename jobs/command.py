@@ -7,7 +7,7 @@ import click
 from graphmill.assets.storage.names.home import one_home
 from graphmill.jobs.commands.machine.commands import MACHINE
 from graphmill.jobs.commands.pipelines.commands import PIPELINES
-from graphmill.jobs.commands.results.commands import leaderboard, predict, show, sql, status, timeline
+from graphmill.jobs.commands.results.commands import export, leaderboard, predict, show, sql, status, timeline
 from graphmill.jobs.commands.running import RUNNING
 from graphmill.jobs.commands.store.commands import STORE
 from graphmill.jobs.report.commands import plot, report
@@ -28,7 +28,7 @@ class Grouped(click.Group):
 HEADINGS = {
     "Pipelines": PIPELINES,
     "Running": RUNNING,
-    "Results": (status, leaderboard, report, plot, predict, show, timeline, sql),
+    "Results": (status, leaderboard, report, plot, predict, export, show, timeline, sql),
     "The store": STORE,
     "The machine": MACHINE,
 }

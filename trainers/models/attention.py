@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphmill.kernels.blocks.edge_index import EdgeIndexBlock
 from graphmill.kernels.layers.attention import EdgeMask, attend_backward
 from graphmill.kernels.layers.attention import attend as attend_arrays
 from graphmill.kernels.types import Block
@@ -81,7 +82,13 @@ def by_head(vectors: Tensor) -> Tensor:
 
 
 def attend(
-    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
+    block: Block | EdgeIndexBlock,
+    z: Tensor,
+    left: Tensor,
+    right: Tensor,
+    mask: EdgeMask | None = None,
+    *,
+    weighted: bool = False,
 ) -> Tensor:
     """Attends from every destination to its sources and itself, with gradient; see `graphmill.kernels.layers.attention`.
 
@@ -94,6 +101,8 @@ def attend(
     Returns:
         float[num_dst, H D].
     """
+    if isinstance(block, EdgeIndexBlock):
+        return block.attend(z, left, right, weighted)
     weight = block.weight if weighted else None
     return _Attend.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
 
@@ -126,9 +135,18 @@ class _AttendProjected(torch.autograd.Function):
 
 
 def attend_projected(
-    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
+    block: Block | EdgeIndexBlock,
+    z: Tensor,
+    left: Tensor,
+    right: Tensor,
+    mask: EdgeMask | None = None,
+    *,
+    weighted: bool = False,
 ) -> Tensor:
     """As `attend`, from left, right: float[H, D], of z's type, the two halves of the attention vector, for sources and destinations."""
+    if isinstance(block, EdgeIndexBlock):
+        rows = z.view(z.shape[0], *left.shape)
+        return block.attend(z, (rows * left).sum(2), (rows[block.dst_pos] * right).sum(2), weighted)
     weight = block.weight if weighted else None
     return _AttendProjected.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphmill.kernels.blocks.edge_index import EdgeIndexBlock
 from graphmill.kernels.layers.aggregate import Reduce, aggregate_backward
 from graphmill.kernels.layers.aggregate import aggregate as aggregate_arrays
 from graphmill.kernels.layers.dropout import drop_scale, relu_dropout_backward
@@ -143,7 +144,7 @@ def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
     return out
 
 
-def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
+def aggregate(block: Block | EdgeIndexBlock, h_src: Tensor, reduce: Reduce) -> Tensor:
     """Aggregates a block's source rows into its destinations, with gradient.
 
     Args:
@@ -154,6 +155,8 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
     Returns:
         float[num_dst, F]; rows without edges are 0, except for their own weighted row.
     """
+    if isinstance(block, EdgeIndexBlock):
+        return block.aggregate(h_src, reduce)
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
 
 
@@ -173,7 +176,7 @@ def own_places(block: Block) -> slice | Tensor:
     return slice(block.num_dst) if block.dst_pos is None else torch.as_tensor(block.dst_pos).long()
 
 
-def maximum(block: Block, h_src: Tensor) -> Tensor:
+def maximum(block: Block | EdgeIndexBlock, h_src: Tensor) -> Tensor:
     """Returns the largest value of each column over a block's sources, with gradient: float[num_dst, F]; 0 for rows without edges.
 
     If several sources have it, each gets an equal share of the gradient. It takes one row of F values per edge.
@@ -181,6 +184,8 @@ def maximum(block: Block, h_src: Tensor) -> Tensor:
     Args:
         h_src: float[num_src, F].
     """
+    if isinstance(block, EdgeIndexBlock):
+        return block.maximum(h_src)
     start, end, indices = (torch.as_tensor(each).long() for each in (block.start, block.end, block.indices))
     taken = end - start
     if len(indices) != int(taken.sum()):  # edges were removed between the rows

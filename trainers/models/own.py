@@ -144,7 +144,7 @@ class OwnModule(nn.Module):
         self.train(rng.training)
         made, num_seeds = self._made(blocks), blocks[-1].num_dst
         with seeded(rng):
-            logits = self._of_graph(made, x) if self.takes_graph else self.inner(made, x)
+            logits = self.of_graph(made, x) if self.takes_graph else self.inner(made, x)
         if self.takes_graph and isinstance(logits, Tensor) and len(logits) == blocks[0].num_src:
             logits = logits[:num_seeds]
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != num_seeds:
@@ -154,7 +154,8 @@ class OwnModule(nn.Module):
         require_width(logits, self.width, self.name, links=self.links)
         return logits
 
-    def _of_graph(self, graph: Subgraph, x: Tensor) -> Any:
+    def of_graph(self, graph: Subgraph, x: Tensor) -> Any:
+        """Returns the result of the module for a graph and the input rows of its nodes."""
         if self._takes_data:
             graph.x = x
             return self.inner(graph)

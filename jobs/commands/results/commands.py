@@ -212,6 +212,32 @@ def _model_and_data(
     return Asked(asked.name, rest).load(), loaded
 
 
+@click.command(short_help="Writes a trained model for programs without graphmill.")
+@pipeline_argument
+@click.argument("name", required=False, shell_complete=complete_tables)
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="A new folder; default export-NAME.")
+@click.option("--seed", type=int, help="Which of the table's models; default its first.")
+@click.pass_obj
+def export(home: Path | None, pipeline: Asked, name: str | None, folder: Path | None, seed: int | None) -> None:
+    """Writes the layers of [[train]] table NAME as torch programs, and its weights as modules of PyG and DGL, into a new folder.
+
+    The two may be written as one, PIPELINE/NAME. What a library has no equal for is left out, and the reason is told.
+
+    Example: graphmill export cora/gcn --to gcn
+    """
+    from graphmill.assets.storage.store import Store
+    from graphmill.trainers.inference.exports.export import export_table
+
+    if name is None:
+        pipeline, name = required_table(pipeline)
+    exported = export_table(Store(home), pipeline.load(), name, folder or Path(f"export-{name}"), seed)
+    click.echo(f"{exported.folder}: {exported.label}")
+    for file, contents in exported.files.items():
+        click.echo(f"  {file}: {contents}")
+    for what, why in exported.left_out.items():
+        click.echo(f"  left out: {what}, since {why}")
+
+
 @click.command(short_help="Shows one artifact.")
 @click.argument("name")
 @json_option

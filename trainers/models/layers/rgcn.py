@@ -52,14 +52,14 @@ class RgcnLayer(nn.Module):
         means = aggregate(runs.block, h_src, "mean" if runs.block.weight is None else "weighted")
         if not runs.relations:
             return means.new_zeros((block.num_dst, self.width))
-        mapped = map_pieces(means, runs.counts, [self._matrix(relation) for relation in runs.relations])
+        mapped = map_pieces(means, runs.counts, [self.matrix(relation) for relation in runs.relations])
         return aggregate(runs.joined, mapped, "sum")  # pyright: ignore[reportArgumentType]
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The node's own term and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.own(h_dst) + agg, h_dst, rng)
 
-    def _matrix(self, relation: int) -> Tensor:
+    def matrix(self, relation: int) -> Tensor:
         """Returns float[out_width, in_width], the matrix of a relation."""
         if self.coefficients is None:
             return self.matrices[relation]
