@@ -9,8 +9,8 @@ parameter `hidden_channels`, like the models of `torch_geometric.nn`, is called 
   those of DGL, or bipartite edges as PyG's convolutions take them.
 - any `torch.nn.Module` whose forward(x, edge_index) or forward(data) takes a graph, as in PyG's tutorials: a batch as one graph.
 
-The two last run in the trainers that train on mini-batches, and on the uncut graph; others cut a layer into its two halves, which such
-modules do not expose.
+The two last run in the trainers that train on mini-batches, and on the uncut graph; others cut such a module between its layers
+(trainers/models/cut/), if that can be.
 
 Its own initial values are drawn from torch's generator, and so is its dropout. Both are seeded here, from the run's seed and from the
 step's place in the run, so the same recipe gives the same model and a resumed run continues with the same bits.
@@ -96,13 +96,13 @@ class OwnModule(nn.Module):
         self.inner, self.name, self.depth, self.num_classes = inner, name, config.layers, num_classes
         parameters = [*inspect.signature(inner.forward).parameters]
         self.form = form_of(parameters, config.blocks, name)
-        self._more = [each for each in OF_EDGES if each in parameters]
-        self._takes_data = self.form == "subgraph" and parameters == ["data"]
+        self.more = [each for each in OF_EDGES if each in parameters]
+        self.takes_data = self.form == "subgraph" and parameters == ["data"]
         self._kept: tuple[Block, Any] | None = None
         if self.form == "subgraph":
             _require_uncached(inner, config, name)
         for other, (place, _) in FORMS.items() if self.form != "subgraph" else ():
-            found = next((each for each in inner.modules() if _is_from(each, place)), None)
+            found = next((each for each in inner.modules() if is_from(each, place)), None)
             if other != self.form and found is not None:
                 problem = (
                     f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self.form}" gives'
@@ -114,7 +114,7 @@ class OwnModule(nn.Module):
         """Names of the classes of DGL's and PyG's convolutions inside."""
         places = [place for place, _ in FORMS.values()]
         return sorted(
-            {type(each).__name__ for each in self.inner.modules() if any(_is_from(each, place) for place in places)}
+            {type(each).__name__ for each in self.inner.modules() if any(is_from(each, place) for place in places)}
         )
 
     @property
@@ -147,10 +147,10 @@ class OwnModule(nn.Module):
         return logits
 
     def _of_graph(self, graph: Subgraph, x: Tensor) -> Any:
-        if self._takes_data:
+        if self.takes_data:
             graph.x = x
             return self.inner(graph)
-        return self.inner(x, graph.edge_index, **{name: getattr(graph, name) for name in self._more})
+        return self.inner(x, graph.edge_index, **{name: getattr(graph, name) for name in self.more})
 
     def _made(self, blocks: Sequence[Block]) -> Any:
         """Returns the blocks in the form that the module takes; that of the whole graph, one block for all layers, is made once."""
@@ -198,7 +198,7 @@ def _require_uncached(inner: nn.Module, config: TrainConfig, name: str) -> None:
 Model = LayeredModel | OwnModule
 
 
-def _is_from(module: nn.Module, place: str) -> bool:
+def is_from(module: nn.Module, place: str) -> bool:
     """Tells whether a module is of a class, or derived from one, whose source stands at a place."""
     return any(f"{cls.__module__}.".startswith(place) for cls in type(module).__mro__)
 
