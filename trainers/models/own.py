@@ -84,12 +84,16 @@ class OwnModule(nn.Module):
         config: the train table, whose key `blocks` says what it takes, and `layers` how far it sees.
         num_classes: number of columns that it is to return.
 
+    Attributes:
+        uncut: why it cannot be cut between its layers, for a trainer that cuts the graph into chunks; None if it was not tried.
+
     Raises:
         InputError: a part of the module is of a library that reads other blocks, or keeps what it computes of the first batch.
     """
 
     edge_weight: str | None = None
     transpose: Transposes = "none"
+    uncut: InputError | None = None
 
     def __init__(self, inner: nn.Module, name: str, config: TrainConfig, num_classes: int):
         super().__init__()
@@ -262,6 +266,8 @@ def require_layers(model: Model, trainer: str) -> LayeredModel:
     """
     if isinstance(model, LayeredModel):
         return model
+    if model.uncut is not None:
+        raise model.uncut
     over = "a graph" if model.takes_graph else "whole blocks"
     problem = (
         f'model = "{model.name}" is one module over {over}, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '

@@ -71,7 +71,12 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
         if known or not failed or isinstance(error.__cause__, OF_CODE):
             yield f"{error.problem}: {error.remedy}"
         return
-    found = [clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model, in_width))]
+    case = FileCase(train=table, tables=tables)
+    found = [clash.text for clash in clashes(case, _kinds(model, in_width))]
+    one_chunk = case.table("chunks", "chunks_per_part") == 1 and case.table("partitions", "parts") in (None, 1)
+    if isinstance(model, OwnModule) and model.uncut is not None and not one_chunk:
+        yield f"{model.uncut.problem}: {model.uncut.remedy}"
+        return
     inside = model.convolutions if isinstance(model, OwnModule) else []
     yield from (f"{text}; it is built of {', '.join(inside)}" if inside else text for text in found)
     error = None if found else _forward_error(model, table.config, in_width, num_classes)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
+from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.storage.names.user_code import Reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.sample import Sampler
@@ -18,9 +19,11 @@ from graphmill.kernels.types import BatchKey
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.cut.cut import CutModule, changed_buffers
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.own import OwnModule
-from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.models.own import OwnModule, require_layers
+from graphmill.trainers.models.own_limits import model_problems
+from graphmill.trainers.recipe.config import TrainConfig, TrainTable
 from graphmill.trainers.rows.source import MemorySource
+from tests.recipes import recipe, sbm
 from tests.trainers.graphs import attributed, random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
 from tests.trainers.models.test_own import written
@@ -194,6 +197,7 @@ def config_of(folder: Path, name: str, trainer: str = "fullgraph", **options: An
 
 def cut_of(folder: Path, name: str, width: int = 6, classes: int = 3, **options: Any) -> CutModule:
     made = build_model(config_of(folder, name, hidden=8, dropout=0.0, **options), width, classes, 0)
+    require_layers(made, "fullgraph")
     assert isinstance(made, CutModule)
     return made
 
@@ -273,7 +277,7 @@ def test_blocks_of_dgl_train_in_chunks_and_with_a_history(tmp_path: Path, over_d
 def test_degrees_of_a_block_of_dgl_are_not_those_of_the_graph(over_dgl: Path) -> None:
     config = TrainConfig(model=Reference("cut_dgl:of_Both", over_dgl), trainer="fullgraph")
     with pytest.raises(InputError, match=r"built of GraphConv.* layer 0 \(GraphConv\) reads more than the neighbours"):
-        build_model(config, 6, 3, 0)
+        require_layers(build_model(config, 6, 3, 0), "fullgraph")
 
 
 def weights_of(model: Any) -> dict[str, Tensor]:
@@ -354,6 +358,18 @@ def test_a_convolution_of_several_hops_is_refused_by_its_name(folder: Path, name
     with pytest.raises(InputError, match=rf"built of {name}.* cannot be trained in chunks: layer 0 .*{name}") as error:
         cut_of(folder, over_graph(name))
     assert 'mode = "device"' in error.value.remedy
+
+
+def test_one_chunk_takes_what_cannot_be_cut(tmp_path: Path, folder: Path) -> None:
+    """As a training that is not cut; and `validate` looks at the number of chunks."""
+    more = TRAINED | {"model": Reference(f"cut_modules:{over_graph('APPNP')}", folder)}
+    ways = [train_whole(tmp_path / mode, 1, 1, mode=mode, **more) for mode in ("device", "p2p+reuse")]
+    assert content(ways[0])["weights.safetensors"] == content(ways[1])["weights.safetensors"]
+    table = {"name": "mine", "model": f"cut_modules:{over_graph('APPNP')}", "trainer": "fullgraph"}
+    for chunks, problems in ((1, 0), (2, 1)):
+        text = recipe(table, graph=sbm(), chunks={"chunks_per_part": chunks})
+        pipeline = parse_pipeline(folder / "mine.toml", text.encode(), TrainTable)
+        assert len([*model_problems(pipeline)]) == problems
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ TOLERANCE = 1e-3
 ALL = (0, NUM_NODES)
 CUTS = ((0, NUM_NODES // 2), (NUM_NODES // 2, NUM_NODES))
 REMEDY = "train it on mini-batches, or write it as a list of layers (docs/own-models.md)"
-UNCUT_REMEDY = f'set mode = "device" in [train.fullgraph], where the graph is not cut, or {REMEDY}'
+UNCUT_REMEDY = f'set mode = "device" in [train.fullgraph] or cut the graph into one chunk, or {REMEDY}'
 
 
 class CutModule(OwnLayers):
@@ -79,8 +79,10 @@ def runs_layers(config: TrainConfig) -> bool:
 def build_fitting_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
     """Makes the model that `config.model` names, cut between its layers if the trainer runs one at a time.
 
+    A module that cannot be cut is returned as it is for a pass over the whole graph, of which there may be one chunk; its `uncut` says why.
+
     Raises:
-        InputError: as for `build_own_model`, or the module cannot be cut.
+        InputError: as for `build_own_model`, or the module cannot be cut for a history.
     """
     model = build_own_model(config, in_width, num_classes, seed)
     if not isinstance(model, OwnModule) or not runs_layers(config):
@@ -97,7 +99,10 @@ def build_fitting_model(config: TrainConfig, in_width: int, num_classes: int, se
         inside = f" (built of {', '.join(model.convolutions)})" if model.convolutions else ""
         why = error.problem if isinstance(error, CutError) else f"a layer by itself fails: {first_line(error)}"
         problem = f"{model.name}{inside} cannot be trained {how}: {why}"
-        raise CutError(problem, UNCUT_REMEDY if whole_graph else REMEDY) from error
+        model.uncut = CutError(problem, UNCUT_REMEDY if whole_graph else REMEDY)
+        if not whole_graph:
+            raise model.uncut from error
+        return model
 
 
 def cut_module(module: OwnModule, in_width: int) -> Model:

@@ -97,6 +97,9 @@ def open_executor(run: Run) -> Executor:
             )
             raise InputError(problem, 'leave --ranks out, or set mode = "p2p+reuse"')
         return Uncut(run)
+    chunks = open_chunks(run.inputs["chunks"])
+    if isinstance(run.model, OwnModule) and chunks.num_parts * chunks.chunks_per_part == 1:
+        return Uncut(run)
     model = require_layers(run.model, "fullgraph")
     own = is_reference(run.semantic.train.model)
     if own and (buffers := changed_buffers(model, run.features.source.width)):
@@ -107,7 +110,6 @@ def open_executor(run: Run) -> Executor:
     if model.edge_weight == DEGREE and model.reads_weights and run.graph.topology.weights is not None:
         problem = "the model's convolutions make weights of the degrees and of the data's weights, which a chunk does not show"
         raise InputError(problem, 'set mode = "device" in [train.fullgraph], or give the convolutions no weights')
-    chunks = open_chunks(run.inputs["chunks"])
     if not chunks.self_term:
         problem = "[chunks] self_term = false, so the steps lack the rows of the nodes that they compute"
         raise InputError(problem, "set self_term = true, which is the default")
