@@ -7,6 +7,7 @@ node of the whole graph, local ids name a row of one block; local ids are always
 import dataclasses
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,16 @@ class Topology:
     def num_edges(self) -> int:
         """Number of directed edges E."""
         return len(self.indices)
+
+    @cached_property
+    def own_loops(self) -> Array:
+        """bool[N]: whether a node is its own neighbour, read from the edges of 65,536 nodes at a time, once."""
+        found, step = np.zeros(self.num_nodes, bool), 1 << 16
+        for low in range(0, self.num_nodes, step):
+            ends = np.asarray(self.indptr[low : low + step + 1])
+            destinations = np.repeat(np.arange(low, low + len(ends) - 1), np.diff(ends))
+            found[destinations[destinations == self.indices[ends[0] : ends[-1]]]] = True
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,18 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
     return (weight * _shared(block, in_degree) if shared else weight), self_weight
 
 
+def source_degrees(block: Block, in_degree: Array, own_loops: Array) -> tuple[Array, Array]:
+    """Returns the in-degrees of the sources of a block's edges, f32[nnz], and those of its destinations, f32[num_dst].
+
+    A node that is its own neighbour has -1 - d instead, where d counts its other neighbours.
+
+    Args:
+        in_degree, own_loops: i32[N] and bool[N] of the whole graph; `own_loops` says which nodes are their own neighbours.
+    """
+    degrees = np.where(own_loops, -in_degree, in_degree).astype(np.float32)
+    return block.of_sources(degrees)[block.indices], degrees[block.dst_ids]
+
+
 def sum_weights(block: Block, in_degree: Array) -> Array:
     """Computes the factors that make a sampled sum estimate the whole one: d_in(v) / k on the k edges of destination v.
 

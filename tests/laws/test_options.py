@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
+from safetensors.torch import load
 
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.storage.local.artifact import Artifact
@@ -58,6 +60,9 @@ DRAWN = {"own_fanouts", "weighted", "walks", "own_sampling", "by_relation", "sch
 """Options that a pass over the whole graph reads in a sampled evaluation alone, so that its losses are those without them."""
 UNREPEATABLE = {"staleness"}
 """Options with which two trainings differ, which the model says."""
+OVER_GRAPHS = {"graph_module", "subgraph"}
+"""Options whose module gets a block per layer from a history and a batch as one graph else: from all neighbours it computes the same."""
+EVERY = Ask(sampling={"fanouts": [-1, -1]})
 EXACT = {"disk": Ask(), "factored": Ask(), "distributed": Ask(tables={"partitions": {"parts": 1}})}
 EXACT |= {"fresh": Ask(own={"t_stale": 0}), "fresh-factored": Ask(own={"t_stale": 0})}
 EXACT |= {"fresh-distributed": EXACT["distributed"] | Ask(own={"t_stale": 0})}
@@ -186,7 +191,9 @@ def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
     if option in SAME:
         assert_changes_nothing(made, folder, trainer, ask, trial=option)
         return
-    keys = keys_of(trainer) | ({"dtype": "float64"} if technique.whole_graph else {})
+    over_graphs = technique.approximate and option in OVER_GRAPHS
+    keys = keys_of(trainer) | ({"dtype": "float64"} if technique.whole_graph or over_graphs else {})
+    ask |= EVERY if over_graphs else Ask()
     pipeline = made.parse(pipeline_text(trainer, ask | EXACT.get(trainer, Ask()), **keys, trial=option))
     model = made.resumed(pipeline, after=1 if technique.whole_graph else 5)
     if option in UNREPEATABLE:
@@ -197,6 +204,12 @@ def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
     elif technique.whole_graph:
         batch = made.straight("minibatch", ASKED[option] | WHOLE, dtype="float64", epochs=3)
         np.testing.assert_allclose(losses(model), losses(batch), rtol=1e-9)
+    elif over_graphs:
+        batches = made.straight("minibatch", ASKED[option] | EVERY, dtype="float64")
+        for name, values in load(batches.file("weights.safetensors").read_bytes()).items():
+            torch.testing.assert_close(
+                load(model.file("weights.safetensors").read_bytes())[name], values, rtol=1e-9, atol=1e-9
+            )
     else:
         fanouts = {name: value for name, value in ask.keys.items() if name == "fanouts"}
         assert weights(model) == weights(made.straight("minibatch", ASKED[option] | Ask(keys=fanouts)))

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.tasks.labels import step_values
-from graphmill.kernels.blocks.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
+from graphmill.kernels.blocks.coefficients import (
+    data_mean_weights,
+    gcn_weights,
+    self_mean_weights,
+    source_degrees,
+    sum_weights,
+)
 from graphmill.kernels.blocks.pyg_blocks import PygBlock, to_pyg
 from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.errors import InputError
@@ -254,8 +260,9 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
 
     Args:
         edge_weight: "gcn" for GCN coefficients, "sum" for the factors of an unbiased sum, "mean with self" for the mean that includes the
-            node itself; None for none. "data" keeps the data's weights, which the blocks carry; "data gcn" and "data sum" multiply the
-            factors by them; "data mean" and "data mean with self" are means by them.
+            node itself, "degree" for the in-degrees of both ends (`source_degrees`); None for none. "data" keeps the data's weights,
+            which the blocks carry; "data gcn" and "data sum" multiply the factors by them; "data mean" and "data mean with self" are
+            means by them.
 
     Raises:
         InputError: the data's weights are wanted, and a block has none.
@@ -266,6 +273,8 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
             block.weight, block.self_weight = gcn_weights(block, topology.in_degree, topology.out_degree)
         elif edge_weight in ("sum", "data sum"):
             block.weight = sum_weights(block, topology.in_degree)
+        elif edge_weight == "degree":
+            block.weight, block.self_weight = source_degrees(block, topology.in_degree, topology.own_loops)
         elif edge_weight == "mean with self":
             block.weight, block.self_weight = self_mean_weights(block)
         elif edge_weight in DATA_MEANS:

@@ -16,6 +16,7 @@ from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology
 from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.cut.cut import build_fitting_model
 from graphmill.trainers.models.ends import LinearHead, Projection, TypedProjection
 from graphmill.trainers.models.layer import LayeredModel, initialise
 from graphmill.trainers.models.layers.feed_forward import feed_forward_layer
@@ -31,7 +32,7 @@ from graphmill.trainers.models.layers.sage import AGGREGATORS
 from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.node_rows import node_rows
-from graphmill.trainers.models.own import Model, build_own_model
+from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.known_mistakes import rows_mistake, widths_mistake
 from graphmill.trainers.recipe.techniques import find_technique
@@ -85,7 +86,7 @@ def _build(
 ) -> Model:
     head = link_head(config.link_head, config.hidden, relations=relations) if config.predicts_links else None
     if is_reference(config.model):
-        return build_own_model(config, in_width, num_classes, seed, head)
+        return build_fitting_model(config, in_width, num_classes, seed, head)
     if config.model == "rows":
         assert types is not None, "a model of rows gets the nodes as one type without features"
         rows = RowsAlone(types.starts[-1], config.hidden, config.layers, head)

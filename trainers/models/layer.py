@@ -103,6 +103,16 @@ class LayeredModel(nn.Module):
         return any(getattr(layer, "reads_relations", False) for layer in self.layers)
 
     @property
+    def reads_weights(self) -> bool:
+        """Whether a layer reads the data's weights if edges have some, though it does not ask for them."""
+        return False
+
+    @property
+    def border_widths(self) -> list[int]:
+        """Columns of the rows that pass from each layer to the next one, if they may differ from the key `hidden`; else none."""
+        return []
+
+    @property
     def transpose(self) -> Transposes:
         """The blocks that need a transpose: all if the first layer's aggregation or a projection has parameters, else the hidden ones."""
         return "hidden" if self.layers[0].cacheable and self.projection is None else "all"

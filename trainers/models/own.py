@@ -10,8 +10,8 @@ predicted, the second number is `hidden`, the columns of a node's row, and the h
   those of DGL, or bipartite edges as PyG's convolutions take them.
 - any `torch.nn.Module` whose forward(x, edge_index) or forward(data) takes a graph, as in PyG's tutorials: a batch as one graph.
 
-The two last run in the trainers that train on mini-batches, and on the uncut graph; others cut a layer into its two halves, which such
-modules do not expose.
+The two last run in the trainers that train on mini-batches, and on the uncut graph; others cut such a module between its layers
+(trainers/models/cut/), if that can be.
 
 Its own initial values are drawn from torch's generator, and so is its dropout. Both are seeded here, from the run's seed and from the
 step's place in the run, so the same recipe gives the same model and a resumed run continues with the same bits.
@@ -89,12 +89,16 @@ class OwnModule(nn.Module):
         width: number of columns that it is to return.
         link_head: the head by which a loss scores pairs of its outputs; None for other losses.
 
+    Attributes:
+        uncut: why it cannot be cut between its layers, for a trainer that cuts the graph into chunks; None if it was not tried.
+
     Raises:
         InputError: a part of the module is of a library that reads other blocks, or keeps what it computes of the first batch.
     """
 
     edge_weight: str | None = None
     transpose: Transposes = "none"
+    uncut: InputError | None = None
 
     def __init__(
         self, inner: nn.Module, name: str, config: TrainConfig, width: int, link_head: nn.Module | None = None
@@ -104,13 +108,13 @@ class OwnModule(nn.Module):
         self.links, self.link_head = config.predicts_links, link_head
         parameters = [*inspect.signature(inner.forward).parameters]
         self.form = form_of(parameters, config.blocks, name)
-        self._more = [each for each in OF_EDGES if each in parameters]
-        self._takes_data = self.form == "subgraph" and parameters == ["data"]
+        self.more = [each for each in OF_EDGES if each in parameters]
+        self.takes_data = self.form == "subgraph" and parameters == ["data"]
         self._kept: tuple[Block, Any] | None = None
         if self.form == "subgraph":
             _require_uncached(inner, config, name)
         for other, (place, _) in FORMS.items() if self.form != "subgraph" else ():
-            found = next((each for each in inner.modules() if _is_from(each, place)), None)
+            found = next((each for each in inner.modules() if is_from(each, place)), None)
             if other != self.form and found is not None:
                 problem = (
                     f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{self.form}" gives'
@@ -122,7 +126,7 @@ class OwnModule(nn.Module):
         """Names of the classes of DGL's and PyG's convolutions inside."""
         places = [place for place, _ in FORMS.values()]
         return sorted(
-            {type(each).__name__ for each in self.inner.modules() if any(_is_from(each, place) for place in places)}
+            {type(each).__name__ for each in self.inner.modules() if any(is_from(each, place) for place in places)}
         )
 
     @property
@@ -156,10 +160,10 @@ class OwnModule(nn.Module):
 
     def of_graph(self, graph: Subgraph, x: Tensor) -> Any:
         """Returns the result of the module for a graph and the input rows of its nodes."""
-        if self._takes_data:
+        if self.takes_data:
             graph.x = x
             return self.inner(graph)
-        return self.inner(x, graph.edge_index, **{name: getattr(graph, name) for name in self._more})
+        return self.inner(x, graph.edge_index, **{name: getattr(graph, name) for name in self.more})
 
     def _made(self, blocks: Sequence[Block]) -> Any:
         """Returns the blocks in the form that the module takes; that of the whole graph, one block for all layers, is made once."""
@@ -207,7 +211,7 @@ def _require_uncached(inner: nn.Module, config: TrainConfig, name: str) -> None:
 Model = LayeredModel | OwnModule
 
 
-def _is_from(module: nn.Module, place: str) -> bool:
+def is_from(module: nn.Module, place: str) -> bool:
     """Tells whether a module is of a class, or derived from one, whose source stands at a place."""
     return any(f"{cls.__module__}.".startswith(place) for cls in type(module).__mro__)
 
@@ -279,6 +283,8 @@ def require_layers(model: Model, trainer: str) -> LayeredModel:
     """
     if isinstance(model, LayeredModel):
         return model
+    if model.uncut is not None:
+        raise model.uncut
     over = "a graph" if model.takes_graph else "whole blocks"
     problem = (
         f'model = "{model.name}" is one module over {over}, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '

@@ -1,8 +1,9 @@
 """Finds users' own models that fail or do not go with their trainers, before anything is built.
 
 `python -m graphmill.trainers.models.own_limits` makes each model once, with the numbers of features and classes of the graph: only the
-model itself shows whether it is a list of layers and whether it has buffers. Then the model computes the logits of three nodes. If these
-numbers are not known, they are made up: an error that they may explain is left to the training.
+model itself shows whether it is a list of layers, what it takes of a batch, and whether a training pass changes its buffers. Then the
+model computes the logits of three nodes. If these numbers are not known, they are made up: an error that they may explain is left to
+the training.
 
 The process reads the path and the text of a pipeline file from its standard input, as JSON, and for each table whose numbers are known the
 two; it prints a list of [path of the key, sentence]. It is a process of its own, since it runs a user's code.
@@ -26,9 +27,10 @@ from graphmill.assets.storage.names.user_code import find_source, is_reference, 
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream, Topology
+from graphmill.trainers.models.cut.cut import CutModule, build_fitting_model, changed_buffers
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.own import Model, WidthError, build_own_model, dtype_of, require_width
+from graphmill.trainers.models.own import Model, OwnModule, WidthError, dtype_of, require_width
 from graphmill.trainers.recipe.config import TrainConfig, TrainTable
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.recipe.together import clashes
@@ -63,14 +65,19 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
     in_width, num_classes = known or (IN_WIDTH, NUM_CLASSES)
     try:
         load_reference(table.model)
-        model = build_own_model(table.config, in_width, num_classes, seed=0)
+        model = build_fitting_model(table.config, in_width, num_classes, seed=0)
     except InputError as error:
         failed = str(error).startswith(f"{table.model}({in_width}")
         if known or not failed or isinstance(error.__cause__, OF_CODE):
             yield f"{error.problem}: {error.remedy}"
         return
-    found = [clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model))]
-    inside = [] if isinstance(model, LayeredModel) else model.convolutions
+    case = FileCase(train=table, tables=tables)
+    found = [clash.text for clash in clashes(case, _kinds(model, in_width))]
+    one_chunk = case.table("chunks", "chunks_per_part") == 1 and case.table("partitions", "parts") in (None, 1)
+    if isinstance(model, OwnModule) and model.uncut is not None and not one_chunk:
+        yield f"{model.uncut.problem}: {model.uncut.remedy}"
+        return
+    inside = model.convolutions if isinstance(model, OwnModule) else []
     yield from (f"{text}; it is built of {', '.join(inside)}" if inside else text for text in found)
     error = None if found else _forward_error(model, table.config, in_width, table.config.output_width(num_classes))
     if isinstance(error, InputError) and (known or not isinstance(error, WidthError)):
@@ -131,10 +138,11 @@ def _place(reference: str, error: Exception) -> str:
     return f" ({source.name}:{lines[-1]})" if lines else ""
 
 
-def _kinds(model: Model) -> set[str]:
+def _kinds(model: Model, in_width: int) -> set[str]:
     """Returns the options of the table of options that a model is."""
-    found = {"layers"} if isinstance(model, LayeredModel) else KINDS[model.form]
-    return found | ({"buffers"} if any(True for _ in model.buffers()) else set())
+    whole = model.whole[0] if isinstance(model, CutModule) else model
+    found = {"layers"} if isinstance(whole, LayeredModel) else KINDS[whole.form]
+    return found | ({"buffers"} if changed_buffers(model, in_width) else set())
 
 
 def _sound_part(path: Path, text: str) -> Pipeline | None:

@@ -22,12 +22,6 @@ ON_DEVICE = (
     *each("schedule own_sampling", "draws no such batches", whens="on_device"),
 )
 UNBOOKED = each("booked", "books no graph on devices", useless=True)
-WHOLE_MODULES = "module graph_module pyg subgraph"
-HALVES = each(
-    WHOLE_MODULES,
-    "runs the two halves of a layer at different times, which such a module does not have",
-    remedy="train it on mini-batches, or write it as a list of layers (docs/own-models.md)",
-)
 OWN_SET = "leave the key out, or give `samples` the name of a [[samples]] table that has these fanouts"
 OTHER_SET = 'give `samples` the name of a [[samples]] table whose plan is "shuffled"'
 DRAWN = (
@@ -130,7 +124,7 @@ FACTORED = (
     *ON_DEVICE,
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
-FRESH = (*OTHER_HOTNESS, *HALVES, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
+FRESH = (*OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),
@@ -146,12 +140,6 @@ FRESH_FACTORED = (
 )
 FULLGRAPH = (
     *UNPACKED,
-    *each(
-        WHOLE_MODULES,
-        "runs the two halves of a layer at different times, which such a module does not have",
-        whens="chunks",
-        remedy='set mode = "device" in {own}, where the graph is not cut, or write it as a list of layers (docs/own-models.md)',
-    ),
     *each("topology", "takes all neighbours"),
     *UNBOOKED,
     *each("stored", "has no mini-batches"),
@@ -206,7 +194,6 @@ FRESH_DISTRIBUTED = (
     *BY_PARTS,
     *UNPACKED,
     *exchanged(unpeered="unpeered"),
-    *HALVES,
     *OTHER_HOTNESS,
     *each(
         "vanilla",

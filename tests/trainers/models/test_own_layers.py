@@ -130,7 +130,7 @@ def test_a_history_at_the_borders_of_layers_is_used(tmp_path: Path, folder: Path
     assert '"cached_cosine"' in found[0].file("metrics.jsonl").read_text()
 
 
-@pytest.mark.parametrize("name", sorted({*CONVOLUTIONS} - {"GINConv"}))
+@pytest.mark.parametrize("name", sorted(CONVOLUTIONS))
 def test_the_whole_graph_in_chunks_has_the_weights_of_one_that_is_not_cut(
     tmp_path: Path, folder: Path, name: str
 ) -> None:
@@ -143,11 +143,6 @@ def test_the_whole_graph_in_chunks_has_the_weights_of_one_that_is_not_cut(
     for key, value in weights[0].items():
         for other in weights[1:]:
             torch.testing.assert_close(other[key], value, rtol=1e-8, atol=1e-10)
-
-
-def test_chunks_refuse_a_convolution_with_buffers_by_name(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(InputError, match=r"has buffers \(layers.0.inner.conv.eps"):
-        train_whole(tmp_path / "home", **options(folder, "GINConv"))
 
 
 def test_a_convolution_that_takes_no_pair_is_named(tmp_path: Path, folder: Path) -> None:

@@ -53,6 +53,7 @@ from graphmill.trainers.loop.executor import (
     add_in_order,
     taken_gradients,
 )
+from graphmill.trainers.models.cut.cut import changed_buffers
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.ranks.group import PeerError
@@ -100,12 +101,12 @@ def require_shareable(run: Run) -> ShardedSource:
     """Returns the source of rows of a run whose training ranks can share.
 
     Raises:
-        InputError: a user's own model has buffers, which several parts cannot share.
+        InputError: a training pass changes buffers of a user's own model, which several parts cannot share.
     """
     source = run.features.source
     assert isinstance(run.plan, PartPlan) and isinstance(source, ShardedSource)
     num_parts = run.plan.num_parts
-    if num_parts > 1 and is_reference(run.semantic.train.model) and any(True for _ in run.model.buffers()):
+    if num_parts > 1 and is_reference(run.semantic.train.model) and changed_buffers(run.model, source.width):
         problem = f"model = {run.semantic.train.model!r} has buffers, which {num_parts} parts cannot share"
         raise InputError(problem, "use a model without running statistics, or [partitions] parts = 1")
     return source

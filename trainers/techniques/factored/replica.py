@@ -28,6 +28,7 @@ from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
+from graphmill.trainers.models.cut.cut import changed_buffers
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.layers.finish import BatchNorm
 from graphmill.trainers.models.own import Model
@@ -150,14 +151,14 @@ def require_replicable(run: Run) -> None:
     """Refuses models that a batch may change by more than gradients.
 
     Raises:
-        InputError: a user's own model has buffers, which each batch might change.
+        InputError: a user's own model has buffers that each batch changes.
     """
     if not is_reference(run.semantic.train.model):
         return
-    buffers = [name for name, _ in run.model.named_buffers()]
+    buffers = changed_buffers(run.model, run.features.source.width)
     if buffers:
         problem = (
-            f"model = {run.semantic.train.model!r} has buffers ({', '.join(buffers[:3])}), which a batch may change, and "
+            f"model = {run.semantic.train.model!r} has buffers ({', '.join(buffers[:3])}), which a batch changes, and "
             f'trainer = "{run.semantic.train.trainer}" computes batches on replicas'
         )
         raise InputError(problem, "use a model without running statistics, or a trainer with one model")

@@ -11,6 +11,7 @@ from graphmill.assets.hotness.read import Hotness, open_hotness
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.require import require
 from graphmill.kernels.cuda.device import on_device
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.history.admit import LayerRows
 from graphmill.kernels.history.arena import FOREVER, FeatureSide, History
 from graphmill.kernels.history.row_norms import row_norms
@@ -93,6 +94,7 @@ class SteppedHistory:
         self.layers = kept_layers(train)
         self.dtype = kept_dtype(train.dtype)
         hotness, num_nodes = run.inputs["hotness"], run.graph.topology.num_nodes
+        width = self._row_width()
         shape = {"layer_inputs": {"shape": (train.layers, num_nodes)}}
         require(hotness, {"inputs": {"graph": run.inputs["graph"]}, "arrays": shape})
         device = run.features.device
@@ -111,7 +113,7 @@ class SteppedHistory:
             memory=kernel_array(self.memory),
             num_layers=self.layers,
             num_nodes=num_nodes,
-            width=train.hidden,
+            width=width,
             dtype=self.dtype,
             t_stale=FOREVER if self.t_stale is None else self.t_stale,
             p_grad=str(settings.p_grad),
@@ -126,6 +128,14 @@ class SteppedHistory:
             (self._score,) = device.send([share.score], SENT, device.traffic)
         self._fill()
         self._rows: list[LayerRows] = []
+
+    def _row_width(self) -> int:
+        """Returns the columns of an embedding."""
+        widths = self.run.model.border_widths
+        if len({*widths}) > 1:
+            problem = f"rows of {', '.join(map(str, widths))} columns pass between the layers, and a history holds rows of one width"
+            raise InputError(problem, "make all hidden layers of the model equally wide")
+        return widths[0] if widths else self.run.semantic.train.hidden
 
     def _share(self, hotness: Hotness, size: int) -> Share:
         """Returns the shares of embeddings and feature rows in the arena."""
@@ -145,7 +155,7 @@ class SteppedHistory:
             layer_inputs=np.asarray(hotness.layer_inputs[:layers]),
         )
         longest = None if self.t_stale is None else self.t_stale * run.plan.accumulate
-        row_bytes = run.semantic.train.hidden * itemsize, self.fill.width * itemsize
+        row_bytes = self._row_width() * itemsize, self.fill.width * itemsize
         return share_arena(counted, self.settings.p_grad, longest, *row_bytes, size)
 
     def _fill(self) -> None:

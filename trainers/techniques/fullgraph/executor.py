@@ -50,6 +50,8 @@ from graphmill.trainers.batches.batch import DATA_WEIGHTS, LABELS, attach_weight
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
+from graphmill.trainers.models.cut.cut import changed_buffers
+from graphmill.trainers.models.cut.cut_layer import DEGREE
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
@@ -95,13 +97,19 @@ def open_executor(run: Run) -> Executor:
             )
             raise InputError(problem, 'leave --ranks out, or set mode = "p2p+reuse"')
         return Uncut(run)
+    chunks = open_chunks(run.inputs["chunks"])
+    if isinstance(run.model, OwnModule) and chunks.num_parts * chunks.chunks_per_part == 1:
+        return Uncut(run)
     model = require_layers(run.model, "fullgraph")
-    if is_reference(run.semantic.train.model) and (buffers := [name for name, _ in model.named_buffers()]):
+    own = is_reference(run.semantic.train.model)
+    if own and (buffers := changed_buffers(model, run.features.source.width)):
         problem = (
             f"the model has buffers ({', '.join(buffers[:3])}), which a pass in chunks would change once per chunk"
         )
         raise InputError(problem, 'use a model without running statistics, or trainer = "minibatch"')
-    chunks = open_chunks(run.inputs["chunks"])
+    if model.edge_weight == DEGREE and model.reads_weights and run.graph.topology.weights is not None:
+        problem = "the model's convolutions make weights of the degrees and of the data's weights, which a chunk does not show"
+        raise InputError(problem, 'set mode = "device" in [train.fullgraph], or give the convolutions no weights')
     if not chunks.self_term:
         problem = "[chunks] self_term = false, so the steps lack the rows of the nodes that they compute"
         raise InputError(problem, "set self_term = true, which is the default")

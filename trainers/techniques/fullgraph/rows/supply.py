@@ -74,10 +74,11 @@ class ChunkBlocks:
         chunk = self.steps.step(part, step)
         # Unused rows do not belong to a node; any node's number is valid for them.
         block, topology = transpose(replace(chunk.block, src_ids=np.maximum(chunk.block.src_ids, 0))), self.topology
-        if self.model.edge_weight in DATA_WEIGHTS and topology.weights is not None:
+        weighs = self.model.edge_weight in DATA_WEIGHTS or self.model.reads_weights
+        if weighs and topology.weights is not None:
             block.weight = _of_edges(topology.weights, topology, chunk.dst_ids)
         attach_weights((block,), topology, self.model.edge_weight)
-        if self.model.reads_relations:
+        if self.model.reads_relations and topology.edge_types is not None:
             block.edge_type = _of_edges(topology.edge_types, topology, chunk.dst_ids)
         return block
 
