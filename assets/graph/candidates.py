@@ -73,7 +73,7 @@ def read_candidates(path: Path, raw: RawGraph, links: Links) -> EndCandidates:
     columns = ["source", "target", *(["relation"] if several else [])]
     try:
         schema = polars.read_parquet_schema(path)
-        lists = {side: name for side, name in LISTS.items() if name in schema}
+        lists: dict[Side, str] = {side: name for side, name in LISTS.items() if name in schema}
         table = polars.read_parquet(path, columns=[*columns, *lists.values()], glob=False)
     except (OSError, polars.exceptions.PolarsError) as error:
         raise InputError(f"the candidates in {path} cannot be read: {error}", GIVE) from error
@@ -85,7 +85,7 @@ def read_candidates(path: Path, raw: RawGraph, links: Links) -> EndCandidates:
     kinds = file.relations(links, list(raw.numbers.get("edge_types", ()))) if several else None
     ranges = end_ranges(links, raw.num_nodes, raw.node_type_ptr)
     of_row = np.full(len(table), min(links.predicted)) if kinds is None else kinds
-    starts, ends = {}, {}
+    starts, ends = dict[Side, Array](), dict[Side, Array]()
     for side, name in lists.items():
         starts[side], ends[side] = file.lists(name, side, of_row, ranges)
     return EndCandidates(
@@ -199,8 +199,10 @@ def _add(parts: dict[Side, list[_Segments]], given: EndCandidates, links: Links,
         _require_complete(given, links, link, held_out, first)
     rows = np.flatnonzero(held_out & first)
     turned = given.source[rows] != links.source[link[rows]]
+    each: tuple[tuple[Side, Array], ...]
     for side, starts in given.starts.items():
-        for into, chosen in ((side, rows[~turned]), (OTHER[side], rows[turned])):
+        each = (side, rows[~turned]), (OTHER[side], rows[turned])
+        for into, chosen in each:
             count = starts[chosen + 1] - starts[chosen]
             of_row, ids = np.repeat(chosen, count), given.ends[side][_places(starts[chosen], count)]
             own = ids == (given.target if side == "target" else given.source)[of_row]

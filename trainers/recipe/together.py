@@ -166,7 +166,7 @@ def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
 def pipeline_problems(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
     """Yields the conflicts between train tables, in a file without other mistakes: over feature tables, and over models that they name."""
     yield from _mixed_features(pipeline)
-    named = [
+    named: list[tuple[KeyPath, str, int]] = [
         (("train", place, "start"), table.start, place) for place, table in enumerate(pipeline.train) if table.start
     ]
     if pipeline.score is not None:

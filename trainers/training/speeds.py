@@ -324,8 +324,8 @@ def _links_scored(
     ranges = candidate_ranges(links, graph.topology).values()
     candidates = np.sum([[high - low for low, high in side] for side in ranges], axis=0)
     relation = np.zeros(len(links.split), np.int64) if links.relation is None else np.asarray(links.relation)
-    by_part = np.bincount(np.asarray(links.split), weights=candidates[relation], minlength=len(PARTS)).tolist()
-    of_splits = dict(zip(PARTS, by_part, strict=True))
+    of_parts = np.bincount(np.asarray(links.split), weights=candidates[relation], minlength=len(PARTS)).tolist()
+    of_splits: dict[str, Any] = dict(zip(PARTS, of_parts, strict=True))
     final = sum(of_splits[split] for split in open_task(graph).scored(train, ()))
     return nodes._replace(compared=of_splits["valid"] * (train.metric in OF_RANKS)), nodes._replace(compared=final)
 

@@ -6,7 +6,7 @@ Each is one expression over the rows `h` in the text of a module (trainers/infer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -148,7 +148,7 @@ def _gat(layer: GatLayer, library: Library) -> Convolution:
 
 def _joined(found: Convolution, average: bool) -> Convolution:
     """Returns a convolution of DGL whose heads are averaged, or put side by side."""
-    return Convolution(**vars(found) | {"call": f"{found.call}.{'mean(1)' if average else 'flatten(1)'}"})
+    return replace(found, call=f"{found.call}.{'mean(1)' if average else 'flatten(1)'}")
 
 
 def _rgcn(layer: RgcnLayer, library: Library) -> Convolution:

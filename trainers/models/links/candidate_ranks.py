@@ -9,12 +9,14 @@ Memory: rows of `PAIRS_AT_ONCE` pairs, two each, or of the candidates of one edg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.assets.tasks.links import LinkCandidates
-from graphmill.kernels.links.negatives import DrawnNegatives, Side, uniform_candidates
+from graphmill.kernels.links.negatives import Candidates, DrawnNegatives, Side, uniform_candidates
 from graphmill.kernels.links.splits import row_ranges
 from graphmill.kernels.links.triples import KnownEdges
 from graphmill.kernels.types import Array, BatchKey, Stream
@@ -83,7 +85,7 @@ def uniform_ranks(
     Raises:
         InputError: every candidate of an end makes a known edge.
     """
-    nodes = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
+    nodes: dict[Side, Sequence[Candidates]] = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
     negatives = DrawnNegatives(seed=0, per_positive=count, candidates=nodes, sides=(side,), known=known)
     found, at_once = np.empty(len(edges)), max(1, PAIRS_AT_ONCE // count)
     for low in range(0, len(edges), at_once):

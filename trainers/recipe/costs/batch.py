@@ -175,14 +175,14 @@ def draw_batches(
     """
     places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
     steps, found, ends, edges, started = [], [], [], 0, time.perf_counter()
-    leaves_out = isinstance(sampler, LinkSampler) and sampler.exclude_targets
+    links = sampler if isinstance(sampler, LinkSampler) and sampler.exclude_targets else None
     for item in plan.batches(0):
         if item.position not in places or not len(item.seeds):
             continue
         blocks = sampler.sample(item.key, item.seeds, transpose=transpose)
         steps.append(item.key.step)
         found.append(blocks)
-        ends.append(sampler.edges.batch(item.key, item.seeds).num_ends if leaves_out else 0)
+        ends.append(0 if links is None else links.edges.batch(item.key, item.seeds).num_ends)
         edges += sum(len(block.indices) for block in blocks)
         enough = edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1
         if enough or time.perf_counter() - started > most_seconds:

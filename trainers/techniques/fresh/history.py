@@ -1,7 +1,7 @@
 """The history of embeddings in the steps of a training: lookup, splicing and update (FreshGNN, Algorithm 1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -131,7 +131,7 @@ class SteppedHistory:
 
     def _row_width(self) -> int:
         """Returns the columns of an embedding."""
-        widths = self.run.model.border_widths
+        widths = cast("list[int]", self.run.model.border_widths)
         if len({*widths}) > 1:
             problem = f"rows of {', '.join(map(str, widths))} columns pass between the layers, and a history holds rows of one width"
             raise InputError(problem, "make all hidden layers of the model equally wide")
