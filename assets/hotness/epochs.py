@@ -79,15 +79,21 @@ class Counted:
                 numbers={"fewest visits of a training node": fewest, "rounds": rounds},
             ),
         ]
-        if self.counter.layers != "none" and graph.links is None:
+        if self.counter.layers != "none":
             top = self.counter.layer_visits[-1]
             seeds, expected = int(top.sum(dtype=np.uint64)), len(train_ids) * rounds
+            # An end of several links is a seed of each batch that has one, and so is one of a negative.
+            once = (
+                (top[train_ids] == rounds).all() and seeds == expected
+                if graph.links is None
+                else top[train_ids].min() >= rounds
+            )
             found.append(
                 Check(
                     name="every training node is a seed once a round",
-                    passed=bool((top[train_ids] == rounds).all()) and seeds == expected,
-                    detail=f"{seeds:,} seeds counted, {expected:,} are {len(train_ids):,} training nodes in {rounds:,} "
-                    f"round{'s' * (rounds > 1)}",
+                    passed=bool(once),
+                    detail=f"{seeds:,} seeds counted, {'' if graph.links is None else 'at least '}{expected:,} are "
+                    f"{len(train_ids):,} training nodes in {rounds:,} round{'s' * (rounds > 1)}",
                     numbers={"seeds": seeds, "training nodes times rounds": expected},
                 )
             )

@@ -125,7 +125,7 @@ class HotnessStage(Stage):
         "every training node is visited in every round": "A round has each training node as a seed, and a seed is among the "
         "inputs of its batch.",
         "every training node is a seed once a round": "The counts of the seeds' layer are one per training node and "
-        "round.",
+        "round; of links at least one for each end.",
         "the ranking holds every node once": "The ranking is a permutation of the nodes, so any prefix of it is the "
         "content of a cache.",
     }

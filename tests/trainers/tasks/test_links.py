@@ -170,6 +170,7 @@ def test_cached_rows_are_those_that_batches_of_links_ask_for(tmp_path: Path, pol
     config = hotness_config(HotnessTable(policy=policy, layers="inputs", evaluate_epochs=1), SAMPLING, 3)
     made = materialize(Store(tmp_path), HOTNESS, config, Threads(threads=2), {"graph": artifacts.graph})
     assert all(check["passed"] for check in made.summary["checks"]), made.summary["checks"]
+    assert [check["name"] for check in made.summary["checks"]] == list(HOTNESS.expected_checks(config))
     assert graph.links is not None
     edges, sampler = training_edges(graph.links, graph.topology, SAMPLING, 3), Sampler(graph.topology, (4, 3), seed=3)
     visits = np.zeros(300, int)
