@@ -69,7 +69,7 @@ class SourceStage(OnePass):
             InputError: the external content is missing, or the source cannot read it.
         """
         source = self.source(semantic)
-        return of_links(self.survey(semantic).sizes, source.links, undirected=source.undirected)
+        return split_sizes(self.survey(semantic).sizes, source.links, undirected=source.undirected)
 
     def survey(self, semantic: Any) -> Survey:
         """Returns the survey of the source with this feature table, whose file is not read but for its header."""
@@ -193,7 +193,7 @@ def _needed(source: GraphConfig) -> str:
     return f"building from this source takes about {format_bytes(needed)}"
 
 
-def of_links(sizes: Sizes, task: TaskTable | None, *, undirected: bool) -> Sizes:
+def split_sizes(sizes: Sizes, task: TaskTable | None, *, undirected: bool) -> Sizes:
     """Returns the sizes of a graph whose links are split, by all edges of its source; the same for other tasks.
 
     Args:

@@ -41,6 +41,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.loss import PLAIN
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import node_rows
@@ -223,6 +224,8 @@ def simulated_peak(
         model = build_model(
             semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types
         )
+        if isinstance(model, RowsAlone):
+            model.nodes.table.trained = True  # nothing else has a gradient
         largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
         sampler = largest.sampler(graph.topology, seed=semantic.sampling_seed)
         key = replace(item.key, stream=Stream.PROBE)

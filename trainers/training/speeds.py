@@ -48,8 +48,10 @@ from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
+from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.recipe.config import ModelConfig
@@ -87,7 +89,11 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
     counts = sorted({1, max(1, cores // 2), cores})
     with torch.random.fork_rng(devices=[]):
         semantic, relations = case.semantic, len(at_hand.graph.relations)
+        if semantic.train.model == "rows":
+            types = NodeTypes(starts=(0, at_hand.graph.topology.num_nodes), columns=(0,))
         model = build_model(semantic.train, case.sizes.width, num_classes, semantic.seed, relations, types)
+        if isinstance(model, RowsAlone):
+            model.nodes.table.trained = True  # nothing else has a gradient
         own_pieces = find_technique(semantic.train.trainer).pieces_function()
         if own_pieces is not None:
             found = own_pieces(case, at_hand, model, _most_bytes())
@@ -210,6 +216,8 @@ def _step(
         functional.cross_entropy(logits, labels, reduction="sum").backward()
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
+    if (nodes := node_rows(model)) is not None:
+        nodes.taken()
 
 
 def _timed(items: Sequence[Any], work: Callable[[Any], Any]) -> float:

@@ -86,6 +86,25 @@ def test_every_technique_is_compared_before_anything_is_built(tmp_path: Path) ->
     assert not (tmp_path / "home" / "artifacts" / "graph").exists()
 
 
+def test_links_alone_are_compared_as_classes_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches have links of the drawn graph, and an evaluation compares each link of a split with all candidates of both ends."""
+    speeds = replace(SPEEDS, compare=1e-6)
+    monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: speeds)
+    by_metric = {}
+    for metric in ("mrr", "auc"):
+        train = TRAIN | {"metric": metric, "exclude_targets": False, "eval_every": 1}
+        tables = {"task": {"kind": "links"}, "sampling": {"fanouts": [4, 3], "batch_size": 64}}
+        found = planned(tmp_path, recipe(train, graph=sbm(), **tables))
+        assert {row["trainer"] for row in found["rows"] if not row["refused"]} == {*TECHNIQUES}
+        by_metric[metric] = found["rows"][0]
+    assert by_metric["mrr"]["memory"]["links and what is known of them"] > 0
+    nodes, valid = sbm()["nodes"], 0.05 * sbm()["edges"]
+    # After each of two epochs the links of validation have two ranks each; areas have no candidates.
+    ranks = by_metric["mrr"]["evaluation_seconds"] - by_metric["auc"].get("evaluation_seconds", 0.0)
+    assert ranks == pytest.approx(2 * valid * 2 * nodes * speeds.compare, rel=0.1)
+    assert by_metric["mrr"]["scores_seconds"] == by_metric["auc"]["scores_seconds"] > 0
+
+
 def test_the_written_file_validates_and_replaces_nothing_unasked(tmp_path: Path) -> None:
     planned(tmp_path)
     out = tmp_path / "other" / "chosen.toml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from graphmill.assets.hotness.config import HotnessTable, hotness_config
 from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.sampling.training_edges import candidate_ranges, training_edges
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
@@ -28,6 +30,8 @@ from graphmill.trainers.inference.answers.kinds import Columns
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs
+from graphmill.trainers.recipe.costs.course import Speeds
+from graphmill.trainers.recipe.costs.known import graph_at_hand, open_case
 from graphmill.trainers.recipe.page import headline, sentence
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.recipe.together import unused_lines
@@ -36,6 +40,7 @@ from graphmill.trainers.techniques.distributed.settings import DistributedSettin
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from graphmill.trainers.training.open_run import open_run
+from graphmill.trainers.training.speeds import measure_speeds
 from tests.assets.packed_chunks.packed import build_packed
 from tests.assets.sources.own_data import build_config
 from tests.recipes import recipe, sbm
@@ -61,11 +66,13 @@ def train_links(
     relations: int = 0,
     resume: bool = False,
     progress: Any = None,
+    reads: Any = None,
     **options: Any,
 ) -> Artifact:
     """Trains a model of the small graph of links; `options` override `TABLE`."""
     artifacts, table = link_graph_artifacts(home, relations=relations), TrainTable(**(TABLE | options))
     run: dict[str, Any] = {"resume": resume, "progress": progress or Predicted(), "report": lambda line: None}
+    run |= {"reads": reads or {}}
     return train_table(Store(home), artifacts.inputs, table, sampling, 5, **run)[0]
 
 
@@ -170,6 +177,7 @@ def test_cached_rows_are_those_that_batches_of_links_ask_for(tmp_path: Path, pol
     config = hotness_config(HotnessTable(policy=policy, layers="inputs", evaluate_epochs=1), SAMPLING, 3)
     made = materialize(Store(tmp_path), HOTNESS, config, Threads(threads=2), {"graph": artifacts.graph})
     assert all(check["passed"] for check in made.summary["checks"]), made.summary["checks"]
+    assert [check["name"] for check in made.summary["checks"]] == list(HOTNESS.expected_checks(config))
     assert graph.links is not None
     edges, sampler = training_edges(graph.links, graph.topology, SAMPLING, 3), Sampler(graph.topology, (4, 3), seed=3)
     visits = np.zeros(300, int)
@@ -331,6 +339,16 @@ def test_rows_alone_are_a_baseline_with_equal_bits(tmp_path: Path) -> None:
     with pytest.raises(ConnectionAbortedError):
         train_links(tmp_path / "stopped", progress=Stops(13), checkpoint_steps=1, **options)
     assert content(train_links(tmp_path / "stopped", resume=True, **options)) == content(rows)
+    # A step is simulated for a cache of "auto", and measured for a plan: nothing but rows has a gradient.
+    home = tmp_path / "cached"
+    reads = cache_inputs(home, link_graph_artifacts(home), device="auto", host="10kB")
+    assert weights(train_links(home, reads=reads, **options)) == weights(rows)
+    inputs, table = link_graph_artifacts(home).inputs, TrainTable(**(TABLE | {"model": "rows", "layers": 1}))
+    (config,) = model_configs(table, sampling, 5)
+    case, at_hand = open_case(config, table.execution, inputs, 1), graph_at_hand(inputs, open_drawing(sampling, inputs))
+    assert case is not None
+    speeds = measure_speeds(replace(case, speeds=Speeds()), at_hand, 1)
+    assert min(speeds.step.values()) > 0 and speeds.compare > 0
 
 
 def test_ranks_that_share_the_parts_end_with_equal_bits(tmp_path: Path) -> None:

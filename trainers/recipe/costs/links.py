@@ -20,7 +20,7 @@ QUERIES, CANDIDATES = 384, 1536
 """Ends and candidates of a tile of scores: multiples of the rows and columns that a product keeps in registers."""
 RANKED_AT_ONCE = 1 << 16
 """Links that are ranked, or scored, at once."""
-LINK_BYTES, KNOWN_BYTES = 16, 72
+LINK_BYTES, KNOWN_BYTES = 16, 96
 """Bytes of a link on each node's side, as numbers that are sorted once; and of these while they are sorted."""
 DRAWN_BYTES = 100
 """Bytes of a pair of a batch while its ends are told apart: ids, their order, and places."""

@@ -29,6 +29,7 @@ from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORW
 from graphmill.trainers.recipe.costs.links import score_bytes
 from graphmill.trainers.recipe.costs.memory import (
     HEAP,
+    STEP,
     evaluation_terms,
     node_row_terms,
     parameter_term,
@@ -210,7 +211,7 @@ def evaluated(case: Case, scored: Scored) -> float:
     return FORWARD * pass_seconds(case)[1]
 
 
-CHUNKS = "[chunks] chunks_per_part"
+CHUNKS, CHUNK = "[chunks] chunks_per_part", "a chunk's rows and activations"
 MESSAGE_COPIES = 3
 """Copies of the rows that come to a rank in a step: as sent, as received, and aligned."""
 HOLES, LARGE_BYTES = 0.6, 64 << 20
@@ -221,12 +222,13 @@ def _memory(case: Case) -> list[Term]:
     """Returns the terms of a training cut into chunks, or uncut, which one process does."""
     uncut = case.settings.mode == "device"
     case = replace(case, ranks=1) if uncut else case
+    passes = _uncut(case) if uncut else _cut(case)
     found = [
         *process_terms(case),
-        *(_uncut(case) if uncut else _cut(case)),
+        *passes,
         parameter_term(case, case.ranks),
         *(_rank_terms(case) if case.ranks > 1 else []),
-        *_evaluated(case),
+        *_evaluated(case, sum(term.most for term in passes if term.name in (STEP, CHUNK))),
         *_from_head(case),
         *(term.times(case.ranks) for term in row_terms(case)),
     ]
@@ -239,17 +241,20 @@ def _memory(case: Case) -> list[Term]:
     return [*found, Term(ROWS, room.rows, "hidden", bound, enough=0), Term(BLOCKS, room.blocks, bound=bound)]
 
 
-def _evaluated(case: Case) -> list[Term]:
+def _evaluated(case: Case, free: int) -> list[Term]:
     """Returns the terms of an evaluation by sampled batches, after a pass whose memory is free again; each rank has one.
 
     An exact evaluation is a forward pass, cut or not, with what the training holds, in less memory than a step takes. Of links it is
     followed by their ranks, with the rows of all nodes, which each rank has.
+
+    Args:
+        free: bytes of a step that are free again.
     """
     sampling, ranks = case.semantic.sampling, case.ranks
     if case.semantic.train.predicts_links:
         uncut, rows = case.settings.mode == "device", link_rows_bytes(case)
         held = Term("rows of all nodes for the scores of links", ranks * rows * (uncut or ranks > 1), "hidden")
-        return [held, Term("ranks of links", ranks * score_bytes(case), bound=True)]
+        return [held, Term("ranks of links", max(0, ranks * score_bytes(case) - free), bound=True)]
     if case.semantic.train.eval == "exact" or sampling is None:
         return []
     drawn = replace(case, batch=drawn_bound(sampling, case.sizes, batch_sizes(sampling, case.sizes)))
@@ -281,7 +286,7 @@ def _uncut(case: Case) -> list[Term]:
         Term("the whole graph as a block", block, bound=bound),
         Term("features on the device", features, bound=bound),
         *(sums if _keeps_first(case) and reads_own(train) else []),
-        Term("activations of a step", max(0, activations - first), "hidden", bound),
+        Term(STEP, max(0, activations - first), "hidden", bound),
         Term("holes between activations", holes, "hidden", bound=True, likely=0),
     ]
 
@@ -309,7 +314,7 @@ def _cut(case: Case) -> list[Term]:
     # A device with memory of its own holds them itself.
     on_host = ranks * (train.device == "cpu")
     most, likely = (on_host * int(HEAP * each) for each in (held, expected))
-    return [Term("a chunk's rows and activations", most, CHUNKS, bound=True, likely=likely)]
+    return [Term(CHUNK, most, CHUNKS, bound=True, likely=likely)]
 
 
 def _rank_terms(case: Case) -> list[Term]:

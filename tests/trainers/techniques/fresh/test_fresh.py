@@ -197,10 +197,10 @@ def test_spliced_rows_are_those_that_were_computed_for_the_node(
         self.rows = [*getattr(self, "rows", []), (layer, block, out.detach(), {*at})]
         return out
 
-    def looked_up(self: Any, blocks: Any, step: int) -> Any:
+    def looked_up(self: Any, blocks: Any, step: int, ends: int = 0) -> Any:
         self.now = step
         order.append(("lookup", step))
-        return slots(self, blocks, step)
+        return slots(self, blocks, step, ends)
 
     def updated(self: Any, step: int, ledger: Any) -> None:
         order.append(("update", step))
