@@ -73,7 +73,7 @@ def read_candidates(path: Path, raw: RawGraph, links: Links) -> EndCandidates:
     columns = ["source", "target", *(["relation"] if several else [])]
     try:
         schema = polars.read_parquet_schema(path)
-        lists = {side: name for side, name in LISTS.items() if name in schema}
+        lists: dict[Side, str] = {side: name for side, name in LISTS.items() if name in schema}
         table = polars.read_parquet(path, columns=[*columns, *lists.values()], glob=False)
     except (OSError, polars.exceptions.PolarsError) as error:
         raise InputError(f"the candidates in {path} cannot be read: {error}", GIVE) from error
@@ -200,7 +200,8 @@ def _add(parts: dict[Side, list[_Segments]], given: EndCandidates, links: Links,
     rows = np.flatnonzero(held_out & first)
     turned = given.source[rows] != links.source[link[rows]]
     for side, starts in given.starts.items():
-        for into, chosen in ((side, rows[~turned]), (OTHER[side], rows[turned])):
+        ways: tuple[tuple[Side, Array], ...] = (side, rows[~turned]), (OTHER[side], rows[turned])
+        for into, chosen in ways:
             count = starts[chosen + 1] - starts[chosen]
             of_row, ids = np.repeat(chosen, count), given.ends[side][_places(starts[chosen], count)]
             own = ids == (given.target if side == "target" else given.source)[of_row]

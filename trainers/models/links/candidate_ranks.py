@@ -9,12 +9,14 @@ Memory: rows of `PAIRS_AT_ONCE` pairs, two each, or of the candidates of one edg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.assets.tasks.links import LinkCandidates
-from graphmill.kernels.links.negatives import DrawnNegatives, Side, uniform_candidates
+from graphmill.kernels.links.negatives import Candidates, DrawnNegatives, Side, uniform_candidates
 from graphmill.kernels.links.splits import row_ranges
 from graphmill.kernels.links.triples import KnownEdges
 from graphmill.kernels.types import Array, BatchKey, Stream
@@ -95,7 +97,7 @@ def uniform_ranks(
         count: number of candidates of an edge.
         known: edges that are not candidates, those of all splits.
     """
-    nodes = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
+    nodes: dict[Side, Sequence[Candidates]] = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
     negatives = DrawnNegatives(seed=0, per_positive=count, candidates=nodes, sides=(side,), known=known)
     found, at_once = np.full(len(edges), np.nan), max(1, PAIRS_AT_ONCE // count)
     chosen = np.flatnonzero(have_others(pairs, known, side))
