@@ -43,6 +43,7 @@ NAMES = (
     "import",
     "import_rivals",
     "link_ranks",
+    "links",
     "needs",
     "orders",
     "partitions",
@@ -107,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, limited, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
+        help="of big, limited, links, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
@@ -127,6 +128,7 @@ def main() -> None:
         "whole_scores": kept,
         "whole_wait": kept,
         "plans": kept,
+        "links": {"parts": options.parts},
         "rivals": {"parts": options.parts},
         "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},

@@ -132,8 +132,15 @@ class RivalProcess:
         Raises:
             AssertionError: it is above 1e-4.
         """
+        return self.agree(_our_values(graph, config, tuple(self.spec["fanouts"]), self.folder / "given.npz"))
+
+    def agree(self, ours: Mapping[str, np.ndarray]) -> float:
+        """Asks for the values that follow from the file `given.npz` of the folder, and returns and raises what `compare` does.
+
+        Args:
+            ours: our values by the rival's names.
+        """
         given, out = self.folder / "given.npz", self.folder / "out.npz"
-        ours = _our_values(graph, config, tuple(self.spec["fanouts"]), given)
         self.ask("compare", given=str(given), out=str(out))
         theirs = np.load(out)
         errors = {name: _gap(value, theirs[name].reshape(value.shape)) for name, value in ours.items()}
@@ -190,13 +197,13 @@ def _our_values(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, 
             parameters[theirs], found[theirs] = parameter.detach().numpy(), parameter.grad.numpy()
     written = {"x": x, "labels": labels} | parameters
     for index, block in enumerate(blocks):
-        src, dst = _edges(block, own=config.model == "gat")
+        src, dst = block_edges(block, own=config.model == "gat")
         written |= {f"src{index}": src, f"dst{index}": dst, f"sizes{index}": np.array([block.num_src, block.num_dst])}
     np.savez(given, **written)
     return found
 
 
-def _edges(block: Block, own: bool) -> tuple[np.ndarray, np.ndarray]:
+def block_edges(block: Block, own: bool) -> tuple[np.ndarray, np.ndarray]:
     """Returns src, dst, int64[E] each; with an edge from each destination to itself if the layer includes the node."""
     dst = np.repeat(np.arange(block.num_dst), block.end - block.start)
     each = np.arange(block.num_dst if own else 0)

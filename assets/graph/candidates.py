@@ -199,10 +199,9 @@ def _add(parts: dict[Side, list[_Segments]], given: EndCandidates, links: Links,
         _require_complete(given, links, link, held_out, first)
     rows = np.flatnonzero(held_out & first)
     turned = given.source[rows] != links.source[link[rows]]
-    each: tuple[tuple[Side, Array], ...]
     for side, starts in given.starts.items():
-        each = (side, rows[~turned]), (OTHER[side], rows[turned])
-        for into, chosen in each:
+        ways: tuple[tuple[Side, Array], ...] = (side, rows[~turned]), (OTHER[side], rows[turned])
+        for into, chosen in ways:
             count = starts[chosen + 1] - starts[chosen]
             of_row, ids = np.repeat(chosen, count), given.ends[side][_places(starts[chosen], count)]
             own = ids == (given.target if side == "target" else given.source)[of_row]

@@ -131,8 +131,8 @@ def open_graph(artifact: Artifact) -> Graph:
 
 def _candidates(artifact: Artifact) -> LinkCandidates | None:
     """Opens the candidates of links; None if the artifact has none."""
-    sides: list[Side] = [side for side in SIDES if f"{side}_candidates.npy" in artifact.files]
     array = artifact.array
+    sides: list[Side] = [side for side in SIDES if f"{side}_candidates.npy" in artifact.files]
     shared = "candidate_pairs.npy" in artifact.files
     if not sides and not shared:
         return None

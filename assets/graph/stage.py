@@ -51,6 +51,8 @@ from graphmill.kernels.types import Array, Topology
 if TYPE_CHECKING:
     import polars
 
+CANDIDATES = "candidates"
+"""Name of the file of candidates among the content that is read."""
 WEIGHTS = "weights are finite"
 """Name of the check that only graphs with weights have."""
 
@@ -186,7 +188,10 @@ class GraphStage(SourceStage):
 
     def aspect(self, name: str, semantic: GraphConfig, raw: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
         """Returns the part that sampling depends on: edges, ids and splits, and labels only if splits are drawn from them."""
-        return semantic.sampled(raw)
+        if semantic.links is not None:
+            plain = replace(semantic.links, candidates=None, source_candidates=False, uniform_candidates=0)
+            semantic = replace(semantic, links=plain)
+        return semantic.sampled({each: digest for each, digest in raw.items() if each != CANDIDATES})
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
         """Checks the table by the schema of its source; the pipeline's seed is the seed of splits and generators."""
@@ -237,7 +242,7 @@ class GraphStage(SourceStage):
     def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
         """Returns the digests of the content that the source reads."""
         file = None if semantic.links is None else semantic.links.candidates
-        return {**self.source_digests(semantic), **({} if file is None else {"candidates": sha256_file(file)})}
+        return {**self.source_digests(semantic), **({} if file is None else {CANDIDATES: sha256_file(file)})}
 
     def external(self, semantic: GraphConfig) -> str:
         """Returns "raw"; "" for a generated graph without a file of candidates."""

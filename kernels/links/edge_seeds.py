@@ -9,10 +9,12 @@ Ends of positives come first, so both ends of an edge that is predicted are amon
 (kernels/links/exclusion.py).
 
 Cost: one sort of the batch's ids, and the draws of its negatives: 0.7 ms for 1,024 edges with one negative each, beside the 4 ms of
-sampling their neighbours with fan-outs 10 and 10; 2 ms if known edges are left out.
+sampling their neighbours with fan-outs 10 and 10; 2 ms if known edges are left out. The sampler and the loss both ask for a batch, so each
+thread keeps the last one it made.
 """
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,9 @@ from graphmill.kernels.arrays import as_ids
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.links.negatives import DrawnNegatives
 from graphmill.kernels.types import Array, BatchKey
+
+MOST_THREADS = 64
+"""Most threads whose last batches are kept."""
 
 
 class LinkBatch(NamedTuple):
@@ -72,6 +77,10 @@ class EdgeSeeds:
     relation: Array | None = None
     # The rule that draws the pairs that edges are compared with; None for none.
     negatives: DrawnNegatives | None = None
+    # Thread -> key, edges and batch that it made last.
+    _last: dict[int, tuple[BatchKey, Array, LinkBatch]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self):
         source, target = as_ids(self.source, "source"), as_ids(self.target, "target")
@@ -82,7 +91,16 @@ class EdgeSeeds:
             raise InputError(f"edges of {sorted(lengths)} sources, targets and relations", "give one of each per edge")
 
     def batch(self, batch: BatchKey, edges: Array) -> LinkBatch:
-        """Returns the nodes and pairs of a batch of edges i64[p], numbers in 0..n-1."""
+        """Returns the nodes and pairs of a batch of edges i64[p], numbers in 0..n-1; its arrays are not to be changed."""
+        thread = threading.get_ident()
+        last = self._last.get(thread)
+        if last is None or last[0] != batch or not np.array_equal(last[1], edges):
+            if len(self._last) >= MOST_THREADS:  # those of threads that have ended, too
+                self._last.clear()
+            last = self._last[thread] = batch, np.array(edges), self._made(batch, edges)
+        return last[2]
+
+    def _made(self, batch: BatchKey, edges: Array) -> LinkBatch:
         source, target = self.source[edges], self.target[edges]
         relation = None if self.relation is None else self.relation[edges]
         ends = np.stack([source, target], axis=1)

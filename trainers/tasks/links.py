@@ -2,7 +2,8 @@
 
 Rows of all nodes are computed once for all splits, by all their neighbours in the training edges. Of these follow, for each edge of a
 split: the rank of its target and of its source among all nodes of their types, with the known edges of all splits left out
-(trainers/models/links/ranks.py), its score, and the score of one pair with another target, which is not a known edge. The mean
+(trainers/models/links/ranks.py), its score, and the score of one pair with another target, which is not a known edge; none if there is no
+such target. The mean
 reciprocal rank and the share of ranks up to 10 are those of both ends; the area under the ROC curve and the average precision are those
 of the two scores. The other pairs are the same at every evaluation.
 
@@ -29,7 +30,7 @@ from graphmill.kernels.links.negatives import Candidates, DrawnNegatives, Side, 
 from graphmill.kernels.links.splits import PARTS
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import Array, BatchKey, Stream
-from graphmill.trainers.models.links.candidate_ranks import given_ranks, of_links, uniform_ranks
+from graphmill.trainers.models.links.candidate_ranks import given_ranks, have_others, of_links, uniform_ranks
 from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
@@ -118,9 +119,13 @@ class LinkTask(TrainingTask):
                 "target": [uniform_candidates(*each) for each in self.ranges["target"]]
             }
             negatives = DrawnNegatives(seed=0, per_positive=1, candidates=candidates, known=self.known)
-            others = negatives.draw(BatchKey(Stream.EVAL, 0, 0), edges, source, target, relation)[1][:, 0]
-            for column, ends in ((2, target), (3, others)):
-                found[:, column] = _scores(head, rows, source, ends, relation)
+            some = have_others(
+                Pairs(source=source, target=target, relation=relation, ranges=self.ranges), self.known, "target"
+            )
+            ends = source[some], target[some], None if relation is None else relation[some]
+            others = negatives.draw(BatchKey(Stream.EVAL, 0, 0), edges[some], *ends)[1][:, 0]
+            found[:, 2] = _scores(head, rows, source, target, relation)
+            found[some, 3] = _scores(head, rows, ends[0], others, ends[2])
         if metric or (links.candidates is None and not links.uniform):
             return found
         pairs = Pairs(source=source, target=target, relation=relation, ranges=self.ranges)
@@ -145,7 +150,8 @@ class LinkTask(TrainingTask):
         """Returns a metric of ranks and scores."""
         if metric in OF_RANKS:
             return rank_scores(logits[:, :2].reshape(-1))[metric]
-        return pair_scores(logits[:, 2], logits[:, 3])[metric]
+        others = logits[~np.isnan(logits[:, 3]), 3]
+        return pair_scores(logits[:, 2], others)[metric] if len(others) else None
 
     def chance(self, metric: str, labels: Array) -> tuple[float, str]:
         """Returns the score of a score drawn at random."""

@@ -74,6 +74,10 @@ def test_candidates_change_the_version_and_their_absence_does_not(tmp_path: Path
     one = built(tmp_path)
     other = built(tmp_path, [*ROWS[:1], ("b", "d", ["a", "d"], ["b", "c", "e"])])
     assert one.graph.version != other.graph.version and one.features.version == other.features.version
+    drawn, without = built(tmp_path, candidates=None, uniform_candidates=9), built(tmp_path, candidates=None)
+    assert len({each.graph.version for each in (one, other, drawn, without)}) == 4
+    # What is sampled from the graph stays.
+    assert len({each.graph.aspects["sampling"] for each in (one, other, drawn, without)}) == 1
     plain, drawn = links(split="given")["links"], links(split="given", uniform_candidates=5)["links"]
     assert version_of("graph", 3, plain, {}, {}) != version_of("graph", 3, drawn, {}, {})
     assert version_of("graph", 3, plain, {}, {}) == version_of(

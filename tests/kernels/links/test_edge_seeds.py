@@ -1,15 +1,19 @@
 """Batches of edges: their nodes in the order of first appearance, and pairs of places."""
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.links import edge_seeds as edge_seeds_module
 from graphmill.kernels.links.edge_seeds import EdgeSeeds, distinct, distinct_reference
 from graphmill.kernels.links.negatives import DrawnNegatives, uniform_candidates
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.types import BatchKey
 
 
 @given(st.lists(st.integers(0, 30)), st.sampled_from([np.int32, np.int64]))
@@ -93,3 +97,31 @@ def test_parts_have_the_edges_of_their_targets_and_empty_batches_are_sound():
 def test_edges_of_different_lengths_are_refused():
     with pytest.raises(InputError, match="one of each per edge"):
         EdgeSeeds(source=np.arange(3), target=np.arange(2))
+
+
+def test_a_thread_draws_the_negatives_of_a_batch_once(monkeypatch):
+    seeds, drawn = edge_seeds(40, 2), []
+    assert isinstance(seeds.negatives, DrawnNegatives)
+    draw = seeds.negatives.draw
+
+    class Counted:
+        def draw(self, batch, *rest):
+            drawn.append(batch)
+            return draw(batch, *rest)
+
+    counted = EdgeSeeds(source=seeds.source, target=seeds.target, negatives=Counted())
+    keys, edges = [BatchKey(0, 0, step) for step in range(3)], np.arange(10)
+    for key in keys:
+        one, other = counted.batch(key, edges), counted.batch(key, edges)
+        assert one is other and one.negatives.tobytes() == seeds.batch(key, edges).negatives.tobytes()
+    assert drawn == keys
+    given = edges.copy()
+    counted.batch(keys[2], given)
+    given[:] = given[::-1].copy()  # what was asked for is copied
+    assert counted.batch(keys[2], given).pairs.tolist() != other.pairs.tolist() and len(drawn) == 4
+    monkeypatch.setattr(edge_seeds_module, "MOST_THREADS", 3)
+    for _ in range(9):
+        thread = threading.Thread(target=counted.batch, args=(keys[0], edges))
+        thread.start()
+        thread.join()
+        assert len(counted._last) <= 3

@@ -107,3 +107,20 @@ def test_keys_that_do_not_fit_are_told_in_one_sentence(tmp_path: Path, task: dic
     (tmp_path / "mine.toml").write_text(text.replace('metric = "auc"\n', ""))
     with pytest.raises(InputError, match=rf"has 1 mistake:\n.*{said}"):
         load_pipeline(tmp_path / "mine.toml", TrainTable)
+
+
+def test_a_user_of_all_items_has_no_other_pair_and_no_drawn_rank(tmp_path: Path) -> None:
+    """Every item makes a known edge with that user; the others are scored."""
+    users, items = 12, 6
+    bought = [(user, item) for user in range(users) for item in range(items) if user == 0 or (user + item) % 3]
+    parts = [
+        "test" if user < 3 and item == 5 else "valid" if item == 4 and user < 4 else "train" for user, item in bought
+    ]
+    frame = pl.DataFrame(bought, schema=["user", "item"], orient="row").with_columns(pl.Series("part", parts))
+    frame.write_parquet(tmp_path / "buys.parquet")
+    nodes = {"user": {"num_nodes": users}, "item": {"num_nodes": items}}
+    buys = {"path": "buys.parquet", "source_type": "user", "target_type": "item", "source_column": "user"}
+    buys |= {"target_column": "item", "split_column": "part"}
+    graph = {"source": "tables", "nodes": nodes, "edges": {"buys": buys}}
+    numbers, _ = trained(tmp_path, graph, {"uniform_candidates": 4})
+    assert 0 <= numbers["test_auc"] <= 1 and 0 < numbers["test_mrr_uniform_4"] <= 1

@@ -72,24 +72,37 @@ def given_ranks(head: LinkHead, rows: Tensor, pairs: Pairs, side: Side, starts: 
     return found
 
 
+def have_others(pairs: Pairs, known: KnownEdges, side: Side) -> Array:
+    """Returns bool[n], whether an edge has another candidate for an end: a node of its types that makes no known edge.
+
+    Args:
+        pairs: n known edges.
+    """
+    kept = pairs.source if side == "target" else pairs.target
+    of = np.zeros(len(kept), np.int64) if pairs.relation is None else pairs.relation
+    low, high = np.array(pairs.ranges[side], np.int64).reshape(-1, 2)[of].T
+    indptr, nodes = known.others(kept, pairs.relation, side=side)
+    edge = np.repeat(np.arange(len(kept)), np.diff(indptr))
+    inside = (nodes >= low[edge]) & (nodes < high[edge])
+    return np.bincount(edge[inside], minlength=len(kept)) < high - low
+
+
 def uniform_ranks(
     head: LinkHead, rows: Tensor, pairs: Pairs, side: Side, edges: Array, count: int, known: KnownEdges
 ) -> Array:
-    """Ranks one end of edges among drawn candidates; arguments and result as of `given_ranks`.
+    """Ranks one end of edges among drawn candidates; arguments and result as of `given_ranks`. NaN for an edge that has none.
 
     Args:
         edges: i64[n], numbers of the edges, which the draws depend on.
         count: number of candidates of an edge.
         known: edges that are not candidates, those of all splits.
-
-    Raises:
-        InputError: every candidate of an end makes a known edge.
     """
     nodes: dict[Side, Sequence[Candidates]] = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
     negatives = DrawnNegatives(seed=0, per_positive=count, candidates=nodes, sides=(side,), known=known)
-    found, at_once = np.empty(len(edges)), max(1, PAIRS_AT_ONCE // count)
-    for low in range(0, len(edges), at_once):
-        part = slice(low, low + at_once)
+    found, at_once = np.full(len(edges), np.nan), max(1, PAIRS_AT_ONCE // count)
+    chosen = np.flatnonzero(have_others(pairs, known, side))
+    for low in range(0, len(chosen), at_once):
+        part = chosen[low : low + at_once]
         relation = None if pairs.relation is None else pairs.relation[part]
         some = Pairs(source=pairs.source[part], target=pairs.target[part], relation=relation, ranges=pairs.ranges)
         drawn = negatives.draw(BatchKey(Stream.EVAL, 0, STEP[side]), edges[part], some.source, some.target, relation)
