@@ -83,9 +83,10 @@ def sentence(config: ModelConfig) -> str:
     if sampling is not None and not find_technique(train.trainer).whole_graph:
         fanouts = ", ".join("all" if fanout == -1 else markdown_text(entry_text(fanout)) for fanout in sampling.fanouts)
         steps = f"batches of at most {sampling.batch_size:,} seeds, fan-outs {fanouts}"
+    start = f" It begins with the weights of `{train.start}`." if train.start else ""
     return (
         f"Model `{train.model}`: {layers}, {train.hidden:,} wide{heads}. "
-        f"Trainer `{train.trainer}`: {epochs}, {steps}, learning rate {train.lr:g}."
+        f"Trainer `{train.trainer}`: {epochs}, {steps}, learning rate {train.lr:g}.{start}"
     )
 
 
