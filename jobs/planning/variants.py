@@ -20,7 +20,7 @@ from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique
 
 HEAD = ("name", "seed", "description", "owners", "tags", "graph", "task", "features", "run", "schedule")
 """Keys and tables of a file that every variant keeps."""
-OWN_KEYS = ("trainer", "trial", "settings", "threads")
+OWN_KEYS = ("trainer", "trial", "settings", "threads", "start")
 """Keys of a training that no other technique takes over from it."""
 SAMPLING = {"fanouts": 10, "batch_size": 1024}
 REUSE = 2

@@ -275,7 +275,7 @@ def _model_now(store: Store, pipeline: Pipeline, name: str) -> tuple[str, Artifa
 def _last_model(store: Store, asked_by: str, seed: int | None) -> Artifact | None:
     """Returns the model that was trained last for PIPELINE/NAME, of a seed if that is known; None if there is none."""
     found = []
-    for model in store.artifacts(ModelRecipe.name):
+    for model in (*store.artifacts(ModelRecipe.name), *store.stored_only(ModelRecipe.name)):
         run = model.run_record()
         if run.get("execution", {}).get("asked_by") == asked_by and seed in (None, model.config["seed"]):
             found.append((run.get("started", ""), model.version, model))

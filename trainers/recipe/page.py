@@ -85,9 +85,10 @@ def sentence(config: ModelConfig) -> str:
         fanouts = ", ".join("all" if fanout == -1 else markdown_text(entry_text(fanout)) for fanout in sampling.fanouts)
         steps = f"batches of at most {sampling.batch_size:,} seeds, fan-outs {fanouts}"
     sees = f" `exclude_targets = false` {SEES_LINKS}." if train.predicts_links and not train.exclude_targets else ""
+    start = f" It begins with the weights of `{train.start}`." if train.start else ""
     return (
         f"Model `{train.model}`: {layers}, {train.hidden:,} wide{heads}. "
-        f"Trainer `{train.trainer}`: {epochs}, {steps}, learning rate {train.lr:g}.{sees}"
+        f"Trainer `{train.trainer}`: {epochs}, {steps}, learning rate {train.lr:g}.{sees}{start}"
     )
 
 

@@ -7,6 +7,8 @@ docs/pipelines.md#train says which keys enter a model's version; docs/choosing.m
     scores.json           counts of right and wrong answers per class and split, and of their probabilities
     ledger.json           bytes that moved over each link, and counts of seeds, inputs, edges and rows by tier
 
+With the key `start` the model whose weights were the initial ones is an input of the artifact, as graph and features are.
+
 Seconds, the processor, the number of threads of the step, peak memory, the time-line of the last epoch and what was read (hotness,
 budgets, samples) are in `run.json`, outside the content: two runs of one recipe on one kind of processor with equal `threads` have equal
 content and other seconds. `products` names the library of matrix products, "onednn" or, on processors of Intel, "blas", which decides

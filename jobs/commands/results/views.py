@@ -166,7 +166,11 @@ def _models(artifact: Artifact, splits: Mapping[str, str]) -> Iterator[dict[str,
 def _metrics(artifacts: Iterable[Artifact], splits: Mapping[str, str]) -> View:
     """One row per model and epoch, with the whole config in columns, so that a question needs no join."""
     keys = [
-        each for schema in (TrainConfig, SamplingConfig) for each in fields(schema) if each.metadata.get("key", True)
+        each
+        for schema in (TrainConfig, SamplingConfig)
+        for each in fields(schema)
+        # What is not hashed is in no artifact's config.
+        if each.metadata.get("key", True) and each.metadata.get("hashed", True)
     ]
     names = {each.name: each.type.__name__ if isinstance(each.type, type) else str(each.type) for each in keys}
     columns = columns_of("metrics") | {name: TYPES.get(of, "VARCHAR") for name, of in names.items()}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars
 import pytest
+import torch
 
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.features.read import open_features
@@ -319,3 +320,87 @@ def test_links_have_their_best_ends(tmp_path: Path) -> None:
     table = polars.read_parquet(score.file("predictions.parquet"))
     assert len(table) == 3 * 330 == score.summary["numbers"]["num_predicted"] and set(table["rank"]) == {1, 2, 3}
     assert checks(score)[ANSWERS_ALIKE] and "moved_share" not in score.summary["numbers"]
+
+
+KINDS = {"fewer": 2, "same": 3, "more": 4}
+"""Numbers of classes."""
+
+
+def typed_data(folder: Path, name: str, draw: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes a small graph with node types, relations and weights as PyG does, with what a draw changes; returns its table [graph]."""
+    made = torch.Generator().manual_seed(1)
+    papers, authors = 60, 20
+    labels = torch.arange(papers) % KINDS[draw.get("classes", "same")]
+    kind = getattr(torch, draw.get("dtype", "float32"))
+    part = torch.arange(papers) % 10
+    masks = {"train_mask": part < 6, "val_mask": (part >= 6) & (part < 8), "test_mask": part >= 8}
+    x = torch.randn(papers, draw.get("paper", 8), generator=made).to(kind)
+    data: dict[Any, Any] = {
+        "paper": {"x": x, "y": labels, **masks},
+        "author": {"x": torch.randn(authors, draw.get("author", 3), generator=made).to(kind)},
+    }
+    if draw.get("venue"):
+        data["venue"] = {"x": torch.randn(5, 2, generator=made).to(kind)}
+    likes = draw.get("likes", "likes")
+    for relation, ends in (("cites", ("paper", papers)), (likes, ("paper", papers)), ("writes", ("author", authors))):
+        if relation:
+            edges = torch.stack([torch.randint(0, n, (120,), generator=made) for n in (ends[1], papers)])
+            data[ends[0], relation, "paper"] = {"edge_index": edges, "w": torch.rand(120, generator=made) + 0.5}
+    torch.save({"_global_store": {}, **data}, folder / f"{name}.pt")
+    return {"source": "pyg", "path": f"{name}.pt"} | ({} if draw.get("unweighted") else {"weight": "w"})
+
+
+FACETS: dict[str, tuple[Any, ...]] = {
+    "classes": ("same", "fewer", "more"),
+    "paper": (8, 7),
+    "author": (3, 4),
+    "venue": (False, True),
+    "likes": ("likes", "loves", ""),
+    "dtype": ("float32", "float16", "float64"),
+    "unweighted": (False, True),
+}
+"""What is drawn -> its value in the training, then others."""
+
+
+def expected(draw: Mapping[str, Any]) -> list[str]:
+    """Returns how each sentence about what a draw changes begins."""
+    classes = KINDS[draw["classes"]]
+    found = [f"it has {classes} classes, and the model 3 classes"] * (classes != 3)
+    found += ["it lacks the classes 2"] * (classes == 2) + ["the model does not know the classes 3"] * (classes == 4)
+    found += ["the model does not know the node types venue"] * draw["venue"]
+    found += ["it lacks the relations"] * (draw["likes"] != "likes")
+    found += ["the model does not know the relations"] * (draw["likes"] == "loves")
+    found += [f"paper have {draw['paper']} columns of features, and"] * (draw["paper"] != 8)
+    found += [f"author have {draw['author']} columns of features, and"] * (draw["author"] != 3)
+    found += [f"its features are {draw['dtype']}, and"] * (draw["dtype"] != "float32")
+    return found + ["its edges have no weights"] * draw["unweighted"]
+
+
+def test_fifty_drawn_graphs_that_do_not_fit_are_refused_with_all_differences(tmp_path: Path) -> None:
+    store, sampling = Store(tmp_path / "home"), {"fanouts": [4, 4], "batch_size": 32}
+    table = {"name": "x", "model": "rgcn", "bases": 2, "input": "typed", "hidden": 8, "epochs": 1, "threads": 1}
+    (tmp_path / "day.toml").write_text(recipe(table, graph=typed_data(tmp_path, "day", {}), sampling=sampling))
+    day = load_pipeline(tmp_path / "day.toml", TrainTable)
+    for step in all_steps(day, store.home):
+        workshop.carry_out(store.home, step, pipeline=day)
+    rng, refused, seen = np.random.default_rng(11), 0, set[tuple[str, Any]]()
+    while refused < 50:
+        draw = {
+            name: values[int(rng.integers(len(values))) if rng.random() < 0.5 else 0] for name, values in FACETS.items()
+        }
+        graph, name = typed_data(tmp_path, "night", draw), f"night{refused % 2}"
+        (tmp_path / f"{name}.toml").write_text(recipe(graph=graph, score={"model": "day/x"}))
+        night = load_pipeline(tmp_path / f"{name}.toml", TrainTable)
+        build_config(store.home, night.graph, threads=1)
+        step = next(step for step in all_steps(night, store.home) if step.name == "score")
+        wanted = expected(draw)
+        if not wanted:
+            workshop.carry_out(store.home, step, pipeline=night)
+            continue
+        with pytest.raises(InputError, match="does not fit model/") as error:
+            workshop.carry_out(store.home, step, pipeline=night)
+        lines = [line.strip() for line in error.value.problem.splitlines()[1:]]
+        assert len(lines) == len(wanted), (draw, lines)
+        assert all(any(line.startswith(each) for line in lines) for each in wanted), (draw, lines)
+        refused, seen = refused + 1, seen | {*draw.items()}
+    assert seen >= {(name, value) for name, values in FACETS.items() for value in values}

@@ -200,3 +200,32 @@ def test_a_bundle_carries_the_start_to_another_machine(tmp_path: Path) -> None:
         path.unlink()
     assert main(["--from", str(tmp_path / "bundle"), "--home", str(there), "--quiet"]) == 0
     assert equal(Store(there).open(*whole.address), whole)
+
+
+def test_each_split_begins_with_one_chosen_model_or_with_its_own(tmp_path: Path) -> None:
+    carried_out(tmp_path, write(tmp_path, "one", {}, graph=arrays(tmp_path / "a.npz", 200)))
+    rng = np.random.default_rng(1)
+    masks = np.stack([rng.permutation(200) for _ in range(2)])
+    content = dict(np.load(tmp_path / "a.npz"))
+    parts = {"train_masks": masks < 100, "val_masks": (masks >= 100) & (masks < 150), "test_masks": masks >= 150}
+    np.savez(tmp_path / "splits.npz", **content, **parts)
+    trains = [{"start": "one/sage"}, {"name": "own", "start": "swept/sage"}]
+    graph = {"source": "npz", "path": str(tmp_path / "splits.npz"), "split": [0, 1]}
+    tables = [SMALL | {"name": "sage"} | each for each in trains]
+    path = tmp_path / "swept.toml"
+    path.write_text(recipe(*tables, graph=graph, sampling=SAMPLING, score={"model": "swept/own"}))
+    pipeline = load_pipeline(path, TrainTable)
+    joined = {step.name: step for step in all_steps(pipeline, tmp_path)}
+    versions = Versions()
+    assert {name: len(versions.of(joined[name])) for name in ("sage", "own", "score")} == {
+        "sage": 2,
+        "own": 2,
+        "score": 2,
+    }
+    assert {versions.only(each.inputs["start"]) for each in joined["sage"].apart} == {start_of(tmp_path)}
+    for place, one in enumerate(pipeline.by_split):
+        alone = {step.name: step for step in all_steps(one, tmp_path)}
+        for name in ("sage", "own", "score"):
+            assert versions.only(joined[name].apart[place]) == Versions().only(alone[name])
+    made = [carried_out(tmp_path, one) for one in pipeline.by_split]
+    assert made[0]["score"].inputs["model"]["version"] == made[0]["own"].version != made[1]["own"].version

@@ -26,10 +26,10 @@ def build_score(building: Building[ScoreTable, Any]) -> Summary:
     table, model = building.semantic, building.inputs["model"]
     semantic = stored_recipe(model)
     _require_neighbours(table, semantic, building.inputs)
-    learnt = open_data(trained_data(model))
-    data = PredictedData(open_data(building.inputs), building.inputs, learnt)
+    trained = open_data(trained_data(model))
+    data = PredictedData(open_data(building.inputs), building.inputs, trained)
     out = building.writer.path(TABLE)
-    answers, numbers = AnswerDrift(model, learnt.graph), {}
+    answers, numbers = AnswerDrift(model, trained.graph), {}
     columns = Columns(probabilities=table.probabilities, top=table.top, thresholds=table.thresholds)
     request = LinkRequest(top=table.top, relations=table.relations)
     bounds = Bounds(
