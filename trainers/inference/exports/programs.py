@@ -128,6 +128,7 @@ class InputPart(nn.Module):
             elif projection.nodes is None:
                 rows = projection.embeddings[str(each)]
             else:
+                assert isinstance(self.rows, Tensor)
                 rows = self.rows[(node_ids - low).clamp(0, max(0, high - low - 1)) + first]
                 first += high - low
             h = torch.where(((node_ids >= low) & (node_ids < high))[:, None], rows, h)
@@ -354,7 +355,8 @@ def _exported(module: nn.Module, sample: Values, path: Path) -> Callable[..., Te
 
 def _traced(module: nn.Module, sample: Values, path: Path) -> Callable[..., Tensor]:
     """TorchScript"""
-    torch.jit.trace(module, example_kwarg_inputs=dict(sample), check_trace=False).save(path)
+    program: Any = torch.jit.trace(module, example_kwarg_inputs=dict(sample), check_trace=False)
+    program.save(path)
     return torch.jit.load(path)
 
 

@@ -307,6 +307,9 @@ def test_scores_of_pairs_are_those_of_the_head(name: Any, tmp_path: Path) -> Non
     torch.testing.assert_close(score(source=source, target=target, **more), expected, rtol=1e-10, atol=1e-10)
 
 
+LINKS: dict[str, dict[str, Any]] = {"max": {"aggregator": "max"}, "rows": {"model": "rows"}}
+
+
 @pytest.mark.smoke
 def test_the_command_writes_a_trained_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_launches: None
@@ -335,3 +338,29 @@ def test_the_command_writes_a_trained_model(
     assert "is there already" in str(again.exception)
     exported = graphmill.export(path, "gat", tmp_path / "again", home=home)
     assert exported.left_out == {} and (tmp_path / "again/README.md").read_text().count("| `") == len(exported.files)
+
+
+def test_models_of_links_leave_with_their_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_launches: None
+) -> None:
+    path, home = tmp_path / "mine.toml", tmp_path / "home"
+    for variable in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
+        monkeypatch.setenv(variable, str(home))
+    trains = [{"name": name, "hidden": 8, "epochs": 1, "link_head": "bilinear"} | more for name, more in LINKS.items()]
+    sampling = {"fanouts": [4, 4], "batch_size": 256}
+    path.write_text(recipe(*trains, seed=0, graph=sbm(), sampling=sampling, task={"kind": "links"}))
+    graphmill.run(path, home=home, report=lambda line: None)
+    exported = {name: graphmill.export(path, name, tmp_path / name, home=home) for name in LINKS}
+    assert {"layer-1.pt2", "score.pt2", "pyg_model.py"} < exported["max"].files.keys()
+    assert exported["max"].left_out.keys() == {"dgl.nn"} and exported["rows"].left_out == {}
+    assert exported["rows"].files.keys() == {"state.safetensors", "score.pt2"}
+    rows, edges = (graphmill.open(path, name, home=home) for name in ("max", "graph"))
+    x, index = torch.from_numpy(np.array(rows.features.open())), edges_of(edges.topology)["edge_index"]
+    found = loaded(tmp_path / "max/run_layers.py").logits(x, index)
+    torch.testing.assert_close(found, rows.logits(), rtol=1e-5, atol=1e-5)
+    table = graphmill.open(path, "rows", home=home)
+    ends = load_file(tmp_path / "rows/state.safetensors")["nodes.rows"][:5], torch.rand(5, 8)
+    score = torch.export.load(tmp_path / "rows/score.pt2").module()(source=ends[0], target=ends[1])
+    torch.testing.assert_close(score, table.model.link_head(*ends))
+    # A table of rows opens and predicts on a graph without node types as well.
+    assert graphmill.predict(path, "rows", tmp_path / "rows.parquet", home=home) == 300
