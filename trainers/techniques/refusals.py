@@ -59,14 +59,7 @@ UNPEERED = each(
     useless=True,
     remedy="remove the key, or `rows` in {own}",
 )
-
-
-def exchanged(when: str) -> tuple[Limit, ...]:
-    """Returns the limits of rows that ranks exchange, under a condition."""
-    modelled = "remove the key, or model them by rank_link in {own}"
-    return each("link", "moves its rows between ranks", whens=when, useless=True, remedy=modelled)
-
-
+MODELLED = "remove the key, or model them by rank_link in {own}"
 BY_PARTS = (
     *ON_DEVICE,
     *UNBOOKED,
@@ -184,7 +177,7 @@ FULLGRAPH = (
 )
 DISTRIBUTED = (
     *BY_PARTS,
-    *exchanged("exchanged"),
+    *each("link", "moves its rows between ranks", whens="exchanged", useless=True, remedy=MODELLED),
     *UNPEERED,
     *each(
         "io",
@@ -204,7 +197,7 @@ DISTRIBUTED = (
 FRESH_DISTRIBUTED = (
     *BY_PARTS,
     *PACKED_OR_NOT,
-    *exchanged("unpacked"),
+    *each("link", "moves its rows between ranks", whens="unpacked", useless=True, remedy=MODELLED),
     *UNPEERED,
     *HALVES,
     *OTHER_HOTNESS,
