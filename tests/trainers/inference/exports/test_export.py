@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Topology
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.inference.exports.convolutions import NoCounterpartError
-from graphmill.trainers.inference.exports.export import _run_layers, _save, own_state
+from graphmill.trainers.inference.exports.export import _programs, _run_layers, _save, own_state
 from graphmill.trainers.inference.exports.modules import ModuleText
 from graphmill.trainers.inference.exports.programs import LayerPart, Part, arguments_of_layer, parts_of, write_part
 from graphmill.trainers.models.build import build_model
@@ -235,6 +236,12 @@ class Data(Graph):
     def forward(self, data):
         return super().forward(data.x, data.edge_index, data.edge_weight)
 
+class Dgl(nn.Linear):
+    def __init__(self, in_width, num_classes, config):
+        super().__init__(in_width, num_classes)
+    def forward(self, blocks, x):
+        return super().forward(x[: blocks[-1].num_dst_nodes()])
+
 class Blocks(nn.Module):
     def __init__(self, in_width, num_classes, config):
         super().__init__()
@@ -282,10 +289,15 @@ def test_own_models_leave_as_programs_with_the_keys_of_their_modules(name: str, 
     torch.testing.assert_close(found, expected, rtol=near, atol=near)
 
 
-def test_a_layer_that_reads_more_than_edges_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"), [("reading", "a layer does not run on edges alone"), ("Dgl", "graphs of DGL")]
+)
+def test_models_that_no_program_can_have_are_told(name: str, why: str, tmp_path: Path) -> None:
     pytest.importorskip("torch_geometric")
-    with pytest.raises(AttributeError, match="end"):
-        list(parts_of(own_model("reading", tmp_path), WIDTH))
+    data = SimpleNamespace(graph=SimpleNamespace(topology=topology()), features=SimpleNamespace(width=WIDTH))
+    trained: Any = SimpleNamespace(model=own_model(name, tmp_path), data=data)
+    left_out: dict[str, str] = {}
+    assert list(_programs(trained, tmp_path, left_out)) == [] and why in "".join(left_out.values())
 
 
 @pytest.mark.parametrize(
