@@ -94,6 +94,27 @@ def test_packed_rows_of_ranks_on_accelerators_have_the_bits_of_the_exchange(tmp_
 
 
 @pytest.mark.parametrize("fresh", [None, {}], ids=["rows", "rows and embeddings"])
+def test_each_rank_has_hot_rows_on_its_own_accelerator(tmp_path, place, fresh):
+    """Without a look into the memory of another one; every byte that crosses is booked."""
+    options = {"fresh": fresh, "epochs": 2, "accumulate": 1, "featureless": 3, "device": "cuda", "retrain": True}
+    plain = train_parts(tmp_path, 2, **options)
+    assert plain
+    expected, crossing = content(plain)["weights.safetensors"], ledger(plain)[1]["h2d", "feature"]
+    options |= {"memory": {"device": "30%", "host": "10%"}}
+    place.begin()
+    one = train_parts(tmp_path, 2, **options)
+    crossed = place.crossed()
+    assert one and content(one)["weights.safetensors"] == expected
+    assert_booked(one, crossed)
+    counts, moved = ledger(one)
+    assert counts["hits_device", 0] > 0 and moved["h2d", "feature"] < crossing
+    two = place.ranks(2, lambda ranks: train_parts(tmp_path, 2, ranks, **options))[0]
+    assert two and content(two)["weights.safetensors"] == expected
+    counts, _ = ledger(two)
+    assert counts["hits_device", 0] > 0 and counts.get(("hits_peer", 0), 0) == 0
+
+
+@pytest.mark.parametrize("fresh", [None, {}], ids=["rows", "rows and embeddings"])
 @pytest.mark.parametrize("topology", ["device", "uva"])
 def test_batches_of_ranks_are_drawn_on_their_accelerators(tmp_path, place, topology, fresh):
     """The bits of samplers of the CPU, on one rank and on two, and with batches that have no seed."""

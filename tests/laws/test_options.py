@@ -168,7 +168,7 @@ def test_options_that_change_no_weight_change_none_together(made: Made, tmp_path
     groups = together(trainer, lambda ask: made.is_valid(pipeline_text(trainer, ask, **keys_of(trainer))))
     assert len(groups) < sum(len(names) for names, _ in groups)
     for names, ask in groups:
-        assert_changes_nothing(made, tmp_path, trainer, ask, trial=" ".join(names))
+        assert_changes_nothing(made, tmp_path, trainer, ask, trial=f"together {' '.join(names)}")
 
 
 def keys_of(trainer: str) -> dict[str, Any]:

@@ -235,8 +235,6 @@ def pipeline_text(recipe: Recipe, trainer: str) -> str:
     sampling |= {"schedule": [asdict(step) for step in recipe.sampling.schedule]} if recipe.sampling.schedule else {}
     kind, train = find_technique(trainer), {"name": "x", "trainer": trainer} | SMALL | dict(recipe.table)
     tables: dict[str, Any] = {"sampling": sampling} | PACKED | {"samples": {"epochs": 2}}
-    if kind.by_parts:
-        tables["memory"] = {name: value for name, value in tables["memory"].items() if name != "device"}
     if kind.whole_graph:
         tables = {"sampling": sampling} if train.get("eval") == "sampled" else {}
         train |= {"accumulate": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.features.read import node_types, open_features, require_nodes
+from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.schema import Tables
@@ -20,7 +20,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.assets.tasks.labels import no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.choice import Way
-from graphmill.trainers.models.build import build_model, require_weights
+from graphmill.trainers.models.build import build_model, model_types, require_weights
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainTable, find_recipe
@@ -132,7 +132,7 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features
 def make_model(semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
     """Returns the model of a recipe with its initial weights; arguments as for `load_model`."""
     require_weights(semantic.train, graph.topology)
-    types = node_types(graph.topology, features)
+    types = model_types(semantic.train, graph.topology, features)
     return build_model(semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types)
 
 

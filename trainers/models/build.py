@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from graphmill.assets.features.read import NodeTypes
+from graphmill.assets.features.read import NodeRows, NodeTypes, node_types
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology
@@ -69,6 +69,13 @@ def require_weights(config: TrainConfig, topology: Topology) -> None:
     if config.edge_weight and topology.weights is None:
         problem = "edge_weight = true multiplies messages by edge weights, and the edges of the graph have none"
         raise InputError(problem, "give the source a column of weights (docs/own-data.md), or remove the key")
+
+
+def model_types(train: TrainConfig, topology: Topology, stored: NodeRows) -> NodeTypes | None:
+    """Returns the node types that a model reads; one without features for a model of rows alone. None if it reads none."""
+    if train.model == "rows":
+        return NodeTypes(starts=(0, topology.num_nodes), columns=(0,))
+    return node_types(topology, stored)
 
 
 def send_model(model: Model, device: Device) -> Model:

@@ -300,11 +300,6 @@ CONDITIONS: Mapping[str, Condition] = {
     "presample": Condition("with presample", lambda c: getattr(c.own, "presample", 0) > 0, "*.presample"),
     "unpacked": Condition('with rows = "table"', lambda c: c.own.rows != "packed", "*.rows"),
     "exchanged": _own_is("rows", "exchange"),
-    "unpeered": Condition(
-        'with rows of shards and without exchange = "peer"',
-        lambda c: c.own.rows != "packed" and getattr(c.own, "exchange", "") != "peer",
-        "*.exchange",
-    ),
     "packed_exact": Condition(
         'with rows = "packed" and an exact evaluation', lambda c: c.own.rows == "packed" and c.exact, "*.rows"
     ),

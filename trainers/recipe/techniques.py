@@ -199,7 +199,7 @@ TECHNIQUES: dict[str, Technique] = {
             | {
                 "needs": ("sampling", "partitions"),
                 "inputs": ("partitions", "hotness"),
-                "reads": ("shards", "budgets"),
+                "reads": ("shards", *_FRESH["reads"]),
                 "data": "graphmill.trainers.techniques.distributed.open_parts:open_data",
                 "by_parts": True,
             },

@@ -46,16 +46,14 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
     )
 
 
-def exchanged(when: str = "", unpeered: str = "") -> tuple[Limit, ...]:
-    """Returns the limits of rows that ranks exchange, under a condition or always; `unpeered`: and no row lies on a device."""
-    modelled = "remove the key, or model them by rank_link in {own}"
-    kept = "keeps hot rows of other ranks in memory, within `host`"
-    return (
-        *each("link", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
-        *each("device_cache", kept, whens=unpeered, useless=True),
-    )
-
-
+UNPEERED = each(
+    "peer",
+    "takes no row from the shards",
+    whens="packed",
+    useless=True,
+    remedy="remove the key, or `rows` in {own}",
+)
+MODELLED = "remove the key, or model them by rank_link in {own}"
 BY_PARTS = (
     *ON_DEVICE,
     *UNBOOKED,
@@ -167,14 +165,8 @@ FULLGRAPH = (
 )
 DISTRIBUTED = (
     *BY_PARTS,
-    *exchanged("exchanged", "unpeered"),
-    *each(
-        "peer",
-        "takes no row from the shards",
-        whens="packed",
-        useless=True,
-        remedy='remove the key, or set rows = "exchange" in {own}',
-    ),
+    *each("link", "moves its rows between ranks", whens="exchanged", useless=True, remedy=MODELLED),
+    *UNPEERED,
     *each(
         "io",
         "reads no packed rows",
@@ -192,15 +184,15 @@ DISTRIBUTED = (
 )
 FRESH_DISTRIBUTED = (
     *BY_PARTS,
-    *UNPACKED,
-    *exchanged(unpeered="unpeered"),
+    *PACKED_OR_NOT,
+    *each("link", "moves its rows between ranks", whens="unpacked", useless=True, remedy=MODELLED),
+    *UNPEERED,
     *OTHER_HOTNESS,
     *each(
         "vanilla",
         "would sample with the other ranks, in the thread that waits for the history",
         remedy='set scheme = "unfused" in {own}',
     ),
-    *each("packed", "takes the rows of parts from their shards"),
     *each("probe", "has no rank with all rows"),
 )
 LIMITS: Mapping[str, tuple[Limit, ...]] = {

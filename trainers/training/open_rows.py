@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
-from graphmill.assets.features.read import NodeRows, NodeTypes, node_types, open_features, require_nodes
+from graphmill.assets.features.read import NodeTypes, open_features, require_nodes
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.sampling.drawing import Drawing
@@ -33,21 +33,21 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
-from graphmill.kernels.types import Array, Stream, Topology
+from graphmill.kernels.types import Array, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.logical import LogicalDevice, open_device
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.executor import Run
-from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.build import build_model, model_types
 from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.loss import PLAIN
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import dtype_of
-from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.exact import exact_needs
 from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
@@ -118,13 +118,6 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
         source, fill = fill(open_hotness(hotness).order), None
     source = linked(source, device)
     return Features(stored=stored, table=table, source=source, device=device, record=record, fill=fill)
-
-
-def model_types(train: TrainConfig, topology: Topology, stored: NodeRows) -> NodeTypes | None:
-    """Returns the node types that a model reads; one without features for a model of rows alone. None if it reads none."""
-    if train.model == "rows":
-        return NodeTypes(starts=(0, topology.num_nodes), columns=(0,))
-    return node_types(topology, stored)
 
 
 def _filler(

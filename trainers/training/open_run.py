@@ -19,7 +19,7 @@ from graphmill.trainers.batches.links import LinkBatching
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.choice import EvaluationChoice, Way, choose_evaluation
 from graphmill.trainers.loop.executor import Run
-from graphmill.trainers.models.build import PARAMETERS, build_model, require_weights, send_model
+from graphmill.trainers.models.build import PARAMETERS, build_model, model_types, require_weights, send_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.own import Model
@@ -32,7 +32,6 @@ from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.recipe import START
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.tasks.opened import open_task
-from graphmill.trainers.training.open_rows import model_types
 from graphmill.trainers.training.start import take_weights
 
 

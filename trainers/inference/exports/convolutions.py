@@ -6,7 +6,7 @@ Each is one expression over the rows `h` in the text of a module (trainers/infer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -45,7 +45,7 @@ class Convolution:
     tensors: Mapping[str, Tensor]
     call: str
     edges: Edges = "plain"
-    classes: tuple[str, ...] = field(default=())
+    classes: tuple[str, ...] = ()
 
 
 def widths_of(linear: nn.Linear) -> str:
@@ -205,7 +205,7 @@ def _pinsage(layer: PinSageLayer, library: Library) -> Convolution:
         tensors = {"fc_self.weight": own.weight, "fc_self.bias": own.bias, "fc_neigh.weight": neighbours.weight}
         found = _one(f'SAGEConv({shape}, "mean")', f"graph, {rows}", tensors)
     made, tensors = {"pool_{name}": linear_text(pool)}, state_of(pool, "pool_{name}")
-    return Convolution(**vars(found) | {"made": {**made, **found.made}, "tensors": {**tensors, **found.tensors}})
+    return replace(found, made={**made, **found.made}, tensors={**tensors, **found.tensors})
 
 
 CONVOLUTIONS: Mapping[type[nn.Module], Callable[[Any, Library], Convolution]] = {

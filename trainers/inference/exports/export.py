@@ -25,6 +25,12 @@ from graphmill.trainers.models.own import Model, OwnLayers, OwnModule, dtype_of
 from graphmill.trainers.models.own_layers import WholeLayer
 from graphmill.trainers.recipe.inputs import find_model_inputs
 
+OF_MODULES = {
+    "subgraph": "`x` float[nodes, columns], `edge_index` int64[2, edges], and `edge_weight` or `edge_type` if the module reads them",
+    "pyg": "`x` float[sources of the first block, columns], `edges`, a list of int64[2, edges] of each block, and `nodes`, a list of the "
+    "ids of the sources of the first block and of the destinations of each",
+}
+"""Form of a module's batches -> the arguments of its program."""
 LIBRARIES = {"pyg": "torch_geometric.nn", "dgl": "dgl.nn"}
 
 
@@ -236,6 +242,8 @@ def _readme(trained: _Trained, name: str, files: dict[str, str], left_out: dict[
             "- `edge_weight`, `self_weight`, `edge_type`, values of the edges and of destinations, where it reads them.",
             "",
         ]
+    if isinstance(trained.model, OwnModule) and "model.pt2" in files:
+        lines += [f"`model.pt2` takes, by their names, {OF_MODULES[trained.model.form]}.", ""]
     for library in LIBRARIES:
         if f"{library}_model.py" in files:
             lines += [f"`{library}_model.trained()` returns the module of {LIBRARIES[library]} with its weights.", ""]

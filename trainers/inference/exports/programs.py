@@ -128,7 +128,8 @@ class InputPart(nn.Module):
             elif projection.nodes is None:
                 rows = projection.embeddings[str(each)]
             else:
-                rows = self.get_buffer("rows")[(node_ids - low).clamp(0, max(0, high - low - 1)) + first]
+                assert isinstance(self.rows, Tensor)
+                rows = self.rows[(node_ids - low).clamp(0, max(0, high - low - 1)) + first]
                 first += high - low
             h = torch.where(((node_ids >= low) & (node_ids < high))[:, None], rows, h)
         return h if projection.activation is None else projection.activation(h)

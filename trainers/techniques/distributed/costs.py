@@ -38,6 +38,7 @@ from graphmill.trainers.recipe.costs.memory import (
 )
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths, parameter_bytes
 from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated
+from graphmill.trainers.techniques.distributed.hot_rows import choose_hot
 from graphmill.trainers.techniques.distributed.settings import HEAD_BYTES, WINDOW_BYTES
 from graphmill.trainers.techniques.stored_costs import from_disk_terms, stored_links
 
@@ -121,16 +122,21 @@ def _exchange_terms(case: Case) -> list[Term]:
     """Returns the terms of rows of other ranks: cached ones, and those that are fetched for a batch."""
     ranks, sizes = case.ranks, case.sizes
     fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
-    peer = case.settings.exchange == "peer"
-    on_devices, bound = tier_rows(sizes, "device") if peer else (0, False)
+    on_devices = _device_rows(case)
     # A rank caches rows of others alone, and less beside shards in memory.
     cached = ranks * min(tier_rows(sizes, "host")[0], sizes.num_rows) * sizes.row_bytes
     return [
-        Term("rows on the ranks' devices", ranks * on_devices * sizes.row_bytes, "[memory] device", bound),
-        Term("places of rows on devices", ranks * 4 * sizes.num_nodes if peer else 0),
+        Term("rows on the ranks' devices", ranks * on_devices * sizes.row_bytes, "[memory] device"),
+        Term("places of rows on devices", ranks * 4 * sizes.num_nodes if on_devices else 0),
         Term("cached rows of other ranks", cached, "[memory] host", bound=True),
         Term("rows of other ranks for a batch", ranks * fetched, BATCH, bound=True),
     ]
+
+
+def _device_rows(case: Case) -> int:
+    """Returns the rows that each device holds: a size is filled with them, and a measured budget is not."""
+    rows, automatic = tier_rows(case.sizes, "device")
+    return 0 if automatic else rows
 
 
 def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> tuple[dict[str, float], float]:
@@ -144,10 +150,13 @@ def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> 
     assert case.part_of is not None and case.drawn is not None
     num_parts = int(case.part_of.max(initial=0)) + 1
     share = max(1, num_parts // ranks)
-    kept = _kept(case, share)
-    rows = own = remote = 0
+    here = _on_devices(case, share)
+    kept = _kept(case, share, here)
+    rows = own = remote = near = 0
     for step, node_ids in zip(steps, map(case.with_rows, batches), strict=True):
         rank = step % num_parts // share
+        near += int(np.count_nonzero(here[node_ids]))
+        node_ids = node_ids[~here[node_ids]]
         owners = np.asarray(case.part_of)[node_ids] // share
         rows += len(node_ids)
         own += int(np.count_nonzero(owners == rank))
@@ -158,16 +167,30 @@ def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> 
         links["mapped"] = own * row_bytes
     elif case.feature_place == "direct":
         links["disk"] = own * padded_bytes(row_bytes)
+    links |= {"d2d": near * row_bytes} if near else {}
     scale = case.drawn.count / max(1, len(batches))
     return {link: num_bytes * scale for link, num_bytes in links.items()}, remote * scale
 
 
-def _kept(case: Case, share: int) -> dict[int, Array]:
-    """Returns rank -> bool[N], the hottest rows of others, which it keeps; empty without a cache."""
+def _on_devices(case: Case, share: int) -> Array:
+    """Returns bool[N], the nodes whose rows a batch reads from a device: of its rank or, with `exchange = "peer"`, of any."""
+    found, rows, peer = np.zeros(case.sizes.num_nodes, bool), _device_rows(case), case.settings.exchange == "peer"
+    if case.order is not None and rows:
+        room, part_of = dict.fromkeys(range(case.ranks), rows), np.asarray(case.part_of)
+        order = case.with_rows(np.asarray(case.order))
+        replicated = case.settings.replicated if peer else 1.0
+        hot = choose_hot(order, np.zeros(len(found)), lambda ids: part_of[ids] // share, room, replicated)
+        found[np.concatenate([hot.everywhere, *hot.by_rank])] = True
+    return found
+
+
+def _kept(case: Case, share: int, here: Array) -> dict[int, Array]:
+    """Returns rank -> bool[N], the hottest rows of others, which it keeps; empty without a cache. `here` are those on devices."""
     cached = tier_rows(case.sizes, "host")[0]
     if case.order is None or not cached:
         return {}
     hottest, found = case.with_rows(np.asarray(case.order)), {}
+    hottest = hottest[~here[hottest]]
     owners = np.asarray(case.part_of)[hottest] // share
     for rank in range(case.ranks):
         mask = np.zeros(case.sizes.num_nodes, bool)

@@ -12,6 +12,9 @@ at a time. Every rank finds the place of each row by itself, since all choose by
 A device has room for `[memory] device` bytes of rows, of which a share is for those that every device has. Rows of parts of other machines
 are on a device only if they are among the hottest: no device of this machine has their part.
 
+All this is with `exchange = "peer"`. With another exchange every device has the hottest rows of all nodes for its own rank. No device is
+read by another one, so ranks may be on machines that share nothing (FGNN, section 6).
+
 Memory: the rows, within the budget, and 4 bytes per node for their places.
 
 The rows of a rank's own shards: in memory, mapped, or read past the page cache for each batch.
@@ -23,7 +26,7 @@ Slots name a row as `shard * stride + row` on the peer tier. Rows that take more
 window at a time, so the buffer is bounded and a page that several rows share is read once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -36,69 +39,24 @@ from graphmill.assets.storage.local.read_verified import read_table
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.rows.slots import MAX_ROWS, PEER, ROW_BITS, Tiers, make_slots
 from graphmill.kernels.types import Array
 from graphmill.kernels.warn_once import warn_once
-from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.devices.protocol import CACHE, Device, kernel_array
 from graphmill.trainers.ranks.group import Ranks
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.direct import DirectTables
 from graphmill.trainers.rows.source import D2D
+from graphmill.trainers.techniques.distributed.hot_rows import HotRows
 from graphmill.trainers.techniques.distributed.settings import WINDOW_BYTES
-
-
-class HotRows(NamedTuple):
-    """The nodes whose rows lie on devices of a machine, in ascending order of ids.
-
-    Attributes:
-        everywhere: ids[r], on every device.
-        by_rank: ids[c] on the device of each rank, in the order of the ranks.
-    """
-
-    everywhere: Array
-    by_rank: tuple[Array, ...]
-
-
-def choose_hot(
-    order: Array, row_of: Array, rank_of: Callable[[Array], Array], room: Mapping[int, int], share: float
-) -> HotRows:
-    """Returns the rows of each device of a machine.
-
-    Args:
-        order: ids[N], hottest first.
-        row_of: i32[N], -1 for nodes without features.
-        rank_of: returns i32[n], the rank that has the part of each node of ids[n].
-        room: rank of this machine -> rows that its device has room for.
-        share: share of the smallest room for rows that every device has.
-    """
-    shared = int(min(room.values()) * share)
-    left = {rank: rows - shared for rank, rows in room.items()}
-    everywhere, found = [order[:0]], {rank: [order[:0]] for rank in room}
-    for low, high in node_ranges(len(order)):
-        if not shared and not any(left.values()):
-            break
-        ids = np.asarray(order[low:high])
-        ids = ids[np.asarray(row_of)[ids] >= 0]
-        everywhere.append(ids[:shared])
-        ids, shared = ids[shared:], shared - len(everywhere[-1])
-        ranks = rank_of(ids)
-        for rank in room:
-            found[rank].append(ids[ranks == rank][: left[rank]])
-            left[rank] -= len(found[rank][-1])
-    return HotRows(_sorted(everywhere), tuple(_sorted(each) for each in found.values()))
-
-
-def _sorted(pieces: Sequence[Array]) -> Array:
-    return np.sort(np.concatenate(pieces))
 
 
 class DeviceRows:
     """The hot rows as the device of one rank reads them.
 
     Args:
-        everywhere: the rows that every device has, as `device` takes them.
-        peers: the rows of each rank's device, in the order of `hot.by_rank`, as `device` takes them.
+        everywhere: the rows that every device has, a tensor or as kernels take them.
+        peers: the rows of each rank's device, in the order of `hot.by_rank`, as `device` takes them; none if ranks do not read them.
         own: the place of this rank's device among the peers.
 
     Raises:
@@ -106,13 +64,14 @@ class DeviceRows:
     """
 
     def __init__(self, hot: HotRows, device: Device, everywhere: Any, peers: Sequence[Any], own: int, num_nodes: int):
-        self.device, self.own = device, own
-        self.stride = max(1, *(len(ids) for ids in hot.by_rank))
+        self.device, self.own, self._rows = device, own, everywhere
+        self.stride = max([1, *(len(ids) for ids in hot.by_rank)])
         self.first = len(hot.everywhere)
         if self.first + len(peers) * self.stride > MAX_ROWS:
             problem = f"{len(peers)} devices with {self.stride:,} rows each have more rows than a slot can name"
             raise InputError(problem, "lower `device` in [memory]")
-        self.tiers: dict[str, Any] = {"device": everywhere, "peers": tuple(peers), "peer_stride": self.stride}
+        there = kernel_array(everywhere) if isinstance(everywhere, torch.Tensor) else everywhere
+        self.tiers: dict[str, Any] = {"device": there, "peers": tuple(peers), "peer_stride": self.stride}
         # The number of a row: its place among those that every device has, or behind these: peer * stride + row.
         self.number = np.full(num_nodes, -1, np.int32)
         self.number[hot.everywhere] = np.arange(self.first)
@@ -151,30 +110,34 @@ class DeviceRows:
 
     def close(self, ranks: Ranks) -> None:
         """Drops the rows: those of other devices first, and the own ones when no rank reads them any more; all ranks call it."""
-        own = self.tiers["device"], self.tiers["peers"][self.own]
+        own, self._rows = (self._rows, self.tiers["peers"][self.own : self.own + 1]), None
         self.tiers.clear()
         ranks.main.gather_values(0)
         del own
 
 
 def open_device_rows(
-    hot: HotRows, device: Device, everywhere: Array, own: Array, num_nodes: int, ranks: Ranks
+    hot: HotRows, device: Device, everywhere: Array, own: Array | None, num_nodes: int, ranks: Ranks
 ) -> DeviceRows:
     """Puts the hot rows of a rank on its device, and opens those of the others of this machine; all ranks call it.
 
     Args:
-        everywhere, own: stored dtype[r, F], the rows that every device has, and those of this rank's device.
+        everywhere, own: stored dtype[r, F], the rows that every device has, and those of this rank's device; None for `own` if no device
+            reads the rows of another one.
 
     Raises:
         InputError: a device has too little memory, or cannot read that of another; every rank raises it, with the name of the first
             rank that failed.
     """
-    problem, remedy, kept, handle, peers = "", "", None, None, []
+    problem, remedy, kept, own_rows, handle, peers = "", "", None, None, None, []
     try:
-        kept, _ = device.export_rows(everywhere)
-        own_rows, handle = device.export_rows(own)
+        if own is None:
+            kept = _copied_rows(device, everywhere)
+        else:
+            kept, _ = device.export_rows(everywhere)
+            own_rows, handle = device.export_rows(own)
     except InputError as error:
-        problem, remedy, own_rows = error.problem, error.remedy, None
+        problem, remedy = error.problem, error.remedy
     handles = ranks.beside([ranks.rank, handle])
     try:
         for rank, shown in handles:
@@ -187,6 +150,14 @@ def open_device_rows(
             raise InputError(f"rank {rank}: {said}", what)
     place = [rank for rank, _ in handles].index(ranks.rank)
     return DeviceRows(hot, device, kept, peers, place, num_nodes)
+
+
+def _copied_rows(device: Device, rows: Array) -> torch.Tensor:
+    """Returns rows in the memory of a device, which books them for as long as the tensor lives."""
+    image = device.alloc(rows.shape, rows.dtype, CACHE)
+    with device.filling(kernel_array(image)) as into:
+        np.copyto(into, rows)
+    return image
 
 
 class PeerTier(NamedTuple):

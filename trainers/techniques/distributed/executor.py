@@ -170,6 +170,8 @@ class Distributed(Executor):
         if isinstance(self.source, DiskSource):
             return planned_reads(self.run, epochs) | {move_name("rank", "feature"): 0}
         planned = super().planned(epochs)
+        if self.run.semantic.train.settings.rows == "packed":
+            return planned | {move_name("rank", "feature"): 0}
         planned.pop(TIER_ROWS, None)
         return planned
 

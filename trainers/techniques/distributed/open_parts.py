@@ -28,7 +28,7 @@ from graphmill.trainers.ranks.links import Interconnect, parse_links
 from graphmill.trainers.ranks.measured_links import measured_links
 from graphmill.trainers.ranks.rounds import LinkModel, Rounds, faster_in_rounds, make_rounds
 from graphmill.trainers.rows.cache import Features
-from graphmill.trainers.techniques.distributed.device_rows import choose_hot
+from graphmill.trainers.techniques.distributed.hot_rows import choose_hot
 from graphmill.trainers.techniques.distributed.inference import part_nodes
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from graphmill.trainers.techniques.distributed.sharded import Ownership, ShardedSource
@@ -70,7 +70,7 @@ def open_data(run: Run) -> None:
     given = {**run.inputs, **run.reads}
     record = {}
     if {"hotness", "budgets"} <= given.keys():
-        record |= _fill_devices(source, shards.row_of, given, settings) if settings.exchange == "peer" else {}
+        record |= _fill_devices(source, shards.row_of, given, settings)
         record |= _fill_cache(source, shards.row_of, given, execution)
     whole = node_types(graph.topology, shards)
     stored = replace(shards.tables(owned.parts)[0], type_columns=None if whole is None else whole.columns)
@@ -99,23 +99,32 @@ def _open_shards(run: Run) -> tuple[Shards, Ownership]:
 def _fill_devices(
     source: ShardedSource, row_of: Array, given: Mapping[str, Artifact], settings: DistributedSettings
 ) -> dict[str, int]:
-    """Copies the hottest rows to the devices of this machine within [memory] device, and returns facts about them.
+    """Copies the hottest rows to the devices of the ranks within [memory] device, and returns facts about them.
+
+    With `exchange = "peer"` the devices of a machine share rows; else each has the hottest for its rank alone, if the budget is a size and
+    training rows come from the shards.
 
     Raises:
-        InputError: the budget is "auto", a device has too little memory, or cannot read that of another.
+        InputError: the budget of devices that share rows is "auto", a device has too little memory, or cannot read that of another.
     """
-    budgets, ranks = open_budgets(given["budgets"]), source.ranks
+    budgets, ranks, peer = open_budgets(given["budgets"]), source.ranks, settings.exchange == "peer"
+    if not peer and ("device" in budgets.automatic or settings.rows == "packed"):
+        return {}
     if "device" in budgets.automatic:
         problem = 'exchange = "peer" fills the devices of all ranks, and [memory] device = "auto" is measured for one'
         raise InputError(problem, 'write a size, for example device = "10%"')
     require(given["hotness"], {"arrays": {"order": {"shape": (len(row_of),)}}})
     rows = budgets.device_bytes // max(1, source.row_bytes)
-    room = {rank: each for rank, each in ranks.beside([ranks.rank, rows])}
-    hot = choose_hot(open_hotness(given["hotness"]).order, row_of, source.owned.ranks_of, room, settings.replicated)
+    room, share = {rank: each for rank, each in ranks.beside([ranks.rank, rows])}, settings.replicated if peer else 1.0
+    hot = choose_hot(open_hotness(given["hotness"]).order, row_of, source.owned.ranks_of, room, share)
+    hot = hot if peer else hot._replace(by_rank=())
     source.device.cache_bytes = budgets.device_bytes
     source.fill_devices(hot)
-    here = list(room).index(ranks.rank)
-    own = {"device_rows": len(hot.everywhere) + len(hot.by_rank[here]), "replicated_rows": len(hot.everywhere)}
+    by_rank = dict(zip(room, hot.by_rank, strict=peer))
+    own = {
+        "device_rows": len(hot.everywhere) + len(by_rank.get(ranks.rank, ())),
+        "replicated_rows": len(hot.everywhere),
+    }
     return {"device_budget_bytes": budgets.device_bytes, **own, "peer_rows": sum(map(len, hot.by_rank))}
 
 

@@ -37,7 +37,8 @@ class DistributedSettings(Settings):
     # direction, as few as possible. auto = rounds if `links` says that they are faster. peer = the hottest rows lie on the devices of the
     # machine, within [memory] device, which read them from each other in place; the others go as by auto. The delivered bytes are the same.
     exchange: Literal["auto", "all_to_all", "rounds", "peer"] = field(default="auto", metadata={"hashed": False})
-    # Share of a device's rows that every device has, with exchange = "peer"; the others lie on the device of their part alone.
+    # Share of a device's rows that every device has, with exchange = "peer"; the others lie on the device of their part alone. Without it
+    # every device has the hottest rows.
     replicated: float = field(default=0.5, metadata=within(0, 1, hashed=False))
     # Links between the ranks: groups at a switch and speeds, "0 1 | 2 3 @ 32GB/s | 16GB/s" (trainers/ranks/links.py); measured = by timing
     # transfers between the ranks, once per home; nvml = as nvidia-smi shows the GPUs of this machine. "" = unknown.

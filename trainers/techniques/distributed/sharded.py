@@ -3,7 +3,7 @@
     tier      rows                                              a row of a batch costs
     peer      the shards of this rank's parts (device_rows.py)  its bytes to the device; its pages of the disk if they are read directly
     host      hot rows, copied at the start                     its bytes to the device
-    device    hotter rows, on the devices (device_rows.py)      a read of its device's memory, with exchange = "peer"
+    device    hotter rows, on the devices (device_rows.py)      a read of its device's memory
     staged    rows that were fetched for this batch             its bytes over the network and to the device
 
 The artifact `hotness` ranks the rows, and [memory] host bounds the number of cached ones: the paper's future work. They are rows of other
@@ -43,8 +43,9 @@ from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import ALONE, Lane, Ranks
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest
-from graphmill.trainers.techniques.distributed.device_rows import DeviceRows, HotRows, open_device_rows, open_own_rows
+from graphmill.trainers.techniques.distributed.device_rows import DeviceRows, open_device_rows, open_own_rows
 from graphmill.trainers.techniques.distributed.exchange import Exchange, Request, make_request
+from graphmill.trainers.techniques.distributed.hot_rows import HotRows
 
 FILL_ROWS = 1 << 16
 """Rows of the cache that one exchange brings when it is filled."""
@@ -141,8 +142,10 @@ class ShardedSource(FeatureSource):
         Raises:
             InputError: a device has too little memory, or cannot read that of another.
         """
-        here = self.ranks.beside(self.ranks.rank).index(self.ranks.rank)
-        everywhere, own = self._copied(hot.everywhere), self._copied(hot.by_rank[here])
+        here, own = self.ranks.beside(self.ranks.rank).index(self.ranks.rank), None
+        everywhere = self._copied(hot.everywhere)
+        if hot.by_rank:
+            own = self._copied(hot.by_rank[here])
         self.devices = open_device_rows(hot, self.device, everywhere, own, len(self._slot), self.ranks)
 
     def close(self) -> None:

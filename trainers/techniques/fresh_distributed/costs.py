@@ -11,23 +11,28 @@ from graphmill.trainers.techniques.distributed.costs import (
     remote_links,
     rows_read,
 )
-from graphmill.trainers.techniques.fresh.costs import arena_terms, behind, expected_history
+from graphmill.trainers.techniques.fresh.costs import arena_terms, behind, expected_history, window_term
+from graphmill.trainers.techniques.stored_costs import pruned_links
 
 
 def _memory(case: Case) -> list[Term]:
-    return [*rank_terms(case), *arena_terms(case)]
+    packed = [window_term(case, case.ranks)] if case.settings.rows == "packed" else []
+    return [*rank_terms(case), *packed, *arena_terms(case)]
 
 
 def _links(case: Case) -> Links:
     history = expected_history(case)
-    links, remote = remote_links(case, history.steps, history.below)
+    if case.settings.rows == "packed":
+        links, remote = pruned_links(case, history.whole, history.below), 0.0
+    else:
+        links, remote = remote_links(case, history.steps, history.below)
     return added(links, history.arena_links, {"rank": between_ranks(case, remote)}), False
 
 
 def _seconds(case: Case) -> Seconds:
     ranks, each, links = case.ranks, Pieces(case, case.ranks), _links(case)[0]
     moved, call = exchanged(each, links)
-    exchanging, rounds = moved + 3 * call, each.count / ranks
+    exchanging, rounds = moved + (1 if case.settings.rows == "packed" else 3) * call, each.count / ranks
     # Ranks that have fewer cores than threads take turns.
     turns = max(1.0, ranks * each.threads / case.cores)
     seconds = rounds * (turns * (each.prepare(1) + behind(each, 1) + exchanging) + rows_read(each, links))

@@ -15,6 +15,9 @@ With `exchange = "peer"` the hottest rows lie on the devices of the ranks as wel
 reads there what its arena lacks, rows of its own part above all. The arenas hold what they hold without, since an arena that left these
 rows out would keep other embeddings.
 
+With `rows = "packed"` a batch reads what its arena lacks from the packed rows of its rank's stored batches, and no feature row is exchanged
+after the arenas are filled. The bits are those of rows from the shards.
+
 A batch's request to other ranks is known when it is pruned, after the update before it. So the exchange does not overlap training, and
 since no earlier reply can carry its sizes, a round of sizes precedes the two rounds of each batch.
 
@@ -39,20 +42,21 @@ from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.own import require_layers
 from graphmill.trainers.record.checks import ledger_numbers
 from graphmill.trainers.record.ledger import STEP, Ledger
-from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.rows.source import RowIds, linked
 from graphmill.trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
 from graphmill.trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
 from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
 from graphmill.trainers.techniques.fresh.batches import PrunedSource
 from graphmill.trainers.techniques.fresh.history import PLAIN, BetweenLayers, SteppedHistory, epoch_numbers
+from graphmill.trainers.techniques.openings import open_packed
 
 
 def open_executor(run: Run) -> FreshDistributed:
     """Returns the executor that trains the run's model on pruned batches with the other ranks; all ranks call it.
 
     Raises:
-        InputError: the model is one module or keeps statistics of batches, the batches are stored, hotness counts no layers, or the
-            arenas do not fit.
+        InputError: the model is one module, hotness counts no layers, stored batches or packed rows are missing, or the arenas do not
+            fit.
     """
     require_layers(run.model, run.semantic.train.trainer)
     source = require_shareable(run)
@@ -63,9 +67,12 @@ def open_executor(run: Run) -> FreshDistributed:
             allowed &= owned.part_of != part
         fill = ExchangedFill(source, allowed, int(shards.num_rows.sum()) * shards.row_bytes // owned.num_parts)
         histories[part] = SteppedHistory(run, fill)
-    samplers = open_samplers(run)
+    samplers, packed = open_samplers(run), None
     assert not isinstance(samplers, VanillaSampler), "the settings refuse a sampler that needs the other ranks"
-    return FreshDistributed(run, PrunedSource(run.batching, histories, owned.num_parts, source, samplers))
+    if run.semantic.train.settings.rows == "packed":
+        packed = open_packed(run, run.batching.queue_bytes // 2, owned.parts)
+    rows = source if packed is None else linked(packed, run.features.device)
+    return FreshDistributed(run, PrunedSource(run.batching, histories, owned.num_parts, rows, samplers, packed))
 
 
 class ExchangedFill:

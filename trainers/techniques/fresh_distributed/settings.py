@@ -11,7 +11,8 @@ from graphmill.trainers.techniques.fresh.settings import FreshSettings
 class FreshDistributedSettings(DistributedSettings, FreshSettings):
     """How ranks share a training whose batches are pruned by the histories of their parts: the keys of both techniques."""
 
-    # Source of feature rows: table = the shards of the ranks; packed is refused.
+    # Source of the rows of training batches: table = the shards of the ranks; packed = packed chunks of the rank's stored batches, so that
+    # an epoch exchanges gradients alone.
     rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
 
 

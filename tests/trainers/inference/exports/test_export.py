@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ import graphmill
 from graphmill.assets.features.read import NodeTypes
 from graphmill.assets.storage.names.user_code import Reference
 from graphmill.jobs.command import graphmill as command
-from graphmill.kernels.blocks.pyg_blocks import to_subgraph
+from graphmill.kernels.blocks.pyg_blocks import to_pyg, to_subgraph
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Topology
+from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.inference.exports.convolutions import NoCounterpartError
-from graphmill.trainers.inference.exports.export import _run_layers, _save, own_state
+from graphmill.trainers.inference.exports.export import _programs, _run_layers, _save, own_state
 from graphmill.trainers.inference.exports.modules import ModuleText
-from graphmill.trainers.inference.exports.programs import parts_of, write_part
+from graphmill.trainers.inference.exports.programs import LayerPart, Part, arguments_of_layer, parts_of, write_part
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
@@ -90,8 +92,6 @@ def drawn_model(weighed: bool = False, **options: Any) -> LayeredModel:
 
 def expected_logits(model: Any, graph: Topology, x: Tensor) -> Tensor:
     """The logits of all nodes by graphmill's own kernels."""
-    from graphmill.trainers.batches.batch import attach_weights
-
     sampler = Sampler(graph, (-1, -1), seed=5)
     nodes = np.arange(graph.num_nodes, dtype=graph.indices.dtype)
     blocks = sampler.sample(BatchKey(0, 0, 0), nodes, transpose="all")
@@ -236,6 +236,12 @@ class Data(Graph):
     def forward(self, data):
         return super().forward(data.x, data.edge_index, data.edge_weight)
 
+class Dgl(nn.Linear):
+    def __init__(self, in_width, num_classes, config):
+        super().__init__(in_width, num_classes)
+    def forward(self, blocks, x):
+        return super().forward(x[: blocks[-1].num_dst_nodes()])
+
 class Blocks(nn.Module):
     def __init__(self, in_width, num_classes, config):
         super().__init__()
@@ -283,10 +289,72 @@ def test_own_models_leave_as_programs_with_the_keys_of_their_modules(name: str, 
     torch.testing.assert_close(found, expected, rtol=near, atol=near)
 
 
-def test_a_layer_that_reads_more_than_edges_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"), [("reading", "a layer does not run on edges alone"), ("Dgl", "graphs of DGL")]
+)
+def test_models_that_no_program_can_have_are_told(name: str, why: str, tmp_path: Path) -> None:
     pytest.importorskip("torch_geometric")
-    with pytest.raises(AttributeError, match="end"):
-        list(parts_of(own_model("reading", tmp_path), WIDTH))
+    data = SimpleNamespace(graph=SimpleNamespace(topology=topology()), features=SimpleNamespace(width=WIDTH))
+    trained: Any = SimpleNamespace(model=own_model(name, tmp_path), data=data)
+    left_out: dict[str, str] = {}
+    assert list(_programs(trained, tmp_path, left_out)) == [] and why in "".join(left_out.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "weighed"), [*((name, False) for name in MODELS), *((name, True) for name in WEIGHED)]
+)
+def test_a_layer_on_a_sampled_block_is_that_of_graphmill(name: str, weighed: bool) -> None:
+    """With sources that are no destinations, destinations anywhere among the sources, and weights of the sampler."""
+    model, graph = drawn_model(weighed, **MODELS[name]), topology()
+    sampler = Sampler(graph, (3, 3), seed=5)
+    (block, _) = sampler.sample(BatchKey(0, 0, 0), np.arange(0, NODES, 7, dtype=np.int32), transpose="all")
+    attach_weights((block,), graph, model.edge_weight)
+    assert block.num_dst < block.num_src < NODES and (block.end - block.start).max() == 3
+    order = torch.randperm(block.num_src)
+    h, made = torch.randn(block.num_src, WIDTH, dtype=torch.float64), to_pyg(block)
+    place = torch.argsort(order)  # of each source among the shuffled ones
+    values = {"edge_weight": made.edge_weight, "self_weight": made.self_weight, "edge_type": made.edge_type}
+    given = {each: values[each] for each in arguments_of_layer(model.layers[0])}
+    edges = torch.stack([place[made.edge_index[0]], made.edge_index[1]])
+    with torch.no_grad():
+        part = LayerPart(model.layers[0]).eval()
+        found = part(h[order], place[: block.num_dst], edges, **given)
+        expected = model.forward_layer(0, block, h, MASKS)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def no_export(*given: Any, **more: Any) -> None:
+    raise RuntimeError("cannot follow it")
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "rgcn"])
+def test_torchscript_takes_the_place_of_an_export_that_fails(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.export.export", no_export)
+    model, graph = drawn_model(**MODELS[name]), topology()
+    x = torch.randn(NODES, WIDTH, dtype=torch.float64)
+    values, expected = {"x": x, **edges_of(graph)}, expected_logits(model, graph, x)
+    assert {write_part(part, tmp_path) for part in parts_of(model, WIDTH)} == {""}
+    programs = sorted(path.name for path in tmp_path.glob("*.pt"))
+    assert programs == ["layer-1.pt", "layer-2.pt"]
+    (tmp_path / "run_layers.py").write_text(_run_layers(model, name, programs))
+    run = loaded(tmp_path / "run_layers.py").logits
+    found = run(*taken([*run.__code__.co_varnames[: run.__code__.co_argcount]], values))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+class Counting(nn.Module):
+    """Depends on the number of nodes as Python sees it, which programs have as a constant."""
+
+    def forward(self, outputs: list[Tensor]) -> Tensor:
+        return outputs[0] * float(int(outputs[0].shape[0]))
+
+
+def test_a_program_that_holds_for_one_size_alone_is_not_written(tmp_path: Path) -> None:
+    part = Part("head", Counting(), lambda n, *_: {"outputs": [torch.rand(n, 3)]})
+    reason = write_part(part, tmp_path)
+    assert reason.startswith("torch.export: ") and "; TorchScript: " in reason and not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["dot", "bilinear", "distmult", "mlp"])
@@ -305,6 +373,9 @@ def test_scores_of_pairs_are_those_of_the_head(name: Any, tmp_path: Path) -> Non
     assert [write_part(part, tmp_path) for part in parts_of(model, WIDTH)] == ["", "", ""]
     score = torch.export.load(tmp_path / "score.pt2").module()
     torch.testing.assert_close(score(source=source, target=target, **more), expected, rtol=1e-10, atol=1e-10)
+
+
+LINKS: dict[str, dict[str, Any]] = {"max": {"aggregator": "max"}, "rows": {"model": "rows"}}
 
 
 @pytest.mark.smoke
@@ -335,3 +406,29 @@ def test_the_command_writes_a_trained_model(
     assert "is there already" in str(again.exception)
     exported = graphmill.export(path, "gat", tmp_path / "again", home=home)
     assert exported.left_out == {} and (tmp_path / "again/README.md").read_text().count("| `") == len(exported.files)
+
+
+def test_models_of_links_leave_with_their_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_launches: None
+) -> None:
+    path, home = tmp_path / "mine.toml", tmp_path / "home"
+    for variable in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
+        monkeypatch.setenv(variable, str(home))
+    trains = [{"name": name, "hidden": 8, "epochs": 1, "link_head": "bilinear"} | more for name, more in LINKS.items()]
+    sampling = {"fanouts": [4, 4], "batch_size": 256}
+    path.write_text(recipe(*trains, seed=0, graph=sbm(), sampling=sampling, task={"kind": "links"}))
+    graphmill.run(path, home=home, report=lambda line: None)
+    exported = {name: graphmill.export(path, name, tmp_path / name, home=home) for name in LINKS}
+    assert {"layer-1.pt2", "score.pt2", "pyg_model.py"} < exported["max"].files.keys()
+    assert exported["max"].left_out.keys() == {"dgl.nn"} and exported["rows"].left_out == {}
+    assert exported["rows"].files.keys() == {"state.safetensors", "score.pt2"}
+    rows, edges = (graphmill.open(path, name, home=home) for name in ("max", "graph"))
+    x, index = torch.from_numpy(np.array(rows.features.open())), edges_of(edges.topology)["edge_index"]
+    found = loaded(tmp_path / "max/run_layers.py").logits(x, index)
+    torch.testing.assert_close(found, rows.logits(), rtol=1e-5, atol=1e-5)
+    table = graphmill.open(path, "rows", home=home)
+    ends = load_file(tmp_path / "rows/state.safetensors")["nodes.rows"][:5], torch.rand(5, 8)
+    score = torch.export.load(tmp_path / "rows/score.pt2").module()(source=ends[0], target=ends[1])
+    torch.testing.assert_close(score, table.model.link_head(*ends))
+    # A table of rows opens and predicts on a graph without node types as well.
+    assert graphmill.predict(path, "rows", tmp_path / "rows.parquet", home=home) == 300

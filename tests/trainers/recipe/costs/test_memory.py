@@ -245,8 +245,10 @@ def test_ranks_on_packed_rows_have_the_terms_of_disk_and_no_exchange() -> None:
     peer = DistributedSettings(ranks=2, exchange="peer")
     on_devices = terms(case(trainer="distributed", settings=peer), sizes)  # pyright: ignore
     added = {"rows on the ranks' devices": 2 * 100 * SIZES.row_bytes, "places of rows on devices": 8 * SIZES.num_nodes}
-    assert {name: on_devices[name] for name in added} == added
-    assert not any(found["exchange"].get(name) for name in added)
+    assert all({name: each[name] for name in added} == added for each in (on_devices, found["exchange"]))
+    budgets["automatic"] = ["device"]
+    measured = terms(case(trainer="distributed", settings=DistributedSettings(ranks=2)), sizes)  # pyright: ignore
+    assert not any(each.get(name) for name in added for each in (measured, found["packed"]))
     exchanged = {"cached rows of other ranks", "rows of other ranks for a batch", "batches in work"}
     assert exchanged <= found["exchange"].keys() and not exchanged & found["packed"].keys()
 

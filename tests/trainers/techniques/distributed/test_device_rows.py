@@ -1,5 +1,8 @@
 """Rows on the devices of ranks: the bits of the exchange, each row once from where the plan says, and no wrong start."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,12 +13,15 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.trainers.techniques.distributed.device_rows import choose_hot
+from graphmill.trainers.techniques.distributed.costs import remote_links
+from graphmill.trainers.techniques.distributed.hot_rows import choose_hot
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, Stops, content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import bits, ledger, trained
 
 PEER = {"settings": {"exchange": "peer"}, "memory": {"device": "20%", "host": "10%"}}
+OWN = {"memory": PEER["memory"]}
 EPOCHS = 2
 
 
@@ -31,7 +37,7 @@ def hottest(order, owner, room, shared):
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_each_device_has_the_hottest_rows_of_its_parts_behind_those_of_all(monkeypatch, share):
     monkeypatch.setattr(
-        "graphmill.trainers.techniques.distributed.device_rows.node_ranges", lambda n: [(0, 7), (7, 40), (40, n)]
+        "graphmill.trainers.techniques.distributed.hot_rows.node_ranges", lambda n: [(0, 7), (7, 40), (40, n)]
     )
     generator = np.random.default_rng(3)
     order, owner, row_of = generator.permutation(100), generator.integers(0, 3, 100), np.arange(100)
@@ -57,38 +63,58 @@ def test_rows_on_devices_give_the_bits_of_the_exchange(tmp_path, replicated):
         assert (counts["hits_peer", 0] > 0) == (world > 1 and replicated < 1) and counts["hits_device", 0] > 0
 
 
+@pytest.mark.parametrize("device", ["20%", "100%"])
+def test_ranks_that_share_no_device_have_the_hottest_rows_on_their_own(tmp_path, device):
+    options = {"epochs": EPOCHS, "featureless": 7, "dropout": 0.3}
+    expected = bits(trained(tmp_path, 4, 1, **options)[0])
+    for world in (1, 2, 4):
+        model, _ = trained(tmp_path, 4, world, **options, memory={"device": device, "host": "10%"})
+        assert bits(model) == expected
+        assert all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
+        counts, moves = ledger(model)
+        assert counts["hits_device", 0] > 0 and counts.get(("hits_peer", 0), 0) == 0
+        assert (moves.get(("rank", "feature"), 0) > 0) == (device == "20%" and world > 1)
+
+
 @pytest.mark.parametrize(
-    "more", [{"features": "direct"}, {"settings": {"exchange": "peer", "scheme": "vanilla"}}], ids=str
+    "more", [{"features": "direct"}, {"settings": {"scheme": "vanilla"}}, {"settings": {"scheme": "unfused"}}], ids=str
 )
-def test_other_ways_of_rows_and_blocks_stay_as_they_are(tmp_path, more):
-    options = {"epochs": 1} | PEER | more
+@pytest.mark.parametrize("rows", [PEER, OWN], ids=["peer", "own"])
+def test_other_ways_of_rows_and_blocks_stay_as_they_are(tmp_path, rows, more):
+    settings = rows.get("settings", {}) | more.get("settings", {})
+    options = {"epochs": 1} | rows | more | {"settings": settings}
     assert bits(trained(tmp_path, 2, 2, **options)[0]) == bits(trained(tmp_path / "plain", 2, 2, epochs=1)[0])
 
 
-def test_bytes_between_devices_are_those_of_the_sets(tmp_path):
+@pytest.mark.parametrize("rows", [PEER, OWN], ids=["peer", "own"])
+def test_bytes_between_devices_are_those_of_the_sets(tmp_path, rows):
     """Own and other devices' rows, cached rows and exchanged rows, counted outside from the batches and the order."""
-    world, row_bytes = 2, 48
+    world, row_bytes, peer = 2, 48, rows is PEER
     sampling = SamplingConfig(fanouts=SAMPLING.fanouts, batch_size=SAMPLING.batch_size)
-    model, _ = trained(tmp_path, world, world, epochs=EPOCHS, sampling=sampling, **PEER)
+    model, _ = trained(tmp_path, world, world, epochs=EPOCHS, sampling=sampling, **rows)
     inputs, reads = parts_inputs(tmp_path, world, memory=PEER["memory"])
     graph, part_of = open_graph(inputs["graph"]), open_partitions(inputs["partitions"]).part_of
     order = open_hotness(reads["hotness"]).order
     numbers = reads["budgets"].summary["numbers"]
     room, host = numbers["device_bytes"] // row_bytes, numbers["host_bytes"] // row_bytes
-    everywhere, by_rank = hottest(np.asarray(order), part_of, [room, room], room // 2)
+    replicated = room // 2 if peer else room
+    everywhere, by_rank = hottest(np.asarray(order), part_of, [room, room], replicated)
     on_devices = everywhere.union(*by_rank)
     caches = [
         {n for n in [n for n in order.tolist() if n not in on_devices and part_of[n] != rank][:host]}
         for rank in range(world)
     ]
+    steps, batches = [], []
     expected = dict.fromkeys(("hits_device", "hits_peer", "hits_host", "hits_own", "hits_remote"), 0)
     train_ids = np.array(graph.train_ids)
     plan = PartPlan(train_ids, part_of[train_ids], world, sampling.batch_size, seed=5, accumulate=3)
     sampler = Sampler(graph.topology, sampling.numbers, seed=5)
     for epoch in range(EPOCHS):
         for item in plan.batches(epoch):
-            rank, wanted = item.key.step % world, sampler.sample(item.key, item.seeds)[0].src_ids.tolist()
-            for node in wanted:
+            steps.append(item.key.step)
+            batches.append(sampler.sample(item.key, item.seeds)[0].src_ids)
+            rank = item.key.step % world
+            for node in batches[-1].tolist():
                 if node in everywhere or node in by_rank[rank]:
                     expected["hits_device"] += 1
                 elif node in by_rank[1 - rank]:
@@ -98,14 +124,33 @@ def test_bytes_between_devices_are_those_of_the_sets(tmp_path):
                 else:
                     expected["hits_own" if part_of[node] == rank else "hits_remote"] += 1
     counts, moves = ledger(model)
-    assert {name: counts.get((name, 0), 0) for name in expected} == expected and min(expected.values()) > 0
+    assert {name: counts.get((name, 0), 0) for name in expected} == expected
+    assert [name for name, count in expected.items() if count == 0] == ([] if peer else ["hits_peer"])
     assert moves["d2d", "feature"] == row_bytes * (expected["hits_device"] + expected["hits_peer"])
     assert moves["rank", "feature"] == row_bytes * expected["hits_remote"]
+    crossing = sum(expected[name] for name in ("hits_host", "hits_own", "hits_remote"))
+    assert moves["h2d", "feature"] == row_bytes * crossing
+    sizes = {"row_bytes": row_bytes, "num_nodes": len(order), "num_rows": len(order), "artifacts": reads}
+    case: Any = SimpleNamespace(
+        ranks=world,
+        sizes=SimpleNamespace(**sizes),
+        part_of=part_of,
+        order=order,
+        drawn=SimpleNamespace(count=len(batches)),
+        with_rows=lambda ids: ids,
+        settings=DistributedSettings(**rows.get("settings", {})),
+        feature_place="memory",
+    )
+    found = {link: moves[link, "feature"] for link in ("h2d", "d2d")}
+    assert remote_links(case, steps, batches) == (
+        found,
+        expected["hits_remote"],
+    )  # the forecast, of the batches themselves
     record = model.run_record()["cache"]
     assert (record["device_rows"], record["replicated_rows"], record["peer_rows"]) == (
         room,
-        room // 2,
-        2 * (room - room // 2),
+        replicated,
+        2 * (room - replicated),
     )
 
 

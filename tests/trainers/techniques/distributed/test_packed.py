@@ -89,6 +89,22 @@ def test_stored_batches_and_packed_rows_have_the_bits_of_the_exchange(home: Path
         assert_counted(model)
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_pruned_batches_take_packed_rows_with_the_bits_of_the_shards(home: Path, packed: Packed, world: int) -> None:
+    options: dict[str, Any] = {"fresh": {"arena": "30%"}, "packed": packed}
+    table = train(home, world, **options)
+    from_disk = train(home, world, **options, **ROWS)
+    assert bits(table)[:1] == bits(from_disk)[:1] and table.version == from_disk.version
+    for model in (table, from_disk):
+        assert_counted(model)
+    counts, moves = ledger(from_disk)
+    assert ("rank", "feature") not in moves and moves["disk", "feature"] > 0 and counts["history_hits", 1] > 0
+    tiers = sum(
+        counts[name, 0] for name in ("hits_device", "hits_host", "hits_disk_cache", "hits_packed", "hits_arena")
+    )
+    assert tiers == counts["inputs", 0]
+
+
 def test_no_row_goes_between_ranks(home: Path, packed: Packed) -> None:
     counts, moves = ledger(train(home, 2, packed=packed, **ROWS))
     exchanged = ledger(train(home, 2, packed=packed))
