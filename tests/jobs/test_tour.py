@@ -90,7 +90,8 @@ def test_each_page_explains_itself(tour: SimpleNamespace, stage: str) -> None:
     assert (ROOT / docs).is_file()
     # The showcase samples uniformly.
     pipeline = "weighted" if stage == "sampling_tables" else "showcase"
-    asset = f"{stage}.flat" if stage in ("samples", "cache_plan", "packed_chunks") else stage  # of the sample set "flat"
+    of_set = stage in ("samples", "cache_plan", "packed_chunks")
+    asset = f"{stage}.flat" if of_set else stage
     look(tour, stage, f"/assets/{pipeline}/{asset}?view=overview", docs, "Latest materialization", "Table", "Plots")
     look(tour, f"{stage}-checks", f"/assets/{pipeline}/{asset}?view=checks", "Passed")
 
