@@ -176,13 +176,13 @@ def _set_widths(model: CutModule, x: Tensor, attributes: bool) -> None:
 
 
 def _results(model: Model, block: Block, x: Tensor, rng: StepRandom) -> list[Tensor]:
-    """Returns the logits, and the gradients of the rows and of all parameters for a loss of them."""
+    """Returns the logits, the gradients of the rows and of all parameters for a loss of them, and the buffers afterwards."""
     tried, x = copy.deepcopy(model), x.clone().requires_grad_()
     depth = len(tried.layers) if isinstance(tried, LayeredModel) else tried.depth
     logits = tried((block,) * depth, x, rng)
     (logits * small_rows(logits.shape[1], logits.dtype)).sum().backward()
     gradients = [each.grad for each in (x, *tried.parameters())]
-    return [logits.detach(), *(torch.zeros(()) if each is None else each for each in gradients)]
+    return [logits.detach(), *(torch.zeros(()) if each is None else each for each in gradients), *tried.buffers()]
 
 
 def _require_same(model: CutModule, x: Tensor, attributes: bool, rng: StepRandom) -> None:
@@ -190,7 +190,7 @@ def _require_same(model: CutModule, x: Tensor, attributes: bool, rng: StepRandom
     wanted = _results(model.whole[0], small_block(attributes=attributes), x, rng)
     found = _results(model, small_block(attributes=attributes, kind=model.edge_weight), x, rng)
     if not all(_close(*both) for both in zip(found, wanted, strict=True)):
-        raise CutError("its layers, computed one after another, give other logits or gradients", REMEDY)
+        raise CutError("its layers, computed one after another, give other logits, gradients or buffers", REMEDY)
 
 
 def _require_apart(model: CutModule, x: Tensor, attributes: bool) -> None:

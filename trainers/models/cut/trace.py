@@ -2,16 +2,18 @@
 
 torch.fx reads the pass; modules of torch and convolutions of PyG and DGL are single operations. An operation over blocks belongs to the
 last block that it depends on. One over a graph belongs to the layer after as many exchanges with neighbours as lie before it: an exchange
-takes rows of nodes and something of each edge, and returns rows of nodes. Rows of nodes that a later layer reads pass the border between
-them; everything else, such as messages along edges or numbers of rows, is computed in the layer that reads it. A pass over a small graph
-shows by the shapes of values which of them are rows of nodes.
+takes rows of nodes and something of each edge, and returns rows of nodes. Matrices with a row per node that a later layer reads pass the
+border between them; everything else, such as messages along edges or numbers of rows, is computed in the layer that reads it. A pass over
+a small graph shows by the shapes of values which of them are rows of nodes.
 """
 
 from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +34,19 @@ GIVEN = "given"
 
 MAKERS = (torch.zeros, torch.ones, torch.empty, torch.full, torch.arange)
 """Functions that may be called with numbers of rows, which are known only when a pass runs."""
+
+
+FILLED = {
+    torch.zeros_like,
+    torch.ones_like,
+    torch.empty_like,
+    torch.full_like,
+    "new_zeros",
+    "new_ones",
+    "new_empty",
+    "new_full",
+}
+"""Operations that read nothing but the shape of a value."""
 
 
 class CutError(InputError):
@@ -91,12 +106,34 @@ def read(root: Root, given: Any, training: bool) -> fx.Graph:
     before = root.training
     root.train(training)
     try:
-        return _Tracer(given).trace(root)
+        with _traced_lengths(root):
+            return _Tracer(given).trace(root)
     except Exception as error:
         problem = f"its forward cannot be read without values: {first_line(error)}"
         raise CutError(problem, "compute without branches that depend on rows") from error
     finally:
         root.train(before)
+
+
+@contextmanager
+def _traced_lengths(root: Root) -> Iterator[None]:
+    """Has `len` of a value that is not known yet be an operation, in the modules of the user's classes."""
+
+    def length(value: Any) -> Any:
+        return (
+            value.tracer.create_proxy("call_function", len, (value,), {}) if isinstance(value, fx.Proxy) else len(value)
+        )
+
+    classes = {each for module in root.inner.modules() if not is_single(module) for each in type(module).__mro__}
+    own = {each.__module__ for each in classes if not f"{each.__module__}.".startswith(("builtins.", *SINGLE))}
+    places = [vars(sys.modules[name]) for name in own if "len" not in vars(sys.modules[name])]
+    for place in places:
+        place["len"] = length
+    try:
+        yield
+    finally:
+        for place in places:
+            del place["len"]
 
 
 def pieces(root: Root, graph: fx.Graph, x: Tensor, given: Any, num_edges: int) -> list[LayerGraph]:
@@ -129,9 +166,13 @@ def pieces(root: Root, graph: fx.Graph, x: Tensor, given: Any, num_edges: int) -
     if levels[output] + 1 != root.depth:
         count = levels[output] + 1
         raise CutError(f"its logits have passed {count} layers, and layers = {root.depth}", f"set layers = {count}")
+    passing = {node for node in of_nodes if len(shapes[node]) == 2 and node.target not in FILLED}
+    called = ("call_function", "call_method", "call_module")
+    unread = [node for node in graph.nodes if node.op in called and not node.users]  # which change buffers
     made, leaving = [], [output]
     for index in reversed(range(root.depth)):
-        entering, inside = _closure(leaving, index, start, taken, {each for each in of_nodes if levels[each] < index})
+        wanted = [*leaving, *(node for node in unread if levels[node] == index)]
+        entering, inside = _closure(wanted, index, start, taken, {each for each in passing if levels[each] < index})
         made.append(_piece(root, graph, entering, inside, leaving, taken))
         leaving = entering
     return made[::-1]
@@ -224,15 +265,15 @@ def _levels_of_graph(graph: fx.Graph, of_nodes: set[fx.Node], of_edges: set[fx.N
 
 
 def _closure(
-    leaving: Sequence[fx.Node], index: int, start: fx.Node, taken: fx.Node, below: set[fx.Node]
+    wanted: Sequence[fx.Node], index: int, start: fx.Node, taken: fx.Node, below: set[fx.Node]
 ) -> tuple[list[fx.Node], set[fx.Node]]:
-    """Returns the values that enter a layer, and its operations, for the values that leave it.
+    """Returns the values that enter a layer, and its operations, for what is wanted of it.
 
     Args:
         start, taken: the module's two arguments.
         below: rows of nodes that layers below compute.
     """
-    entering, inside, waiting = {start} if index == 0 else set(), set(), [*leaving]
+    entering, inside, waiting = {start} if index == 0 else set(), set(), [*wanted]
     while waiting:
         node = waiting.pop()
         if node is taken or node in inside:
