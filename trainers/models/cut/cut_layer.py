@@ -41,7 +41,9 @@ class CutLayer(nn.Module):
         # In a tuple, so that torch does not count the parameters once per layer.
         self._root, self._pieces = (root,), (evaluated, trained)
         self.widths: list[int] = []
-        self.normalised = [each for each in evaluated.modules if normalises(each)] if root.form == "subgraph" else []
+        self.normalised: list[Any] = (
+            [each for each in evaluated.modules if normalises(each)] if root.form == "subgraph" else []
+        )
 
     @property
     def edge_weight(self) -> str | None:
@@ -129,7 +131,8 @@ def own_first(block: Block, h_src: Tensor) -> tuple[Block, Tensor]:
     """Returns a block whose destinations are its first sources, and its rows: those of destinations that lie elsewhere are repeated."""
     if block.dst_pos is None:
         return block, h_src
-    on_host = isinstance(block.indices, np.ndarray)
+    indices: Any = block.indices
+    on_host = isinstance(indices, np.ndarray)
     sources = block.src_ids
     if not len(sources):  # of a block over all nodes
         sources = np.arange(block.num_src, dtype=np.int32)
@@ -142,7 +145,7 @@ def own_first(block: Block, h_src: Tensor) -> tuple[Block, Tensor]:
         num_src=block.num_dst + block.num_src,
         start=block.start,
         end=block.end,
-        indices=places[block.indices if on_host else block.indices.long()],
+        indices=places[indices if on_host else indices.long()],
         src_ids=joined([block.dst_ids, sources]),
         weight=block.weight,
         self_weight=block.self_weight,
