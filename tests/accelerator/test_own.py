@@ -207,3 +207,11 @@ def test_models_of_pyg_train_on_a_device(tmp_path: Path, place: Place, name: str
     written(tmp_path, "pyg_on_device", PYG)
     more: dict[str, Any] = {"model": Reference(name, tmp_path), "hidden": 8, "dropout": 0.0, "eval_every": 0}
     assert_close(train_small(tmp_path / "device", device="cuda", **more), train_small(tmp_path / "cpu", **more))
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT", "GIN"])
+def test_models_of_pyg_train_on_a_device_in_chunks(tmp_path: Path, place: Place, name: str) -> None:
+    pytest.importorskip("torch_geometric")
+    model = Reference(f"torch_geometric.nn:{name}", tmp_path)
+    more: dict[str, Any] = {"model": model, "hidden": 8, "dropout": 0.0, "eval_every": 0}
+    assert_close(train_whole(tmp_path / "device", device="cuda", **more), train_whole(tmp_path / "cpu", **more))

@@ -85,6 +85,7 @@ class OwnModule(nn.Module):
         num_classes: number of columns that it is to return.
 
     Attributes:
+        changed_buffers: as of `LayeredModel`.
         uncut: why it cannot be cut between its layers, for a trainer that cuts the graph into chunks; None if it was not tried.
 
     Raises:
@@ -93,6 +94,7 @@ class OwnModule(nn.Module):
 
     edge_weight: str | None = None
     transpose: Transposes = "none"
+    changed_buffers: Sequence[str] = ()
     uncut: InputError | None = None
 
     def __init__(self, inner: nn.Module, name: str, config: TrainConfig, num_classes: int):

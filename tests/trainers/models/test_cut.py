@@ -101,6 +101,19 @@ class OverBlocks(nn.Module):
                 x = self.dropout(x.relu())
         return x
 
+class NormedBlocks(OverBlocks):
+    # Statistics of the rows of a batch, and a count that no logits depend on.
+    def __init__(self, in_width, num_classes, config):
+        super().__init__(SAGEConv, in_width, num_classes, config)
+        self.norm = nn.BatchNorm1d(config.hidden)
+        self.register_buffer("passes", torch.zeros(()))
+    def forward(self, blocks, x):
+        first, last = blocks
+        if self.training:
+            self.passes.add_(1)
+        x = self.norm(self.convs[0]((x, x[: first.size[1]]), first.edge_index)).relu()
+        return self.convs[1]((x, x[: last.size[1]]), last.edge_index)
+
 class OverGraph(nn.Module):
     def __init__(self, made, in_width, num_classes, config):
         super().__init__()
@@ -340,6 +353,16 @@ def test_a_history_is_kept_at_the_borders_of_the_layers(tmp_path: Path, folder: 
         kept = [train_fresh(tmp_path / each, fresh={"probe": 20}, epochs=4, **more) for each in ("one", "two")]
         assert content(kept[0]) == content(kept[1]) and content(kept[0])["weights.safetensors"] != wanted
         assert '"cached_cosine"' in kept[0].file("metrics.jsonl").read_text()
+
+
+def test_statistics_of_batches_are_those_of_minibatch(tmp_path: Path, folder: Path) -> None:
+    more: dict[str, Any] = {"model": Reference("cut_modules:NormedBlocks", folder), "blocks": "pyg", "hidden": 8}
+    ways = [
+        train_small(tmp_path / "minibatch", **more),
+        train_fresh(tmp_path / "fresh", fresh={"t_stale": 0}, **more),
+    ]
+    assert content(ways[0])["weights.safetensors"] == content(ways[1])["weights.safetensors"]
+    assert weights_of(ways[1])["inner.norm.running_mean"].any() and weights_of(ways[1])["inner.passes"] > 0
 
 
 def test_rows_of_heads_side_by_side_are_kept_as_wide_as_they_are(tmp_path: Path, folder: Path) -> None:

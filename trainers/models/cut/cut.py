@@ -84,6 +84,13 @@ def build_fitting_model(config: TrainConfig, in_width: int, num_classes: int, se
     Raises:
         InputError: as for `build_own_model`, or the module cannot be cut for a history.
     """
+    model = _fitting(config, in_width, num_classes, seed)
+    with torch.random.fork_rng(devices=[]):
+        model.changed_buffers = changed_buffers(model, in_width)
+    return model
+
+
+def _fitting(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
     model = build_own_model(config, in_width, num_classes, seed)
     if not isinstance(model, OwnModule) or not runs_layers(config):
         return model
@@ -142,7 +149,7 @@ def changed_buffers(model: Model, in_width: int) -> list[str]:
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:
         return []
-    tried = copy.deepcopy(model).cpu()
+    tried = copy.deepcopy(model)
     depth = len(tried.layers) if isinstance(tried, LayeredModel) else tried.depth
     block = small_block(attributes=True, kind=tried.edge_weight)
     try:
@@ -150,7 +157,7 @@ def changed_buffers(model: Model, in_width: int) -> list[str]:
             tried((block,) * depth, small_rows(in_width, dtype_of(tried)), TRAINING)
     except Exception:
         return [*before]
-    return [name for name, buffer in tried.named_buffers() if not torch.equal(buffer, before[name].cpu())]
+    return [name for name, buffer in tried.named_buffers() if not torch.equal(buffer, before[name])]
 
 
 def _computes(module: OwnModule, x: Tensor, attributes: bool) -> bool:

@@ -103,16 +103,13 @@ def read(root: Root, given: Any, training: bool) -> fx.Graph:
     Raises:
         CutError: it cannot be read, for instance since it branches by values.
     """
-    before = root.training
-    root.train(training)
+    root = copy.deepcopy(root).train(training)  # reading may change what the module counts
     try:
         with _traced_lengths(root):
             return _Tracer(given).trace(root)
     except Exception as error:
         problem = f"its forward cannot be read without values: {first_line(error)}"
         raise CutError(problem, "compute without branches that depend on rows") from error
-    finally:
-        root.train(before)
 
 
 @contextmanager
@@ -192,6 +189,8 @@ class _OfBlock(fx.Proxy):
 
 
 class _Tracer(fx.Tracer):
+    proxy_buffer_attributes = True  # what changes a buffer is an operation, too
+
     def __init__(self, given: Any) -> None:
         super().__init__(autowrap_functions=MAKERS)
         self._autowrap_search.append(torch)  # in which the functions are found by their names
