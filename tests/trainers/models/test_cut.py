@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -428,3 +429,30 @@ def test_ranks_and_devices_train_it_to_the_bits_of_one(tmp_path: Path, folder: P
     more = TRAINED | {"model": Reference("torch_geometric.nn:GAT", folder), "dropout": 0.3, "epochs": 3}
     ways = [train_whole(tmp_path / str(devices), parts=2, devices=devices, **more) for devices in (1, 2)]
     assert len({content(model)["weights.safetensors"] for model in ways}) == 1
+
+
+def test_models_are_made_on_several_threads_while_others_compute(folder: Path) -> None:
+    """The reading of a module leaves the calls of other threads alone."""
+    module, errors, done = torch.nn.Linear(4, 4), [], threading.Event()
+
+    def compute() -> None:
+        try:
+            while not done.is_set():
+                assert isinstance(module(torch.ones(2, 4)), Tensor)
+        except BaseException as error:
+            errors.append(error)
+
+    def make() -> None:
+        try:
+            cut_of(folder, over_graph("SAGEConv"))
+        except BaseException as error:
+            errors.append(error)
+
+    computing, makers = threading.Thread(target=compute), [threading.Thread(target=make) for _ in range(4)]
+    for each in (computing, *makers):
+        each.start()
+    for each in makers:
+        each.join()
+    done.set()
+    computing.join()
+    assert not errors

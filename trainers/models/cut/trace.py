@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import operator
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ READ = ("torch.nn.modules.container.", "torch_geometric.nn.models.", "torch_geom
 WEIGHTS, RELATIONS = {"edge_weight", "weight", "self_weight", "share"}, {"edge_type"}
 """Names under which a module reads the weights and the relations of edges."""
 GIVEN = "given"
+_reading = threading.Lock()
 
 
 MAKERS = (torch.zeros, torch.ones, torch.empty, torch.full, torch.arange)
@@ -105,7 +107,7 @@ def read(root: Root, given: Any, training: bool) -> fx.Graph:
     """
     root = copy.deepcopy(root).train(training)  # reading may change what the module counts
     try:
-        with _traced_lengths(root):
+        with _reading, _traced_lengths(root):
             return _Tracer(given).trace(root)
     except Exception as error:
         problem = f"its forward cannot be read without values: {first_line(error)}"
@@ -194,7 +196,13 @@ class _Tracer(fx.Tracer):
     def __init__(self, given: Any) -> None:
         super().__init__(autowrap_functions=MAKERS)
         self._autowrap_search.append(torch)  # in which the functions are found by their names
-        self._given = given
+        self._given, self._thread = given, threading.get_ident()
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        # While it reads, torch.fx gets the calls of all modules of the process.
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         listed = isinstance(self._given, list)
