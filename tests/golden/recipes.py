@@ -77,7 +77,6 @@ def texts() -> dict[str, str]:
     return {
         "rmat": rmat(),
         "showcase": replaced("showcase", SMALL),
-        "showcase-ranks": replaced("showcase-ranks", SMALL),
         "typed": replaced("typed", SMALL_TYPED, TYPED_MORE),
         "walks": replaced("walks", {"nodes = 10000": "nodes = 2000", "edges = 80000": "edges = 4000"}),
     }

@@ -90,8 +90,10 @@ def test_each_page_explains_itself(tour: SimpleNamespace, stage: str) -> None:
     assert (ROOT / docs).is_file()
     # The showcase samples uniformly.
     pipeline = "weighted" if stage == "sampling_tables" else "showcase"
-    look(tour, stage, f"/assets/{pipeline}/{stage}?view=overview", docs, "Latest materialization", "Table", "Plots")
-    look(tour, f"{stage}-checks", f"/assets/{pipeline}/{stage}?view=checks", "Passed")
+    of_set = stage in ("samples", "cache_plan", "packed_chunks")
+    asset = f"{stage}.flat" if of_set else stage
+    look(tour, stage, f"/assets/{pipeline}/{asset}?view=overview", docs, "Latest materialization", "Table", "Plots")
+    look(tour, f"{stage}-checks", f"/assets/{pipeline}/{asset}?view=checks", "Passed")
 
 
 def test_a_failed_run_says_what_to_do(tour: SimpleNamespace) -> None:

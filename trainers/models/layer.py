@@ -72,7 +72,12 @@ class LayeredModel(nn.Module):
         projection: the projection of the features before the first layer, or None.
         readout: the head that makes logits of the layers' outputs; None if the last layer gives them.
         link_head: the head by which a loss scores pairs of the model's outputs (trainers/models/links/heads.py); None for other losses.
+
+    Attributes:
+        changed_buffers: names of the buffers that a training pass changes, of a user's model; running statistics of ours are none of them.
     """
+
+    changed_buffers: Sequence[str] = ()
 
     def __init__(
         self,

@@ -90,6 +90,7 @@ class OwnModule(nn.Module):
         link_head: the head by which a loss scores pairs of its outputs; None for other losses.
 
     Attributes:
+        changed_buffers: as of `LayeredModel`.
         uncut: why it cannot be cut between its layers, for a trainer that cuts the graph into chunks; None if it was not tried.
 
     Raises:
@@ -98,6 +99,7 @@ class OwnModule(nn.Module):
 
     edge_weight: str | None = None
     transpose: Transposes = "none"
+    changed_buffers: Sequence[str] = ()
     uncut: InputError | None = None
 
     def __init__(

@@ -27,7 +27,7 @@ from graphmill.assets.storage.names.user_code import find_source, is_reference, 
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream, Topology
-from graphmill.trainers.models.cut.cut import CutModule, build_fitting_model, changed_buffers
+from graphmill.trainers.models.cut.cut import CutModule, build_fitting_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, OwnModule, WidthError, dtype_of, require_width
@@ -72,7 +72,7 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
             yield f"{error.problem}: {error.remedy}"
         return
     case = FileCase(train=table, tables=tables)
-    found = [clash.text for clash in clashes(case, _kinds(model, in_width))]
+    found = [clash.text for clash in clashes(case, _kinds(model))]
     one_chunk = case.table("chunks", "chunks_per_part") == 1 and case.table("partitions", "parts") in (None, 1)
     if isinstance(model, OwnModule) and model.uncut is not None and not one_chunk:
         yield f"{model.uncut.problem}: {model.uncut.remedy}"
@@ -138,11 +138,11 @@ def _place(reference: str, error: Exception) -> str:
     return f" ({source.name}:{lines[-1]})" if lines else ""
 
 
-def _kinds(model: Model, in_width: int) -> set[str]:
+def _kinds(model: Model) -> set[str]:
     """Returns the options of the table of options that a model is."""
     whole = model.whole[0] if isinstance(model, CutModule) else model
     found = {"layers"} if isinstance(whole, LayeredModel) else KINDS[whole.form]
-    return found | ({"buffers"} if changed_buffers(model, in_width) else set())
+    return found | ({"buffers"} if model.changed_buffers else set())
 
 
 def _sound_part(path: Path, text: str) -> Pipeline | None:

@@ -232,7 +232,7 @@ OPTIONS: Mapping[str, Option] = {
         _key("layers", "own model, a list of layers", "model", asked=_is_own, scope="code"),
         _key("module", "own module over blocks of DGL", "model", asked=_is_own, scope="code"),
         _key("graph_module", "own module `forward(x, edge_index)`", "model", asked=_is_own, scope="code"),
-        _key("buffers", "own model with buffers", "model", asked=_is_own, scope="code"),
+        _key("buffers", "own model with buffers that training changes", "model", asked=_is_own, scope="code"),
         _own("packed", '`rows = "packed"`', "rows", lambda value: value == "packed"),
         _own("probe", "`probe`", "probe"),
         _own("unfused", '`scheme = "unfused"`', "scheme", lambda value: value == "unfused"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,19 @@ class OverBlocks(nn.Module):
             if index + 1 < len(blocks):
                 x = self.dropout(x.relu())
         return x
+
+class NormedBlocks(OverBlocks):
+    # Statistics of the rows of a batch, and a count that no logits depend on.
+    def __init__(self, in_width, num_classes, config):
+        super().__init__(SAGEConv, in_width, num_classes, config)
+        self.norm = nn.BatchNorm1d(config.hidden)
+        self.register_buffer("passes", torch.zeros(()))
+    def forward(self, blocks, x):
+        first, last = blocks
+        if self.training:
+            self.passes.add_(1)
+        x = self.norm(self.convs[0]((x, x[: first.size[1]]), first.edge_index)).relu()
+        return self.convs[1]((x, x[: last.size[1]]), last.edge_index)
 
 class OverGraph(nn.Module):
     def __init__(self, made, in_width, num_classes, config):
@@ -342,6 +356,16 @@ def test_a_history_is_kept_at_the_borders_of_the_layers(tmp_path: Path, folder: 
         assert '"cached_cosine"' in kept[0].file("metrics.jsonl").read_text()
 
 
+def test_statistics_of_batches_are_those_of_minibatch(tmp_path: Path, folder: Path) -> None:
+    more: dict[str, Any] = {"model": Reference("cut_modules:NormedBlocks", folder), "blocks": "pyg", "hidden": 8}
+    ways = [
+        train_small(tmp_path / "minibatch", **more),
+        train_fresh(tmp_path / "fresh", fresh={"t_stale": 0}, **more),
+    ]
+    assert content(ways[0])["weights.safetensors"] == content(ways[1])["weights.safetensors"]
+    assert weights_of(ways[1])["inner.norm.running_mean"].any() and weights_of(ways[1])["inner.passes"] > 0
+
+
 def test_rows_of_heads_side_by_side_are_kept_as_wide_as_they_are(tmp_path: Path, folder: Path) -> None:
     options: dict[str, Any] = {
         "model": Reference("torch_geometric.nn:GAT", folder),
@@ -405,3 +429,30 @@ def test_ranks_and_devices_train_it_to_the_bits_of_one(tmp_path: Path, folder: P
     more = TRAINED | {"model": Reference("torch_geometric.nn:GAT", folder), "dropout": 0.3, "epochs": 3}
     ways = [train_whole(tmp_path / str(devices), parts=2, devices=devices, **more) for devices in (1, 2)]
     assert len({content(model)["weights.safetensors"] for model in ways}) == 1
+
+
+def test_models_are_made_on_several_threads_while_others_compute(folder: Path) -> None:
+    """The reading of a module leaves the calls of other threads alone."""
+    module, errors, done = torch.nn.Linear(4, 4), [], threading.Event()
+
+    def compute() -> None:
+        try:
+            while not done.is_set():
+                assert isinstance(module(torch.ones(2, 4)), Tensor)
+        except BaseException as error:
+            errors.append(error)
+
+    def make() -> None:
+        try:
+            cut_of(folder, over_graph("SAGEConv"))
+        except BaseException as error:
+            errors.append(error)
+
+    computing, makers = threading.Thread(target=compute), [threading.Thread(target=make) for _ in range(4)]
+    for each in (computing, *makers):
+        each.start()
+    for each in makers:
+        each.join()
+    done.set()
+    computing.join()
+    assert not errors

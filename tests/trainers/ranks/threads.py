@@ -108,8 +108,12 @@ class ThreadRanks(Ranks):
             return ThreadLane(self.rank, self.world, self._lanes[self._asked - 1], self.log)
 
 
-def run_threads(world: int, work: Callable[[Ranks], Any]) -> list[Any]:
-    """Calls a function once per rank at the same time, and returns what it returned; an error of one ends all."""
+def run_threads(world: int, work: Callable[[Ranks], Any], seconds: float = TIMEOUT) -> list[Any]:
+    """Calls a function once per rank at the same time, and returns what it returned; an error of one ends all.
+
+    Args:
+        seconds: wait for the end of each.
+    """
     lanes, lock, results, errors = [], threading.Lock(), [None] * world, []
 
     def run(rank: int) -> None:
@@ -124,7 +128,7 @@ def run_threads(world: int, work: Callable[[Ranks], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(TIMEOUT)
+        thread.join(seconds)
     if errors:
         raise next((error for error in errors if not isinstance(error, PeerError)), errors[0])
     assert not any(thread.is_alive() for thread in threads)

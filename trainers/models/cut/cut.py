@@ -89,6 +89,13 @@ def build_fitting_model(
     Raises:
         InputError: as for `build_own_model`, or the module cannot be cut for a history.
     """
+    model = _fitting(config, in_width, num_classes, seed, link_head)
+    with torch.random.fork_rng(devices=[]):
+        model.changed_buffers = changed_buffers(model, in_width)
+    return model
+
+
+def _fitting(config: TrainConfig, in_width: int, num_classes: int, seed: int, link_head: nn.Module | None) -> Model:
     model = build_own_model(config, in_width, num_classes, seed, link_head)
     if not isinstance(model, OwnModule) or not runs_layers(config):
         return model
@@ -147,7 +154,7 @@ def changed_buffers(model: Model, in_width: int) -> list[str]:
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:
         return []
-    tried = copy.deepcopy(model).cpu()
+    tried = copy.deepcopy(model)
     depth = len(tried.layers) if isinstance(tried, LayeredModel) else tried.depth
     block = small_block(attributes=True, kind=tried.edge_weight)
     try:
@@ -155,7 +162,7 @@ def changed_buffers(model: Model, in_width: int) -> list[str]:
             tried((block,) * depth, small_rows(in_width, dtype_of(tried)), TRAINING)
     except Exception:
         return [*before]
-    return [name for name, buffer in tried.named_buffers() if not torch.equal(buffer, before[name].cpu())]
+    return [name for name, buffer in tried.named_buffers() if not torch.equal(buffer, before[name])]
 
 
 def _computes(module: OwnModule, x: Tensor, attributes: bool) -> bool:
@@ -181,13 +188,13 @@ def _set_widths(model: CutModule, x: Tensor, attributes: bool) -> None:
 
 
 def _results(model: Model, block: Block, x: Tensor, rng: StepRandom) -> list[Tensor]:
-    """Returns the logits, and the gradients of the rows and of all parameters for a loss of them."""
+    """Returns the logits, the gradients of the rows and of all parameters for a loss of them, and the buffers afterwards."""
     tried, x = copy.deepcopy(model), x.clone().requires_grad_()
     depth = len(tried.layers) if isinstance(tried, LayeredModel) else tried.depth
     logits = tried((block,) * depth, x, rng)
     (logits * small_rows(logits.shape[1], logits.dtype)).sum().backward()
     gradients = [each.grad for each in (x, *tried.parameters())]
-    return [logits.detach(), *(torch.zeros(()) if each is None else each for each in gradients)]
+    return [logits.detach(), *(torch.zeros(()) if each is None else each for each in gradients), *tried.buffers()]
 
 
 def _require_same(model: CutModule, x: Tensor, attributes: bool, rng: StepRandom) -> None:
@@ -195,7 +202,7 @@ def _require_same(model: CutModule, x: Tensor, attributes: bool, rng: StepRandom
     wanted = _results(model.whole[0], small_block(attributes=attributes), x, rng)
     found = _results(model, small_block(attributes=attributes, kind=model.edge_weight), x, rng)
     if not all(_close(*both) for both in zip(found, wanted, strict=True)):
-        raise CutError("its layers, computed one after another, give other logits or gradients", REMEDY)
+        raise CutError("its layers, computed one after another, give other logits, gradients or buffers", REMEDY)
 
 
 def _require_apart(model: CutModule, x: Tensor, attributes: bool) -> None:

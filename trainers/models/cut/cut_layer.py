@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,7 +131,8 @@ def own_first(block: Block, h_src: Tensor) -> tuple[Block, Tensor]:
     """Returns a block whose destinations are its first sources, and its rows: those of destinations that lie elsewhere are repeated."""
     if block.dst_pos is None:
         return block, h_src
-    on_host, indices = isinstance(block.indices, np.ndarray), cast("Any", block.indices)
+    indices: Any = block.indices
+    on_host = isinstance(indices, np.ndarray)
     sources = block.src_ids
     if not len(sources):  # of a block over all nodes
         sources = np.arange(block.num_src, dtype=np.int32)

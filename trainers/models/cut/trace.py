@@ -2,16 +2,19 @@
 
 torch.fx reads the pass; modules of torch and convolutions of PyG and DGL are single operations. An operation over blocks belongs to the
 last block that it depends on. One over a graph belongs to the layer after as many exchanges with neighbours as lie before it: an exchange
-takes rows of nodes and something of each edge, and returns rows of nodes. Rows of nodes that a later layer reads pass the border between
-them; everything else, such as messages along edges or numbers of rows, is computed in the layer that reads it. A pass over a small graph
-shows by the shapes of values which of them are rows of nodes.
+takes rows of nodes and something of each edge, and returns rows of nodes. Matrices with a row per node that a later layer reads pass the
+border between them; everything else, such as messages along edges or numbers of rows, is computed in the layer that reads it. A pass over
+a small graph shows by the shapes of values which of them are rows of nodes.
 """
 
 from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -28,10 +31,24 @@ READ = ("torch.nn.modules.container.", "torch_geometric.nn.models.", "torch_geom
 WEIGHTS, RELATIONS = {"edge_weight", "weight", "self_weight", "share"}, {"edge_type"}
 """Names under which a module reads the weights and the relations of edges."""
 GIVEN = "given"
+_reading = threading.Lock()
 
 
 MAKERS = (torch.zeros, torch.ones, torch.empty, torch.full, torch.arange)
 """Functions that may be called with numbers of rows, which are known only when a pass runs."""
+
+
+FILLED = {
+    torch.zeros_like,
+    torch.ones_like,
+    torch.empty_like,
+    torch.full_like,
+    "new_zeros",
+    "new_ones",
+    "new_empty",
+    "new_full",
+}
+"""Operations that read nothing but the shape of a value."""
 
 
 class CutError(InputError):
@@ -88,15 +105,34 @@ def read(root: Root, given: Any, training: bool) -> fx.Graph:
     Raises:
         CutError: it cannot be read, for instance since it branches by values.
     """
-    before = root.training
-    root.train(training)
+    root = copy.deepcopy(root).train(training)  # reading may change what the module counts
     try:
-        return _Tracer(given).trace(root)
+        with _reading, _traced_lengths(root):
+            return _Tracer(given).trace(root)
     except Exception as error:
         problem = f"its forward cannot be read without values: {first_line(error)}"
         raise CutError(problem, "compute without branches that depend on rows") from error
+
+
+@contextmanager
+def _traced_lengths(root: Root) -> Iterator[None]:
+    """Has `len` of a value that is not known yet be an operation, in the modules of the user's classes."""
+
+    def length(value: Any) -> Any:
+        return (
+            value.tracer.create_proxy("call_function", len, (value,), {}) if isinstance(value, fx.Proxy) else len(value)
+        )
+
+    classes = {each for module in root.inner.modules() if not is_single(module) for each in type(module).__mro__}
+    own = {each.__module__ for each in classes if not f"{each.__module__}.".startswith(("builtins.", *SINGLE))}
+    places = [vars(sys.modules[name]) for name in own if "len" not in vars(sys.modules[name])]
+    for place in places:
+        place["len"] = length
+    try:
+        yield
     finally:
-        root.train(before)
+        for place in places:
+            del place["len"]
 
 
 def pieces(root: Root, graph: fx.Graph, x: Tensor, given: Any, num_edges: int) -> list[LayerGraph]:
@@ -129,9 +165,13 @@ def pieces(root: Root, graph: fx.Graph, x: Tensor, given: Any, num_edges: int) -
     if levels[output] + 1 != root.depth:
         count = levels[output] + 1
         raise CutError(f"its logits have passed {count} layers, and layers = {root.depth}", f"set layers = {count}")
+    passing = {node for node in of_nodes if len(shapes[node]) == 2 and node.target not in FILLED}
+    called = ("call_function", "call_method", "call_module")
+    unread = [node for node in graph.nodes if node.op in called and not node.users]  # which change buffers
     made, leaving = [], [output]
     for index in reversed(range(root.depth)):
-        entering, inside = _closure(leaving, index, start, taken, {each for each in of_nodes if levels[each] < index})
+        wanted = [*leaving, *(node for node in unread if levels[node] == index)]
+        entering, inside = _closure(wanted, index, start, taken, {each for each in passing if levels[each] < index})
         made.append(_piece(root, graph, entering, inside, leaving, taken))
         leaving = entering
     return made[::-1]
@@ -151,10 +191,18 @@ class _OfBlock(fx.Proxy):
 
 
 class _Tracer(fx.Tracer):
+    proxy_buffer_attributes = True  # what changes a buffer is an operation, too
+
     def __init__(self, given: Any) -> None:
         super().__init__(autowrap_functions=MAKERS)
         self._autowrap_search.append(torch)  # in which the functions are found by their names
-        self._given = given
+        self._given, self._thread = given, threading.get_ident()
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        # While it reads, torch.fx gets the calls of all modules of the process.
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         listed = isinstance(self._given, list)
@@ -224,15 +272,15 @@ def _levels_of_graph(graph: fx.Graph, of_nodes: set[fx.Node], of_edges: set[fx.N
 
 
 def _closure(
-    leaving: Sequence[fx.Node], index: int, start: fx.Node, taken: fx.Node, below: set[fx.Node]
+    wanted: Sequence[fx.Node], index: int, start: fx.Node, taken: fx.Node, below: set[fx.Node]
 ) -> tuple[list[fx.Node], set[fx.Node]]:
-    """Returns the values that enter a layer, and its operations, for the values that leave it.
+    """Returns the values that enter a layer, and its operations, for what is wanted of it.
 
     Args:
         start, taken: the module's two arguments.
         below: rows of nodes that layers below compute.
     """
-    entering, inside, waiting = {start} if index == 0 else set(), set(), [*leaving]
+    entering, inside, waiting = {start} if index == 0 else set(), set(), [*wanted]
     while waiting:
         node = waiting.pop()
         if node is taken or node in inside:

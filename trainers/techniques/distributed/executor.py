@@ -53,7 +53,6 @@ from graphmill.trainers.loop.executor import (
     add_in_order,
     taken_gradients,
 )
-from graphmill.trainers.models.cut.cut import changed_buffers
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.ranks.group import PeerError
@@ -106,7 +105,7 @@ def require_shareable(run: Run) -> ShardedSource:
     source = run.features.source
     assert isinstance(run.plan, PartPlan) and isinstance(source, ShardedSource)
     num_parts = run.plan.num_parts
-    if num_parts > 1 and is_reference(run.semantic.train.model) and changed_buffers(run.model, source.width):
+    if num_parts > 1 and run.model.changed_buffers:
         problem = f"model = {run.semantic.train.model!r} has buffers, which {num_parts} parts cannot share"
         raise InputError(problem, "use a model without running statistics, or [partitions] parts = 1")
     return source

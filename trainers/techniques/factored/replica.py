@@ -28,7 +28,6 @@ from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
-from graphmill.trainers.models.cut.cut import changed_buffers
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.layers.finish import BatchNorm
 from graphmill.trainers.models.own import Model
@@ -153,10 +152,7 @@ def require_replicable(run: Run) -> None:
     Raises:
         InputError: a user's own model has buffers that each batch changes.
     """
-    if not is_reference(run.semantic.train.model):
-        return
-    buffers = changed_buffers(run.model, run.features.source.width)
-    if buffers:
+    if buffers := run.model.changed_buffers:
         problem = (
             f"model = {run.semantic.train.model!r} has buffers ({', '.join(buffers[:3])}), which a batch changes, and "
             f'trainer = "{run.semantic.train.trainer}" computes batches on replicas'

@@ -1,7 +1,7 @@
 """The history of embeddings in the steps of a training: lookup, splicing and update (FreshGNN, Algorithm 1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from graphmill.kernels.types import Array, Block
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.devices.protocol import CACHE, kernel_array
 from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.ops import splice
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.record.checks import INPUTS, count_name
@@ -131,7 +132,9 @@ class SteppedHistory:
 
     def _row_width(self) -> int:
         """Returns the columns of an embedding."""
-        widths = cast("list[int]", self.run.model.border_widths)
+        model = self.run.model
+        assert isinstance(model, LayeredModel)
+        widths = model.border_widths
         if len({*widths}) > 1:
             problem = f"rows of {', '.join(map(str, widths))} columns pass between the layers, and a history holds rows of one width"
             raise InputError(problem, "make all hidden layers of the model equally wide")

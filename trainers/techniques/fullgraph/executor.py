@@ -50,7 +50,6 @@ from graphmill.trainers.batches.batch import DATA_WEIGHTS, LABELS, attach_weight
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
-from graphmill.trainers.models.cut.cut import changed_buffers
 from graphmill.trainers.models.cut.cut_layer import DEGREE
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import loss_value
@@ -101,8 +100,7 @@ def open_executor(run: Run) -> Executor:
     if isinstance(run.model, OwnModule) and chunks.num_parts * chunks.chunks_per_part == 1:
         return Uncut(run)
     model = require_layers(run.model, "fullgraph")
-    own = is_reference(run.semantic.train.model)
-    if own and (buffers := changed_buffers(model, run.features.source.width)):
+    if buffers := model.changed_buffers:
         problem = (
             f"the model has buffers ({', '.join(buffers[:3])}), which a pass in chunks would change once per chunk"
         )

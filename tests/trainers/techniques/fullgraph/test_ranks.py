@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
+from safetensors.torch import load
 
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.pipeline.file import load_pipeline
@@ -224,31 +227,41 @@ def test_a_run_goes_on_from_a_checkpoint_on_any_number_of_ranks(tmp_path, before
     assert bits(found) == bits(straight)
 
 
-@pytest.mark.slow("a published training of Minesweeper, whole and in chunks, by one and two ranks")
+@pytest.mark.slow("a published training of Minesweeper, whole and in chunks, by one, two and four ranks")
 def test_a_published_training_is_the_same_in_chunks_and_on_ranks(tmp_path):
-    """The first epochs of the GCN of published/minesweeper: 12 layers with batch normalisation and residuals."""
+    """The first epochs of the GCN of published/minesweeper: 12 layers with batch normalisation and residuals.
+
+    Other chunks group the rows of a sum otherwise, so bits are those of ranks alone. A bias in front of a batch normalisation has a
+    gradient of nothing but rounding, which Adam scales up; the mean of its rows follows it.
+    """
     if not Path(os.environ.get("GRAPHMILL_TEST_DATA", "/nowhere"), "minesweeper.npz").exists():
         pytest.skip("minesweeper is not in the folder GRAPHMILL_TEST_DATA")
 
     def trained(name, world, chunks, mode="p2p+reuse"):
-        keys = {"epochs": 6, "threads": 1, "dtype": "float64", "eval_every": 3, "fullgraph.mode": mode}
+        keys = {"epochs": 3, "threads": 1, "dtype": "float64", "eval_every": 3, "fullgraph.mode": mode}
         settings = ["graph.split=0", *(f"train.gcn.{key}={value}" for key, value in keys.items())]
         pipeline = load_pipeline("published/minesweeper", TrainTable, settings=settings)
         home, (table, *_) = tmp_path / name, pipeline.train
         graph = build_graph(Store(home), pipeline.graph)
-        cut = {} if mode == "device" else {"chunks": build_chunks(home, graph.inputs["graph"], 2, chunks)}
+        cut = {} if mode == "device" else {"chunks": build_chunks(home, graph.inputs["graph"], 4, chunks)}
 
         def work(ranks):
             return train_table(Store(home), graph.inputs | cut, table, None, 0, ranks=ranks, report=lambda line: None)
 
-        (model,) = work(ALONE) if world == 1 else run_threads(world, work)[0]
+        (model,) = work(ALONE) if world == 1 else run_threads(world, work, seconds=900)[0]
         return model, [json.loads(line)["loss"] for line in model.file("metrics.jsonl").read_text().splitlines()]
 
     _, whole = trained("whole", 1, 1, "device")
+    of_chunks = []
     for chunks in (1, 4):
-        (one, losses), (two, _) = (trained(f"{chunks} {world}", world, chunks) for world in (1, 2))
-        assert bits(one) == bits(two) and passes(two)
-        assert losses == pytest.approx(whole, rel=1e-8) and losses[-1] < losses[0]
+        (one, losses), *others = (trained(f"{chunks} {world}", world, chunks) for world in (1, 2, 4))
+        assert all(bits(one) == bits(other) and passes(other) for other, _ in others)
+        assert losses == pytest.approx(whole, rel=1e-12) and losses[-1] < losses[0]
+        of_chunks.append(load(one.file("weights.safetensors").read_bytes()))
+    noise = ("layers.*.linear.bias", "layers.*.skip.bias", "*.running_mean")
+    for name, values in of_chunks[0].items():
+        if not any(fnmatch(name, each) for each in noise):
+            torch.testing.assert_close(of_chunks[1][name], values, rtol=1e-9, atol=1e-11)
 
 
 def test_an_error_of_one_rank_ends_all(tmp_path, monkeypatch):
