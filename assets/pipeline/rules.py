@@ -25,7 +25,7 @@ from graphmill.assets.samples.sets import (
 )
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
-from graphmill.assets.sources.interface import TaskTable
+from graphmill.assets.sources.interface import TaskTable, sound_task
 from graphmill.assets.sources.unread import named_tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -54,7 +54,7 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
     if SAMPLING in raw:
         values[SAMPLING], problems = tables.parse(SamplingConfig, raw[SAMPLING], (SAMPLING,))
     if TASK in raw:  # the graph stage reports its mistakes
-        values[TASK], _ = tables.parse(TaskTable, raw[TASK], (TASK,))
+        values[TASK] = sound_task(raw[TASK], tables)
     catalogue = [stage for stage in stages() if stage.table]
     for stage in catalogue:
         # The graph's table is always parsed, so that its absence is a problem.

@@ -55,6 +55,11 @@ class Candidates:
     ids: Array | None = None
     ends: Array | None = None
 
+    @property
+    def count(self) -> int:
+        """Number of the nodes that can be drawn."""
+        return self.total if self.ends is None else int(np.count_nonzero(np.diff(self.ends, prepend=0)))
+
     def pick(self, masses: Array) -> Array:
         """Returns i64[k]: the nodes that have the places u64[k] of the sum of masses."""
         places = masses.astype(np.int64)
@@ -116,6 +121,7 @@ class DrawnNegatives:
         candidates: side -> the candidates of each relation; one entry if edges have no relations.
         in_batch: whether the ends of the batch's other edges come first.
         known: edges that are left out; None for only the edge itself.
+        partial: whether an edge without an allowed candidate gets -1, in place of an error.
     """
 
     seed: int
@@ -124,6 +130,7 @@ class DrawnNegatives:
     sides: tuple[Side, ...] = ("target",)
     in_batch: bool = False
     known: KnownEdges | None = None
+    partial: bool = False
 
     def __post_init__(self):
         if self.per_positive < 1:
@@ -139,7 +146,7 @@ class DrawnNegatives:
         """Returns the negatives of a batch, see `Negatives`.
 
         Raises:
-            InputError: all candidates of an edge are known.
+            InputError: all candidates of an edge are known, and the rule is not `partial`.
         """
         words = absorb_ids(key(self.seed, Stream.NEGATIVES, batch.stream, batch.epoch, batch.step), edges)
         of = np.zeros(len(edges), np.int64) if relation is None else relation
@@ -173,7 +180,7 @@ class DrawnNegatives:
         for number, pool in enumerate(pools):
             found[left], refused = request.drawn(pool, left, number * (ATTEMPTS + 1))
             left = left[refused]
-        if len(left):
+        if len(left) and not self.partial:
             raise request.refused(int(left[0]))
         return found
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,17 +102,22 @@ class LinkTask(TrainingTask):
             candidates: dict[Side, Sequence[Candidates]] = {
                 "target": [uniform_candidates(*each) for each in self.ranges["target"]]
             }
-            negatives = DrawnNegatives(seed=0, per_positive=1, candidates=candidates, known=self.known)
+            rule: dict[str, Any] = {"candidates": candidates, "known": self.known, "partial": True}
+            negatives = DrawnNegatives(seed=0, per_positive=1, **rule)
             others = negatives.draw(BatchKey(Stream.EVAL, 0, 0), edges, source, target, relation)[1][:, 0]
-            for column, ends in ((2, target), (3, others)):
+            for column, ends in ((2, target), (3, np.where(others < 0, target, others))):
                 found[:, column] = _scores(head, rows, source, ends, relation)
+            found[others < 0, 3] = np.nan
         return found
 
     def score(self, metric: str, logits: Array, labels: Array) -> float | None:
         """Returns a metric of ranks and scores."""
         if metric in OF_RANKS:
             return rank_scores(logits[:, :2].reshape(-1))[metric]
-        return pair_scores(logits[:, 2], logits[:, 3])[metric]
+        positive, negative = logits[:, 2], logits[:, 3]
+        # An edge whose other pairs are all known has none beside it.
+        negative = negative[~np.isnan(negative) | np.isnan(positive)]
+        return pair_scores(positive, negative)[metric] if len(negative) else None
 
     def chance(self, metric: str, labels: Array) -> tuple[float, str]:
         """Returns the score of a score drawn at random."""

@@ -91,6 +91,10 @@ def test_no_negative_is_a_known_edge(data, reverse_of, in_batch, sides):
     if not all(all(free[side]) for side in sides):
         with pytest.raises(InputError, match="there is no negative"):
             drawn(negatives, source, target, relation)
+        for side in sides:
+            partial = dataclasses.replace(negatives, sides=(side,), partial=True)
+            missing = drawn(partial, source, target, relation)[side == "target"] == -1
+            assert (missing == ~np.array(free[side])[:, None]).all()
         return
     sources, targets = drawn(negatives, source, target, relation)
     assert not known.contains(sources.reshape(-1), targets.reshape(-1), np.repeat(relation, 3)).any()
