@@ -34,7 +34,7 @@ from graphmill.assets.graph.links import (
 )
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import ABOUT_CLASSES, REMARKS, degrees, remarks, watch_directions
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph, TaskTable
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph, TaskTable, sound_task
 from graphmill.assets.sources.registry import config_class, sound_classes, source_names
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
@@ -55,6 +55,10 @@ CANDIDATES = "candidates"
 """Name of the file of candidates among the content that is read."""
 WEIGHTS = "weights are finite"
 """Name of the check that only graphs with weights have."""
+OF_SPLIT = {"split_column", "time_column", "time", "valid_edges", "test_edges"}
+"""Keys of [graph] whose meaning depends on the split of links."""
+OF_KIND = {"label_column", "label_columns", "labels", "no_label", *OF_SPLIT}
+"""Keys of [graph] whose meaning depends on the kind of `[task]`."""
 
 
 def _headline(artifacts: Sequence[Artifact]) -> str:
@@ -196,7 +200,8 @@ class GraphStage(SourceStage):
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
         """Checks the table by the schema of its source; the pipeline's seed is the seed of splits and generators."""
         graph, choices = raw.get("graph"), ", ".join(source_names())
-        task, mistakes = tables.parse(TaskTable, raw.get("task", {}), ("task",))
+        _, mistakes = tables.parse(TaskTable, raw.get("task", {}), ("task",))
+        task = sound_task(raw.get("task", {}), tables)
         if not isinstance(graph, Mapping):
             return None, [
                 tables.problem(("graph",), f"the file lacks the table [graph] with source = one of {choices}")
@@ -211,6 +216,10 @@ class GraphStage(SourceStage):
         kind = CLASSES if task is None else task.kind
         given = {"seed": seed, "task": kind, "links": task if kind == LINKS else None}
         config, problems = tables.parse(schema, graph, ("graph",), given)
+        # What depends on a key of [task] that is wrong is not known.
+        wrong = {str(each.path[-1]) for each in mistakes if each.path}
+        unknown = OF_KIND if task is None else OF_SPLIT if "split" in wrong else set[str]()
+        problems = [each for each in problems if not {*map(str, each.path)} & unknown]
         problems = [*mistakes, *problems]
         if config is None:
             return None, problems

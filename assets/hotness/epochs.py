@@ -128,7 +128,7 @@ class Epochs:
         self._samplers = [drawing.sampler(graph.topology, seed=config.seed) for _ in range(threads)]
         if graph.links is not None:
             assert config.sampling is not None
-            edges = training_edges(graph.links, graph.topology, config.sampling, config.seed)
+            edges = training_edges(graph.links, graph.topology, config.sampling, config.seed, graph.relations)
             # An edge that is left out of a block takes no node with it.
             self._samplers = [LinkSampler(each, edges, exclude_targets=False) for each in self._samplers]
 

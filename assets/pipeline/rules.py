@@ -26,9 +26,8 @@ from graphmill.assets.samples.sets import (
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
 from graphmill.assets.score import SCORE, ScoreTable
-from graphmill.assets.sources.interface import TaskTable
+from graphmill.assets.sources.interface import TaskTable, sound_task
 from graphmill.assets.sources.unread import named_tables
-from graphmill.assets.tasks.labels import CLASSES
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""
@@ -56,9 +55,7 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
     if SAMPLING in raw:
         values[SAMPLING], problems = tables.parse(SamplingConfig, raw[SAMPLING], (SAMPLING,))
     if TASK in raw:  # the graph stage reports its mistakes
-        values[TASK], wrong = tables.parse(TaskTable, raw[TASK], (TASK,))
-        if wrong and isinstance(raw[TASK], Mapping):  # its kind alone, which train tables are checked by
-            values[TASK] = tables.parse(TaskTable, {"kind": raw[TASK].get("kind", CLASSES)}, (TASK,))[0]
+        values[TASK] = sound_task(raw[TASK], tables)
     catalogue = [stage for stage in stages() if stage.table]
     for stage in catalogue:
         # The graph's table is always parsed, so that its absence is a problem.

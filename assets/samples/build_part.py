@@ -98,7 +98,7 @@ def build_part(building: Building[SamplesConfig, SamplesExecution]) -> Summary:
     planned = stored_batches(semantic, opened.seeds, batches, parts)
     edges = None
     if opened.links is not None:
-        edges = training_edges(opened.links, opened.topology, semantic, semantic.seed)
+        edges = training_edges(opened.links, opened.topology, semantic, semantic.seed, opened.relations)
     threads = min(building.execution.threads_each, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []

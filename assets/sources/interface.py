@@ -285,12 +285,15 @@ class TaskTable(Checked):
         changed = {each.name for each in fields(self) if getattr(self, each.name) != each.default} - {"kind"}
         if self.kind != LINKS:
             for key in sorted(changed):
-                yield KeyProblem(key, f"{key} is a key of links: set kind = 'links', or leave it out")
+                yield KeyProblem(f"{key} kind", f"{key} is a key of links: set kind = 'links', or leave it out")
             return
-        for key in sorted(changed & {"train_ratio", "valid_ratio"}) if self.split == "given" else ():
-            yield KeyProblem(key, f"{key} = {getattr(self, key)!r} has no effect with split = 'given': leave it out")
         train, valid = self.train_ratio, self.valid_ratio
-        if not (train > 0 and valid >= 0 and train + valid <= 1):
+        if self.split == "given":
+            for key in sorted(changed & {"train_ratio", "valid_ratio"}):
+                yield KeyProblem(
+                    key, f"{key} = {getattr(self, key)!r} has no effect with split = 'given': leave it out"
+                )
+        elif not (train > 0 and valid >= 0 and train + valid <= 1):
             text = f"train_ratio = {train} and valid_ratio = {valid} do not split the links"
             how = "give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
             yield KeyProblem("train_ratio valid_ratio", f"{text}: {how}")
@@ -302,6 +305,25 @@ class TaskTable(Checked):
             yield KeyProblem("source_candidates candidates", text)
         if len(set(self.relations)) < len(self.relations):
             yield KeyProblem("relations", f"relations = {list(self.relations)} names a relation twice: name each once")
+
+
+def sound_task(given: Any, tables: Any) -> TaskTable | None:
+    """Returns `[task]` without the keys that are wrong, by which other tables are judged; None if its kind is wrong.
+
+    Args:
+        given: the table as the file has it.
+        tables: the file's tables (assets/pipeline/schema.py), which parse it.
+    """
+    if not isinstance(given, Mapping):
+        return None
+    kind = {"kind": given["kind"]} if "kind" in given else {}
+    if tables.parse(TaskTable, kind, ("task",))[1]:
+        return None
+    sound = {
+        key: value for key, value in given.items() if not tables.parse(TaskTable, kind | {key: value}, ("task",))[1]
+    }
+    task = tables.parse(TaskTable, sound, ("task",))[0]
+    return task if task is not None else tables.parse(TaskTable, kind, ("task",))[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,11 @@ class Candidates:
     ids: Array | None = None
     ends: Array | None = None
 
+    @property
+    def count(self) -> int:
+        """Number of the nodes that can be drawn."""
+        return self.total if self.ends is None else int(np.count_nonzero(np.diff(self.ends, prepend=0)))
+
     def pick(self, masses: Array) -> Array:
         """Returns i64[k]: the nodes that have the places u64[k] of the sum of masses."""
         places = masses.astype(np.int64)

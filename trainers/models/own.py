@@ -1,7 +1,7 @@
 """A user's own model: `model = "package.module:name"` in a train table.
 
 `name` is a class or function that is called with (in_width, num_classes, config), where config is the whole `TrainConfig`; one with a
-parameter `hidden_channels`, like the models of `torch_geometric.nn`, is called with the names of its parameters. Where links are
+parameter `hidden_channels`, like the models of `torch_geometric.nn`, is called with the names of its parameters. If links are
 predicted, the second number is `hidden`, the columns of a node's row, and the head of the table scores pairs of rows. It returns
 
 - a list of `Layer`s: modules with the halves `aggregate` and `update`, or whole ones, `forward((h, own), edge_index)` as PyG's bipartite

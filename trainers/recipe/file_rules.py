@@ -92,7 +92,7 @@ KINDS_OF = {
 def _foreign(case: FileCase, key: str) -> str:
     """Returns the end of the sentence about a key that has no meaning for the kind of task, "" for another key."""
     kind, value = case.kind, getattr(case.train, key)
-    if kind in KINDS_OF[key] or value == getattr(type(case.train), key):
+    if not case.kind_known or kind in KINDS_OF[key] or value == getattr(type(case.train), key):
         return ""
     return f"{value!r} is for [task] kind = {' or '.join(map(repr, KINDS_OF[key]))}, and the kind is {kind!r}: remove the key"
 
@@ -100,14 +100,14 @@ def _foreign(case: FileCase, key: str) -> str:
 def _foreign_metric(case: FileCase) -> str:
     """Returns the metrics of the kind of task if the table names another one, else ""."""
     known = METRICS_OF[case.kind]
-    return "" if case.train.metric in known else ", ".join(known)
+    return "" if case.train.metric in known or not case.kind_known else ", ".join(known)
 
 
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
     FileRule(
         "model",
-        lambda c: c.train.model == "rows" and c.kind != LINKS,
+        lambda c: c.train.model == "rows" and c.kind != LINKS and c.kind_known,
         'model = "rows" is for [task] kind = "links", and the kind is "{case.kind}": take another model',
     ),
     *(FileRule(key, partial(_foreign, key=key), f"{key} = {{found}}") for key in KINDS_OF),

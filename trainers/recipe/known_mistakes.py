@@ -16,7 +16,7 @@ from graphmill.trainers.recipe.costs.step import least_step_bytes, parameter_byt
 from graphmill.trainers.recipe.techniques import find_technique
 
 TYPED = 'set input = "typed" in the train table: a projection per node type'
-NO_SEEDS = "has no training nodes", "give its source a training split (docs/own-data.md)"
+NO_SEEDS = "has no training nodes", "give its source labels, or a training split of labelled nodes (docs/own-data.md)"
 """End of the sentence about a graph, and the remedy."""
 
 

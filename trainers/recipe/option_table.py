@@ -90,6 +90,11 @@ class FileCase:
         return self.table("task", "kind") or CLASSES
 
     @property
+    def kind_known(self) -> bool:
+        """Whether the kind of `[task]` is not a mistake."""
+        return "task" not in self.tables or self.tables["task"] is not None
+
+    @property
     def features(self) -> TableConfig | None:
         """The feature table that is trained on; None if the file has no valid table of that name."""
         features, name = self.tables.get("features"), self.train.feature_table

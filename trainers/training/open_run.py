@@ -66,7 +66,8 @@ def open_run(
     if run.graph.links is not None:
         _require_links(semantic, execution)
         sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
-        run.edges = training_edges(run.graph.links, run.graph.topology, sampling, semantic.sampling_seed)
+        graph, seed = run.graph, semantic.sampling_seed
+        run.edges = training_edges(run.graph.links, graph.topology, sampling, seed, graph.relations)
     chosen = _choose_evaluation(run, began)
     if semantic.train.eval == "auto":  # without sampling evaluation is exact
         way = "exact" if chosen is None else chosen.way

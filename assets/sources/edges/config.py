@@ -58,6 +58,15 @@ def label_problems(keys: Any, kind: Kind) -> Iterator[KeyProblem]:
 
     if given("label_columns") is not None and given("label_column") is not None:
         yield KeyProblem("label_columns label_column", "label_columns beside label_column: give one of them")
+    columns = given("label_columns")
+    if columns in ((), [], ""):
+        yield KeyProblem("label_columns", "label_columns names no column: name one, or leave the key out")
+    named = [columns] if isinstance(columns, str) else [*(columns or ())]
+    for name in dict.fromkeys(each for each in named if named.count(each) > 1):
+        yield KeyProblem("label_columns", f"label_columns names {name!r} twice: name each column once")
+    for role in ("id_column", "split_column", "name_column"):
+        if given(role) in named:
+            yield KeyProblem("label_columns", f"label_columns names {given(role)!r}, which is {role}: leave it out")
     if kind == CLASSES and given("label_columns") is not None:
         text = 'label_columns is for [task] kind = "multilabel" or "regression"'
         yield KeyProblem("label_columns", f"{text}: name the column of classes as label_column")
@@ -258,8 +267,9 @@ class EdgeTableKeys(SpooledConfig):
         yield from text_problems(self.delimiter, self.comment)
         yield from shared_columns(self)
         yield from link_problems(partial(getattr, self), self.marks, linked=self.links is not None)
-        if self.links is not None and self.label_column is not None:
-            yield KeyProblem("label_column", "label_column has no effect with [task] kind = 'links': leave it out")
+        for key in ("label_column", "label_columns") if self.links is not None else ():
+            if getattr(self, key) is not None:
+                yield KeyProblem(key, f"{key} has no effect with [task] kind = 'links': leave it out")
         for key in HELD_OUT if self.marks != "given" else ():
             if getattr(self, key) is not None:
                 how = "set split = 'given' in [task], with kind = 'links', or leave it out"

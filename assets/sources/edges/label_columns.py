@@ -51,7 +51,7 @@ def read_label_columns(table: TableFiles, names: Sequence[str], kind: Kind, coun
     """Returns labels in the order of the rows, and the names of their columns; those of a list are numbered: scores.0, scores.1.
 
     Args:
-        names: columns of numbers or of lists of equal lengths, side by side; an empty field, null and NaN are unknown.
+        names: columns of numbers or of lists of equal lengths, side by side; an empty field, null, a missing list and NaN are unknown.
         kind: "multilabel" or "regression".
 
     Raises:
@@ -66,6 +66,12 @@ def read_label_columns(table: TableFiles, names: Sequence[str], kind: Kind, coun
     cast = "TRY_CAST" if table.is_csv else "CAST"
     written = [f"CAST(coalesce(lower({table.field(name)}), 'nan') <> 'nan' AS UTINYINT)" for name in names]
     asked = [f"{cast}({table.field(name)} AS DOUBLE{lists_of(table, name)})" for name in names]
+    asked = [
+        f"coalesce({values}, CAST([{', '.join(['NULL'] * width)}] AS DOUBLE{lists_of(table, name)}))"
+        if lists_of(table, name)
+        else values
+        for values, (name, width) in zip(asked, pairs, strict=True)
+    ]
     for rows in table.select([*asked, *(written if table.is_csv else [])]):
         given = TableRows(rows.file, rows.first, rows.start, rows.count, rows.columns[: len(names)])
         refuse_ragged(table, given, names, widths)

@@ -21,9 +21,14 @@ from graphmill.jobs.commands.pipelines.plan import plan
     "dgl.save_graphs or of PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, ratings, rmat, sbm, tables, "
     "typed-python-environment, typed_citation, or that of an installed package.",
 )
+@click.option(
+    "--links",
+    is_flag=True,
+    help="Predict the edges of a folder of tables, also where a column looks like classes of its nodes.",
+)
 @click.option("--plan", "planned", is_flag=True, help="Choose the technique for this machine, as graphmill plan does.")
 @click.pass_obj
-def new(home: Path | None, name: str, source: str, planned: bool) -> None:
+def new(home: Path | None, name: str, source: str, links: bool, planned: bool) -> None:
     """Writes a pipeline file with comments, NAME.toml, into the folder where pipelines are found by name; overwrites nothing.
 
     The folder is $GRAPHMILL_PIPELINES, or ./pipelines, which is made where it is missing. The web UI shows its pipelines.
@@ -32,7 +37,7 @@ def new(home: Path | None, name: str, source: str, planned: bool) -> None:
     """
     from graphmill.jobs.commands.pipelines.new_pipeline import planned_pipeline, write_pipeline
 
-    path = write_pipeline(name, source)
+    path = write_pipeline(name, source, links=links)
     click.echo(f"{path} is written\ngraphmill validate {name} checks it, graphmill run {name} builds and trains")
     if planned:
         click.echo(planned_pipeline(path, home, lambda line: click.echo(line, err=True)))

@@ -14,16 +14,17 @@ from graphmill.assets.sources.folder.tables import FoundTable
 from graphmill.kernels.errors import one_line
 
 
-def graph_table(guess: Guess, beside: Path) -> str:
+def graph_table(guess: Guess, beside: Path, *, hint: bool = True) -> str:
     """Returns the lines of `[graph]`.
 
     Args:
         beside: folder of the pipeline file, from which its paths start.
+        hint: whether a comment says that no column looks like classes, if none does.
     """
-    return "\n".join(_lines(guess, beside))
+    return "\n".join(_lines(guess, beside, hint))
 
 
-def _lines(guess: Guess, beside: Path) -> Iterator[str]:
+def _lines(guess: Guess, beside: Path, hint: bool) -> Iterator[str]:
     yield 'source = "tables"'
     yield "undirected = true            # adds the reverse of every edge"
     if guess.typed:
@@ -31,7 +32,7 @@ def _lines(guess: Guess, beside: Path) -> Iterator[str]:
     for table in guess.node_types:
         yield from ("", f"[graph.nodes.{table.name}]", f"path = {_path(table, beside)}")
         yield from _node_lines(guess, table)
-    if guess.label is None:
+    if guess.label is None and hint:
         yield '# label_column = ""          # no column looks like classes: name one in the table of its node type'
     for each in guess.relations:
         yield from ("", *_relation_lines(each, beside), *_unread_lines(guess, each.table))

@@ -35,14 +35,14 @@ ROWS_MODEL = {
     "name": "rows",
     "about": "each node learns a row of its own; with features, and without their #: sage, gcn, gat or gin",
 }
-NODE_ROWS = '\ninput = "typed"\nembedding = "node"           # each node learns a row of its own'
+NODE_ROWS = '\ninput = "typed"\nembedding = "node"           # each node learns a row of its own; with features leave this line out'
 LINKS = """
 [task]
-kind = "links"               # no column looks like classes: the model learns which nodes have an edge. docs/pipelines.md has the keys
+kind = "links"               # the model learns which nodes have an edge; docs/pipelines.md has the keys
 train_ratio = 0.85           # shares of the edges that train and validate; the others test
 valid_ratio = 0.05
 """
-"""The task of a folder without classes."""
+"""The task of a folder without classes, or whose edges are asked for."""
 TYPED_INPUT = '\ninput = "typed"              # a map for each node type, from its own columns'
 
 FEW, SMALLEST_BATCH = 16, 32
@@ -116,14 +116,15 @@ class Template:
         return str([15, 10, 10, 10][: self.layers])
 
 
-def write_pipeline(name: str, source: str) -> Path:
+def write_pipeline(name: str, source: str, *, links: bool = False) -> Path:
     """Writes a pipeline file into the folder of named pipelines.
 
     Args:
         source: a kind of source, or data whose kind can be recognised.
+        links: whether the edges of a folder of tables are predicted, though a column may look like classes.
 
     Raises:
-        InputError: the name has characters that names may not have, the file exists already, or the source is unknown.
+        InputError: the name has characters that names may not have, the file exists already, or the source is unknown or not such a folder.
     """
     if not NAME.fullmatch(name):
         raise InputError(f"{name!r} has other characters than letters, digits, - and _", "give another name")
@@ -131,7 +132,7 @@ def write_pipeline(name: str, source: str) -> Path:
     path = folder / f"{name}.toml"
     if path.exists():
         raise InputError(f"{path} is there already", "edit it, or give another name")
-    template = _fitted(source, folder)
+    template = _fitted(source, folder, links)
     text = TEXT.format(name=name, fanouts=template.fanouts, **vars(template))
     folder.mkdir(parents=True, exist_ok=True)
     with open(path, "x") as file:
@@ -154,8 +155,11 @@ def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]
     return f"planned: trainer {found.chosen.variant.technique.name}; graphmill plan {path.stem} says why"
 
 
-def _fitted(source: str, folder: Path) -> Template:
+def _fitted(source: str, folder: Path, links: bool) -> Template:
     """Returns what fits a source; paths are relative to the folder of the pipeline file."""
+    if links and (source in source_names() or not is_folder_of_tables(Path(source).absolute())):
+        problem = f"--links predicts the edges of a folder of tables, and {source} is not one"
+        raise InputError(problem, 'leave it out, and write [task] kind = "links" into the file (docs/pipelines.md)')
     if source in source_names():
         return Template(_table_of_kind(source))
     data = Path(source).absolute()
@@ -165,7 +169,7 @@ def _fitted(source: str, folder: Path) -> Template:
         raise InputError(f"{source} is neither data nor a kind of source", f"give a path, or one of: {kinds}")
     if is_folder_of_tables(data):
         with guessed(data) as guess:
-            return _fitted_to(guess, folder)
+            return _fitted_to(guess, folder, links)
     kind, keys = recognise(data)
     if kind == "table":
         return Template(_unnamed_table(data, folder) + UNDIRECTED)
@@ -175,13 +179,15 @@ def _fitted(source: str, folder: Path) -> Template:
     )
 
 
-def _fitted_to(guess: Guess, folder: Path) -> Template:
+def _fitted_to(guess: Guess, folder: Path, links: bool) -> Template:
     """Returns what fits a folder of tables: few labelled rows take small batches, a narrower model and more epochs.
 
     There is one layer more than leads to the farthest node type, from 2 to 4, so that nodes see others with the same neighbours; up
     to 3 for many labelled rows, whose batches would be large. Without a column of classes edges are predicted, by rows that nodes learn.
     """
-    graph = f"{graph_table(guess, folder)}\n"
+    if links:
+        guess.label = None
+    graph = f"{graph_table(guess, folder, hint=not links)}\n"
     if guess.label is None and guess.relations:
         # Nodes of one type and without features would all be alike to a model over their edges.
         several = len(guess.node_types) > 1

@@ -66,7 +66,8 @@ def alone(kind: Kind, built: Built) -> float:
     """The score on test nodes of two dense layers, which see a node's own features and none of its neighbours'."""
     graph, rows = built.opened, torch.from_numpy(np.array(built.features.array("rows")))
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, graph.num_classes))
+    last = torch.nn.Linear(32, graph.num_classes)
+    model = torch.nn.Sequential(torch.nn.Linear(rows.shape[1], 32), torch.nn.ReLU(), last)
     optimiser, ids = torch.optim.Adam(model.parameters(), lr=0.01), np.array(graph.train_ids)
     labels, loss = torch.from_numpy(graph.labels[ids]), PLAIN[kind]
     for _ in range(150):

@@ -104,3 +104,21 @@ def test_tables_without_classes_are_of_links_that_nodes_learn_rows_for(
     (table,) = pipeline.train
     assert pipeline.graph.task == "links" and table.model == model and table.metric == "mrr"
     assert model == "rows" or table.embedding == "node"
+
+
+def test_edges_are_predicted_on_request_where_a_column_looks_like_classes() -> None:
+    folder = Path("data")
+    folder.mkdir()
+    countries = ["CH", "DE", "FR"] * 10
+    pl.DataFrame({"user_id": range(30), "country": countries}).write_parquet(folder / "users.parquet")
+    pl.DataFrame({"item_id": range(30), "price": range(30)}).write_parquet(folder / "items.parquet")
+    bought = {"user_id": [*range(30)] * 2, "item_id": [each * 7 % 30 for each in range(60)]}
+    pl.DataFrame(bought).write_parquet(folder / "purchases.parquet")
+    tasks = {}
+    for name, links in (("guessed", False), ("asked", True)):
+        pipeline = load_pipeline(write_pipeline(name, "data", links=links), TrainTable)
+        tasks[name] = pipeline.graph.task, pipeline.train[0].embedding
+    assert tasks == {"guessed": ("classes", "type"), "asked": ("links", "node")}
+    assert "looks like classes" not in Path("pipelines/asked.toml").read_text()
+    with pytest.raises(InputError, match="--links predicts the edges of a folder of tables, and sbm is not one"):
+        write_pipeline("mine", "sbm", links=True)
