@@ -22,6 +22,7 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
 
 def _steps_of(pipeline: Pipeline, home: Path | None, *, trial: bool) -> list[Step]:
     steps: dict[str, Step] = {}
+    command = f"graphmill build {pipeline.reference}"
     asked = [(stage, one) for stage in stages(home) for one in _by_sample_set(pipeline, stage)]
     for stage, one, own_name, config in [
         (*each, *named) for each in asked for named in each[0].configs(each[1]).items()
@@ -44,7 +45,7 @@ def _steps_of(pipeline: Pipeline, home: Path | None, *, trial: bool) -> list[Ste
             checks=stage.expected_checks(config),
             external=f"{external}.{name}" if external and shared else external,
             after=after,
-            command=f"graphmill build {pipeline.reference}",
+            command=command,
             origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, *_tables_of(stage, name, one)),
             trial=trial,
         )

@@ -247,7 +247,10 @@ class Pipeline:
     @property
     def reference(self) -> str:
         """Its name on a command line: the file's name if it can be found by that, else its path; with the keys that were set."""
-        named = next((name for name, path in pipeline_files().items() if path == self.path), self.path)
+        # A name is that of a file below one of two folders; listing both is needless for any other file.
+        near = any(self.path.is_relative_to(folder.absolute()) for folder in (SHIPPED, pipelines_folder()))
+        files = pipeline_files() if near else {}
+        named = next((name for name, path in files.items() if path == self.path), self.path)
         return f"{named} {self.settings}".rstrip()
 
 

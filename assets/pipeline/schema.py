@@ -19,6 +19,7 @@ import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ class Tables:
             return None, [self.problem(where, f"{_title(where)} is {_show(raw)}, expected a table")]
         keys = {f.name: f for f in dataclasses.fields(cls) if f.init and f.metadata.get("key", True)}
         problems = [self._unknown(key, keys, raw, where) for key in raw if key not in keys]
-        hints, values = typing.get_type_hints(cls), dict(fixed or {})
+        hints, values = _hints_of(cls), dict(fixed or {})
         for name, key in keys.items():
             if name in raw:
                 values[name], found = self.convert(_hint(key, hints), raw[name], (*where, name))
@@ -295,6 +296,12 @@ def _wanted(wanted: Any, where: KeyPath) -> str:
     """Returns the type of a key in words, with the header of a table for each name."""
     named = describe(wanted)
     return f"{named}, {_title((*where, 'NAME'))}" if named == EACH_NAME else named
+
+
+@cache  # finding them takes longer than everything else about a table
+def _hints_of(cls: type) -> dict[str, Any]:
+    """Returns field -> type of a dataclass."""
+    return typing.get_type_hints(cls)
 
 
 def _hint(key: dataclasses.Field[Any], hints: Mapping[str, Any]) -> Any:

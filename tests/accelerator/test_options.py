@@ -39,9 +39,15 @@ class MadeOnDevice(Made):
         return super().parse(given)
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return MadeOnDevice(tmp_path_factory.mktemp("made"))
+
+
 @pytest.fixture
-def made(tmp_path: Path, place: Place) -> Made:
-    return MadeOnDevice(tmp_path)
+def made(files: Made, place: Place) -> Made:
+    """Files of one store, so that cells share graphs and the plain trainings that they are compared with."""
+    return files
 
 
 def works(option: str, trainer: str) -> bool:

@@ -28,9 +28,10 @@ from graphmill.jobs import cli
 from graphmill.jobs.command import graphmill as group
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.trainers.__main__ import main as trainers_main
+from tests import forks
 from tests.assets.sources.folders import FOLDERS
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
-from tests.e2e.commands import train_in_fork
+from tests.e2e.commands import COMMAND, train_in_fork
 
 pytestmark = pytest.mark.first
 
@@ -275,9 +276,8 @@ def check_eval(command: Command, example: SimpleNamespace) -> None:
     """The shell's completion: what is evaluated is a script that asks graphmill."""
     inner = re.fullmatch(r"\$\((\w+)=(\w+) graphmill\)", command.words[1])
     assert inner and inner[1] == "_GRAPHMILL_COMPLETE", command
-    code = "from graphmill.jobs.cli import main; main()"
     asked = os.environ | {inner[1]: inner[2], "PYTHONPATH": str(ROOT)}
-    answer = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
+    answer = forks.run(COMMAND[1:], cwd=example.folder, env=asked, imports=forks.COMMANDS)
     assert "graphmill" in answer.stdout and "complete" in answer.stdout
 
 

@@ -87,19 +87,18 @@ def test_kill_and_resume_gives_the_same_model(tmp_path: Path, straight: Straight
 
 
 @pytest.mark.first
-def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path: Path) -> None:
+def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path: Path, straight: Straight) -> None:
     """Weights are those of a run without a cache, and the ledger is that of an uninterrupted run with one."""
-    plain, straight, killed = tmp_path / "plain", tmp_path / "straight", tmp_path / "killed"
-    for home, cached in ((plain, False), (straight, True), (killed, True)):
+    cached, killed = tmp_path / "cached", tmp_path / "killed"
+    for home in (cached, killed):
         random_graph_artifacts(home)
-        if home is not killed:
-            assert run_child(home, 0, resume=False, cached=cached).returncode == 0
+    assert run_child(cached, 0, resume=False, cached=True).returncode == 0
     for kill_at in (35, 20, 12):
         assert run_child(killed, kill_at, resume=True, cached=True).returncode == -signal.SIGKILL
     assert run_child(killed, 0, resume=True, cached=True).returncode == 0
-    assert model_content(killed) == model_content(straight)
-    differing = {name for name, digest in model_content(plain).items() if model_content(straight)[name] != digest}
-    assert differing == {"ledger.json"}
+    expected = model_content(cached)
+    assert model_content(killed) == expected
+    assert {name for name, digest in straight.content.items() if expected[name] != digest} == {"ledger.json"}
 
 
 @pytest.mark.first
@@ -156,15 +155,13 @@ def test_resume_with_embeddings_of_earlier_steps_is_exact(tmp_path: Path) -> Non
 
 
 @pytest.mark.first
-def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path) -> None:
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    random_graph_artifacts(straight)
-    assert run_child(straight, 0, resume=False).returncode == 0
+def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path, straight: Straight) -> None:
+    killed = tmp_path / "killed"
     random_graph_artifacts(killed)
     assert run_child(killed, 30, resume=False).returncode == -signal.SIGKILL
     assert list((killed / "checkpoints").glob("*.safetensors"))
     assert run_child(killed, 0, resume=False).returncode == 0
-    assert model_content(killed) == model_content(straight)
+    assert model_content(killed) == straight.content
 
 
 @pytest.mark.first
