@@ -316,6 +316,9 @@ def sound_task(given: Any, tables: Any) -> TaskTable | None:
     """
     if not isinstance(given, Mapping):
         return None
+    task, wrong = tables.parse(TaskTable, given, ("task",))
+    if not wrong:
+        return task
     kind = {"kind": given["kind"]} if "kind" in given else {}
     if tables.parse(TaskTable, kind, ("task",))[1]:
         return None

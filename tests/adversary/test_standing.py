@@ -81,7 +81,7 @@ def test_every_command_has_worked_in_the_house() -> None:
     }
     measured_anew = {"plan"}  # seconds under a seal; damaged ones are measured again, as those of `doctor` are
     only_remove = {"gc", "prune-runs", "repair", "rm"}
-    for_users = {"new", "plot", "timeline"}  # a pipeline file and pictures, which nothing of a home refers to
+    for_users = {"new", "plot", "timeline", "export"}  # files that nothing of a home refers to
     others = written_as_well | measured_anew | laid_down | only_read | only_remove | for_users
     assert {words[0] for words in COMMANDS} == {*graphmill.commands} - others
 

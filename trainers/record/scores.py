@@ -197,6 +197,13 @@ def score(metric: str, logits: Array, labels: Array) -> float | None:
     return class_totals(predicted, labels, logits.shape[1]).score(metric)
 
 
+def answer_sums(kind: str, outputs: Array) -> Array:
+    """Returns f64[C]: how often outputs float[n, C] answer each class, or each of several labels; of numbers the sums of the outputs."""
+    if kind == "classes":
+        return np.bincount(outputs.argmax(axis=1), minlength=outputs.shape[1]).astype(np.float64)
+    return (outputs >= 0 if kind == "multilabel" else outputs).sum(axis=0, dtype=np.float64)
+
+
 def _ratio(counts: Array, of: Array) -> Array:
     """Returns float64[C], the shares of counts, int[C] each; 0 of 0."""
     return np.divide(counts, of, out=np.zeros(len(of)), where=of > 0)

@@ -387,7 +387,7 @@ def wrong_value_of_links(made: Made) -> None:
         ("task", "valid_ratio", -0.1), ("task", "relations", "knows"), ("task", "relations", [3]), ("task", "message_edges", "all"),
         ("sampling", "per_positive", 0), ("sampling", "per_positive", 1.5), ("sampling", "negatives", "hard"),
         ("sampling", "known_negatives", "no"), ("train", "link_head", "cosine"), ("train", "link_loss", "bce"), ("train", "margin", -1.0),
-        ("train", "exclude_targets", "yes"), ("train", "trainer", "fresh"), ("train", "eval", "sampled"),
+        ("train", "exclude_targets", "yes"), ("train", "eval", "sampled"),
         ("sampling", "method", "random_walk"),
     ))  # fmt: skip
     getattr(made, where)[name] = value

@@ -141,10 +141,10 @@ def test_a_sampled_evaluation_is_not_asked_of_the_whole_graph(tmp_path: Path) ->
 def test_a_technique_that_cannot_be_is_refused_and_ends_no_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def steps(pipeline: Any, data: Any) -> Any:
+    def steps(pipeline: Any, data: Any, home: Path) -> Any:
         if pipeline.train[0].technique.name == "fresh":
             raise InputError("this one cannot be", "take another")
-        return training_steps(pipeline, data)
+        return training_steps(pipeline, data, home)
 
     monkeypatch.setattr("graphmill.jobs.planning.plan.training_steps", steps)
     rows = {each["trainer"]: each for each in planned(tmp_path)["rows"]}

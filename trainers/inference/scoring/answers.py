@@ -14,6 +14,7 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.inference.scoring.page import ANSWERS_ALIKE
 from graphmill.trainers.record.class_scores import read_scores
 from graphmill.trainers.record.column_scores import read_columns
+from graphmill.trainers.record.scores import answer_sums
 
 MOST_SHOWN = 100
 """Classes, labels or targets that are stored with their shares; those that differ most."""
@@ -37,10 +38,7 @@ class AnswerDrift:
         if self.trained is None:
             return
         self.count += len(outputs)
-        if self.kind == "classes":
-            self.sums += np.bincount(outputs.argmax(axis=1), minlength=len(self.names))
-        else:
-            self.sums += (outputs >= 0 if self.kind == "multilabel" else outputs).sum(axis=0, dtype=np.float64)
+        self.sums += answer_sums(self.kind, outputs)
 
     def check(self, table: ScoreTable) -> tuple[dict[str, Any], Check]:
         """Returns the numbers of the drift of answers, and the check of it."""

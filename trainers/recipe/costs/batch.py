@@ -235,7 +235,7 @@ def _largest(artifacts: Mapping[str, Artifact], sampling: SamplingConfig) -> Bat
     sampler = drawing.with_fanouts(sampling.largest_fanouts).sampler(opened.topology, seed=0)
     if opened.links is not None:
         # An edge that is left out of a block takes no node with it.
-        edges = training_edges(opened.links, opened.topology, sampling, seed=0)
+        edges = training_edges(opened.links, opened.topology, sampling, 0, opened.relations)
         sampler = LinkSampler(sampler, edges, exclude_targets=False)
     drawn = draw_batches(plan, sampler, "none", DRAWN, most_seconds=SECONDS)
     return drawn.largest if drawn.blocks else None

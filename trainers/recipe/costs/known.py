@@ -88,7 +88,7 @@ class GraphAtHand:
         sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
         key = f"{sampling!r} {seed}"
         if key not in self.found:
-            self.found[key] = training_edges(links, self.graph.topology, sampling, seed)
+            self.found[key] = training_edges(links, self.graph.topology, sampling, seed, self.graph.relations)
         return self.found[key]
 
 

@@ -108,13 +108,13 @@ def _fill_devices(
         InputError: the budget of devices that share rows is "auto", a device has too little memory, or cannot read that of another.
     """
     budgets, ranks, peer = open_budgets(given["budgets"]), source.ranks, settings.exchange == "peer"
-    if not peer and ("device" in budgets.automatic or settings.rows == "packed"):
+    rows = budgets.device_bytes // max(1, source.row_bytes)
+    if not peer and ("device" in budgets.automatic or settings.rows == "packed" or not rows):
         return {}
     if "device" in budgets.automatic:
         problem = 'exchange = "peer" fills the devices of all ranks, and [memory] device = "auto" is measured for one'
         raise InputError(problem, 'write a size, for example device = "10%"')
     require(given["hotness"], {"arrays": {"order": {"shape": (len(row_of),)}}})
-    rows = budgets.device_bytes // max(1, source.row_bytes)
     room, share = {rank: each for rank, each in ranks.beside([ranks.rank, rows])}, settings.replicated if peer else 1.0
     hot = choose_hot(open_hotness(given["hotness"]).order, row_of, source.owned.ranks_of, room, share)
     hot = hot if peer else hot._replace(by_rank=())
