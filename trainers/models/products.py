@@ -154,7 +154,12 @@ def _pieces(left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def onednn_product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Returns `times` of float32 rows on the host, at least one, by oneDNN; a row has the same bits alone and beside others."""
+    """Returns `times` of float32 rows on the host, at least one, by oneDNN; a row has the same bits alone and beside others.
+
+    Columns of a wider matrix are copied first: with such a matrix oneDNN computes by plain loops, a thousand times as slow.
+    """
+    if not (matrix.is_contiguous() or matrix.T.is_contiguous()):
+        matrix = matrix.contiguous()
     if len(rows) == 1:  # alone it would be summed in another order than beside other rows
         return onednn_product(rows.expand(2, -1).contiguous(), matrix, bias)[:1]
     return torch.ops.mkldnn._linear_pointwise(rows, matrix, bias, "none", [], "")

@@ -113,6 +113,19 @@ def test_a_training_that_goes_on_keeps_the_library_of_its_checkpoint() -> None:
         assert decide_library(ALONE, {"products": chosen}) == chosen
 
 
+@needs_onednn
+@pytest.mark.parametrize("shape", [(700, 100, 64), (3621, 745, 128), (64, 384, 64)])
+def test_columns_of_a_wider_matrix_give_the_bits_of_a_copy(shape: tuple[int, int, int]) -> None:
+    """oneDNN has plain loops for such matrices, with other bits, which take a thousand times as long."""
+    rows, matrix, above = drawn(*shape)
+    with products_of("onednn"):
+        plain = times(rows, matrix), times(above, matrix.T), summed_over_rows(above, rows)
+        wide_rows, wide_matrix, wide_above = (layouts(each)[2] for each in (rows, matrix, above))
+        found = times(wide_rows, wide_matrix), times(wide_above, wide_matrix.T), summed_over_rows(wide_above, wide_rows)
+    for one, other in zip(plain, found, strict=True):
+        assert torch.equal(one, other)
+
+
 KEPT = """
 import ctypes
 import torch
