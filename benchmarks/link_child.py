@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from benchmarks.mapped_rivals import RivalModel
-from benchmarks.rival_child import Rival, main
+from benchmarks.rival_child import Rival, gradients, main
 
 Batch = tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]
 """Blocks, input rows, i64[2, n] places of the ends of edges and then of the other pairs, and float32[n], 1 for an edge and 0 for others."""
@@ -103,24 +102,10 @@ class LinkRival(Rival):
             given: file with the blocks (`src0`, `dst0`, `sizes0`, ...), the input rows `x`, `pairs` and `labels`, and parameters by name.
             out: file that gets `loss` and the gradients by name.
         """
-        import dgl
-
-        found, blocks = dict(np.load(given)), []
-        for layer in range(len(self.spec["fanouts"])):
-            edges = tuple(torch.from_numpy(found[f"{end}{layer}"]) for end in ("src", "dst"))
-            num_src, num_dst = found[f"sizes{layer}"].tolist()
-            blocks.append(dgl.create_block(edges, num_src_nodes=num_src, num_dst_nodes=num_dst))
-        model = RivalModel(found["x"].shape[1], self.spec).eval()
-        known = dict(model.named_parameters())
-        with torch.no_grad():
-            for name, parameter in known.items():
-                parameter.copy_(torch.from_numpy(found[name]).view(parameter.shape))
-        self.model.load_state_dict(model.state_dict())
-        rows = model(blocks, torch.from_numpy(found["x"]))
+        found, rows, known = self._computed(given)
         loss = link_loss(rows, *(torch.from_numpy(found[name]) for name in ("pairs", "labels")))
         loss.backward()
-        grads = {name: parameter.grad.numpy() for name, parameter in known.items() if parameter.grad is not None}
-        np.savez(out, loss=loss.detach().numpy(), **grads)
+        np.savez(out, loss=loss.detach().numpy(), **gradients(known))
 
 
 def link_loss(rows: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

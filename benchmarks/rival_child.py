@@ -199,10 +199,15 @@ class Rival:
             given: file with the blocks (`src0`, `dst0`, `sizes0`, ...), the input rows `x`, `labels`, and parameters by name.
             out: file that gets `logits` and the gradients by name.
         """
+        found, logits, known = self._computed(given)
+        cross_entropy(logits, torch.from_numpy(found["labels"]).long()).backward()
+        np.savez(out, logits=logits.detach().numpy(), **gradients(known))
+
+    def _computed(self, given: str) -> tuple[dict[str, Any], torch.Tensor, dict[str, Any]]:
+        """Returns what a file of `compare` has, the outputs of the model for its blocks, and the model's parameters by name."""
         import dgl
 
-        found = dict(np.load(given))
-        blocks = []
+        found, blocks = dict(np.load(given)), []
         for layer in range(len(self.spec["fanouts"])):
             edges = tuple(torch.from_numpy(found[f"{end}{layer}"]) for end in ("src", "dst"))
             num_src, num_dst = found[f"sizes{layer}"].tolist()
@@ -213,10 +218,12 @@ class Rival:
             for name, parameter in known.items():
                 parameter.copy_(torch.from_numpy(found[name]).view(parameter.shape))
         self.model.load_state_dict(model.state_dict())
-        logits = model(blocks, torch.from_numpy(found["x"]))
-        cross_entropy(logits, torch.from_numpy(found["labels"]).long()).backward()
-        grads = {name: parameter.grad.numpy() for name, parameter in known.items() if parameter.grad is not None}
-        np.savez(out, logits=logits.detach().numpy(), **grads)
+        return found, model(blocks, torch.from_numpy(found["x"])), known
+
+
+def gradients(known: dict[str, Any]) -> dict[str, Any]:
+    """Returns the gradients of parameters by name."""
+    return {name: parameter.grad.numpy() for name, parameter in known.items() if parameter.grad is not None}
 
 
 def with_own_edges(indptr: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

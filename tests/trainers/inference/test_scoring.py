@@ -34,18 +34,7 @@ from tests.adversary import workshop
 from tests.assets.sources.own_data import build_config
 from tests.recipes import recipe
 from tests.trainers.inference.infer import infer_exact
-
-NODES, MORE = 600, 60
-
-
-def arrays(num_nodes: int, num_edges: int, columns: int = 6, classes: int = 3) -> dict[str, np.ndarray]:
-    """A graph whose first nodes and edges are those of every smaller one."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(2 * NODES) * 7919 % 97 % classes
-    x = rng.standard_normal((2 * NODES, 12))[:, :columns] + 2 * np.eye(classes, columns)[labels]
-    edges = np.random.default_rng(1).integers(0, NODES, (2, num_edges))
-    edges[:, num_edges * 10 // 11 :] += num_nodes - NODES
-    return {"edge_index": edges, "x": x[:num_nodes].astype(np.float32), "y": labels[:num_nodes]}
+from tests.trainers.inference.test_other_graph import MORE, NODES, arrays
 
 
 class House:

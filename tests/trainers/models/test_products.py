@@ -39,9 +39,18 @@ def drawn(rows: int, columns: int, wide: int, seed: int = 0) -> tuple[Tensor, Te
 
 
 def layouts(matrix: Tensor) -> list[Tensor]:
-    """Returns the same matrix as it lies, as a transpose, and as columns of a wider one."""
+    """Returns the same matrix as it lies, and as a part of a larger one, of which it leaves out columns, rows, or each second value."""
     wider = torch.cat([torch.full_like(matrix[:, :1], 7.0), matrix, matrix], dim=1)
-    return [matrix, matrix.T.contiguous().T, wider[:, 1 : 1 + matrix.shape[1]]]
+    columns, beside = wider[:, 1 : 1 + matrix.shape[1]], torch.stack([matrix, matrix], dim=2).flatten(1)[:, ::2]
+    turned = torch.cat([matrix, matrix]).T.contiguous().T[: len(matrix)]
+    return [
+        matrix,
+        matrix.T.contiguous().T,
+        columns,
+        beside,
+        turned,
+        torch.cat([matrix, matrix], dim=1).view(-1, matrix.shape[1])[::2],
+    ]
 
 
 def close(found: Tensor, wanted: Tensor, terms: int) -> bool:
@@ -115,15 +124,20 @@ def test_a_training_that_goes_on_keeps_the_library_of_its_checkpoint() -> None:
 
 @needs_onednn
 @pytest.mark.parametrize("shape", [(700, 100, 64), (3621, 745, 128), (64, 384, 64)])
-def test_columns_of_a_wider_matrix_give_the_bits_of_a_copy(shape: tuple[int, int, int]) -> None:
-    """oneDNN has plain loops for such matrices, with other bits, which take a thousand times as long."""
-    rows, matrix, above = drawn(*shape)
+def test_however_matrices_lie_a_product_has_the_bits_of_copies(shape: tuple[int, int, int]) -> None:
+    """oneDNN has plain loops for parts of larger matrices, with other bits, which take a thousand times as long."""
+    plain = drawn(*shape)
     with products_of("onednn"):
-        plain = times(rows, matrix), times(above, matrix.T), summed_over_rows(above, rows)
-        wide_rows, wide_matrix, wide_above = (layouts(each)[2] for each in (rows, matrix, above))
-        found = times(wide_rows, wide_matrix), times(wide_above, wide_matrix.T), summed_over_rows(wide_above, wide_rows)
-    for one, other in zip(plain, found, strict=True):
-        assert torch.equal(one, other)
+        wanted = _products(*plain)
+        for number in range(len(layouts(plain[0]))):
+            for place in range(3):
+                given = [layouts(each)[number if at == place else 0] for at, each in enumerate(plain)]
+                assert all(map(torch.equal, _products(*given), wanted)), (number, place)
+            assert all(map(torch.equal, _products(*(layouts(each)[number] for each in plain)), wanted)), number
+
+
+def _products(rows: Tensor, matrix: Tensor, above: Tensor) -> tuple[Tensor, ...]:
+    return times(rows, matrix), times(above, matrix.T), summed_over_rows(above, rows)
 
 
 KEPT = """
