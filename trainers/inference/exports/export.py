@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from graphmill.assets.building.page import markdown_text
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
@@ -19,6 +20,7 @@ from graphmill.trainers.inference.exports.convolutions import NoCounterpartError
 from graphmill.trainers.inference.exports.modules import WEIGHTS, ModuleText, kind_of_weights
 from graphmill.trainers.inference.exports.programs import WITH_OWN, parts_of, relations_of, write_part
 from graphmill.trainers.inference.trained import OpenedData, find_model, find_recipe, load_model, reopened
+from graphmill.trainers.models.cut.trace import first_line
 from graphmill.trainers.models.ends import TypedProjection
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import Model, OwnLayers, OwnModule, dtype_of
@@ -64,14 +66,15 @@ def export_table(store: Store, pipeline: Pipeline, name: str, folder: Path, seed
     trained = _opened(store, pipeline, name, seed)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already", "remove it, or name another folder with --to")
+    folder = folder.absolute()
     begun = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(begun, ignore_errors=True)
     try:
         begun.mkdir(parents=True)
         files, left_out = _write(trained, f"{pipeline.name}/{name}", begun)
-        if folder.exists():
-            folder.rmdir()
-        begun.rename(folder)
+        folder.mkdir(exist_ok=True)
+        for path in begun.iterdir():
+            path.rename(folder / path.name)
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror}", "name another folder with --to") from error
     finally:
@@ -141,7 +144,7 @@ def _programs(trained: _Trained, folder: Path, left_out: dict[str, str]) -> Iter
             else:
                 yield from (path.name for path in folder.glob(f"{part.name}.pt*"))
     except Exception as error:  # a layer of the user's own that reads more of a block than its edges
-        left_out["torch programs"] = f"a layer does not run on edges alone: {type(error).__name__}: {error}"
+        left_out["torch programs"] = f"a layer does not run on edges alone: {first_line(error)}"
 
 
 def own_state(model: Any) -> dict[str, Tensor]:
@@ -231,7 +234,12 @@ def _readme(trained: _Trained, name: str, files: dict[str, str], left_out: dict[
     lines = [f"# {name}", "", f"The model {trained.artifact.label}, written by `graphmill export`.", ""]
     lines += ["| file | has |", "|---|---|", *(f"| `{file}` | {contents} |" for file, contents in files.items()), ""]
     if left_out:
-        lines += ["| left out | because |", "|---|---|", *(f"| {what} | {why} |" for what, why in left_out.items()), ""]
+        lines += [
+            "| left out | because |",
+            "|---|---|",
+            *(f"| {what} | {markdown_text(why)} |" for what, why in left_out.items()),
+            "",
+        ]
     if "run_layers.py" in files:
         lines += [
             "`run_layers.logits(x, edge_index, ...)` needs torch alone. A program takes its arguments by their names:"

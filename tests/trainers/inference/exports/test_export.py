@@ -404,7 +404,11 @@ def test_the_command_writes_a_trained_model(
         torch.testing.assert_close(loaded(folder / "pyg_model.py").trained()(x, edges), expected, **close)
     again = CliRunner().invoke(command, asked)
     assert "is there already" in str(again.exception)
-    exported = graphmill.export(path, "gat", tmp_path / "again", home=home)
+    here = tmp_path / "again"
+    here.mkdir()
+    monkeypatch.chdir(here)  # an empty folder is taken as it is, the current one, too
+    exported = graphmill.export(path, "gat", ".", home=home)
+    assert {each.name for each in here.iterdir()} == {each.name for each in folder.iterdir()}
     assert exported.left_out == {} and (tmp_path / "again/README.md").read_text().count("| `") == len(exported.files)
 
 
