@@ -72,31 +72,54 @@ def read_candidates(path: Path, raw: RawGraph, links: Links) -> EndCandidates:
     several = links.relation is not None and len(links.predicted) > 1
     columns = ["source", "target", *(["relation"] if several else [])]
     try:
-        schema = polars.read_parquet_schema(path)
+        file = polars.scan_parquet(path, glob=False)
+        schema = file.collect_schema()
         lists: dict[Side, str] = {side: name for side, name in LISTS.items() if name in schema}
-        table = polars.read_parquet(path, columns=[*columns, *lists.values()], glob=False)
+        if problem := _mistake(schema, columns, list(lists.values())):
+            raise InputError(f"the candidates in {path}: {problem}", GIVE)
+        arrays = [polars.col(name).arr.to_list() for name in lists.values() if isinstance(schema[name], polars.Array)]
+        table = file.select(*columns, *lists.values()).with_columns(arrays).collect()
     except (OSError, polars.exceptions.PolarsError) as error:
         raise InputError(f"the candidates in {path} cannot be read: {error}", GIVE) from error
-    wrong = [name for name in lists.values() if not isinstance(schema[name], polars.List)]
-    if wrong or not lists:
-        problem = f"column {wrong[0]} holds no lists" if wrong else f"lacks {' and '.join(LISTS.values())}"
-        raise InputError(f"the candidates in {path}: {problem}", GIVE)
-    file = _File(path, table, polars.Series(np.arange(raw.num_nodes)) if raw.original_ids is None else raw.original_ids)
-    kinds = file.relations(links, list(raw.numbers.get("edge_types", ()))) if several else None
+    if not len(table):
+        raise InputError(f"the candidates in {path}: the file has no rows", GIVE)
+    rows = _File(path, table, polars.Series(np.arange(raw.num_nodes)) if raw.original_ids is None else raw.original_ids)
+    kinds = rows.relations(links, list(raw.numbers.get("edge_types", ()))) if several else None
     ranges = end_ranges(links, raw.num_nodes, raw.node_type_ptr)
     of_row = np.full(len(table), min(links.predicted)) if kinds is None else kinds
     starts, ends = dict[Side, Array](), dict[Side, Array]()
     for side, name in lists.items():
-        starts[side], ends[side] = file.lists(name, side, of_row, ranges)
+        starts[side], ends[side] = rows.lists(name, side, of_row, ranges)
     return EndCandidates(
-        source=file.nodes("source", of_row, ranges),
-        target=file.nodes("target", of_row, ranges),
+        source=rows.nodes("source", of_row, ranges),
+        target=rows.nodes("target", of_row, ranges),
         relation=None if links.relation is None else of_row.astype(np.uint8),
         starts=starts,
         ends=ends,
-        place=file.place,
+        place=rows.place,
         complete=True,
     )
+
+
+def _mistake(schema: Mapping[str, Any], columns: Sequence[str], lists: Sequence[str]) -> str:
+    """Returns what is wrong with the columns of a file; "" for nothing.
+
+    Args:
+        columns: names of the columns of one id, or name, per row.
+        lists: names of the columns of lists that it has.
+    """
+    import polars
+
+    if lacking := [name for name in columns if name not in schema] or ([] if lists else [*LISTS.values()]):
+        return f"lacks {' and '.join(lacking)}"
+    for name in lists:
+        found = schema[name]
+        if not isinstance(found, polars.List | polars.Array):
+            return f"column {name} holds no lists"
+        if found.inner.is_nested():  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+            return f"column {name} holds lists of {found.inner}, not of ids"
+    wrong = next((name for name in columns if schema[name].is_nested()), None)
+    return "" if wrong is None else f"column {wrong} holds {schema[wrong]}, not ids"
 
 
 class _File:
@@ -200,17 +223,18 @@ def _add(parts: dict[Side, list[_Segments]], given: EndCandidates, links: Links,
     rows = np.flatnonzero(held_out & first)
     turned = given.source[rows] != links.source[link[rows]]
     for side, starts in given.starts.items():
+        of_row = np.repeat(np.arange(len(given.source)), np.diff(starts))
+        others = given.ends[side] != (given.target if side == "target" else given.source)[of_row]
+        if given.complete:
+            _require_own(
+                given, side, *(np.bincount(of_row[each], minlength=len(given.source)) for each in (~others, others))
+            )
         ways: tuple[tuple[Side, Array], ...] = (side, rows[~turned]), (OTHER[side], rows[turned])
         for into, chosen in ways:
-            count = starts[chosen + 1] - starts[chosen]
-            of_row, ids = np.repeat(chosen, count), given.ends[side][_places(starts[chosen], count)]
-            own = ids == (given.target if side == "target" else given.source)[of_row]
-            if given.complete:
-                has = np.zeros(len(given.source), bool)
-                has[of_row[own]] = True
-                _require_own(given, chosen[~has[chosen]], side)
-            kept = np.bincount(of_row[~own], minlength=len(given.source))[chosen]
-            parts[into].append(_Segments(link[chosen], kept, ids[~own]))
+            places = _places(starts[chosen], starts[chosen + 1] - starts[chosen])
+            places = places[others[places]]
+            kept = np.bincount(of_row[places], minlength=len(given.source))[chosen]
+            parts[into].append(_Segments(link[chosen], kept, given.ends[side][places]))
 
 
 def _places(first: Array, count: Array) -> Array:
@@ -246,12 +270,20 @@ def _require_complete(given: EndCandidates, links: Links, link: Array, held_out:
             raise InputError(f"{given.place(len(given.source) - 1)} is the last row: {problem}", GIVE_ALL)
 
 
-def _require_own(given: EndCandidates, lacking: Array, side: Side) -> None:
-    """Refuses rows whose candidates lack the link's own end."""
-    if len(lacking):
-        more = f"; {len(lacking):,} such rows" if len(lacking) > 1 else ""
-        problem = f"{given.place(int(lacking.min()))}: {LISTS[side]} do not have the {side} itself{more}"
-        raise InputError(problem, "list the right end among its candidates")
+def _require_own(given: EndCandidates, side: Side, own: Array, others: Array) -> None:
+    """Refuses rows whose candidates lack the link's own end, or are nothing else.
+
+    Args:
+        own, others: i64[n], how often a row's candidates are its own end, and other nodes.
+    """
+    for counts, problem, remedy in (
+        (own, "do not have the {side} itself", "list the right end among its candidates"),
+        (others, "have nothing but the {side} itself", "list other nodes, too"),
+    ):
+        if len(rows := np.flatnonzero(counts == 0)):
+            more = f"; {len(rows):,} such rows" if len(rows) > 1 else ""
+            told = f"{given.place(int(rows[0]))}: {LISTS[side]} {problem.format(side=side)}{more}"
+            raise InputError(told, remedy)
 
 
 def save_candidates(candidates: LinkCandidates, writer: Writer) -> None:

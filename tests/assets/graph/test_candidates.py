@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,45 @@ def test_a_mistake_in_candidates_is_told_once_with_its_row(
     with pytest.raises(InputError, match=said) as caught:
         built(tmp_path, rows, **keys)
     assert str(caught.value).count("\n") < 2 or "2 mistakes" in str(caught.value)
+
+
+COLUMNS = ["source", "target", "target_candidates", "source_candidates"]
+OTHER_VALUES: dict[str, list[Any]] = {
+    "numbers": [4, 1], "fractions": [0.5, 1.0], "dates": [date(2020, 1, 1)] * 2, "nothing": [None, None], "truth": [True, False],
+    "lists": [["e"], ["d"]], "structs": [{"id": "e"}, {"id": "d"}], "strange": ["x\n|y", "\u202ez"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", OTHER_VALUES)
+@pytest.mark.parametrize("column", COLUMNS)
+def test_other_values_in_a_column_of_candidates_are_told(tmp_path: Path, column: str, values: str) -> None:
+    """One message, on lines of its own, with the column or the row."""
+    frame, given = pl.DataFrame(ROWS, schema=COLUMNS, orient="row"), OTHER_VALUES[values]
+    given = [[each] for each in given] if column in COLUMNS[2:] else given
+    with pytest.raises(InputError, match=rf"column {column} |row [12]: ") as caught:
+        built(tmp_path, frame.with_columns(pl.Series(column, given)))
+    assert str(caught.value).count("\n") == 1
+
+
+@pytest.mark.parametrize("column", COLUMNS[:2])
+def test_a_file_of_candidates_without_a_column_or_rows_is_told(tmp_path: Path, column: str) -> None:
+    frame = pl.DataFrame(ROWS, schema=COLUMNS, orient="row")
+    with pytest.raises(InputError, match=rf"candidates.parquet: lacks {column}"):
+        built(tmp_path, frame.drop(column))
+    with pytest.raises(InputError, match="has no rows"):
+        built(tmp_path, frame.head(0))
+    with pytest.raises(InputError, match=r"row 1: .* have nothing but the \w+ itself; 2 such rows"):
+        alone = frame.with_columns(
+            target_candidates=pl.concat_list("target"), source_candidates=pl.concat_list("source")
+        )
+        built(tmp_path, alone)
+
+
+def test_lists_of_one_length_are_lists_and_a_name_is_no_pattern(tmp_path: Path) -> None:
+    frame = pl.DataFrame(ROWS, schema=COLUMNS, orient="row").drop("source_candidates")
+    frame = frame.with_columns(pl.Series("target_candidates", [["e", "a"], ["d", "a"]]).cast(pl.Array(pl.String, 2)))
+    frame.write_parquet(tmp_path / "c[1].parquet")
+    assert built(tmp_path, candidates=tmp_path / "c[1].parquet").numbers["num_given_candidates"] == 2
 
 
 def test_candidates_of_relations_are_of_the_node_types(tmp_path: Path) -> None:
