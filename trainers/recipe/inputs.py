@@ -23,7 +23,7 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.config import TrainTable, find_recipe, model_configs
+from graphmill.trainers.recipe.config import TrainTable, find_recipe, find_table, model_configs
 from graphmill.trainers.recipe.recipe import START, ModelRecipe
 
 
@@ -235,10 +235,11 @@ def named_model(store: Store, name: ModelName) -> Artifact:
     """Returns the trained model that a file names.
 
     Raises:
-        InputError: the store has no such model.
+        InputError: the store has no such model, or it begins with itself.
     """
     if name.version:
         return store.resolve(f"{ModelRecipe.name}/{name.version}")
+    _require_end(name)
     why, seed = "", None
     try:
         pipeline = load_pipeline(_file_of(name), TrainTable)
@@ -253,6 +254,26 @@ def named_model(store: Store, name: ModelName) -> Artifact:
         problem = f"{name.text} is not trained in {store.place}{why}"
         raise InputError(problem, f"train it: graphmill train {name.pipeline} {name.table}")
     return model
+
+
+def _require_end(name: ModelName) -> None:
+    """Refuses models of which each begins with the next one, and the last with one of them."""
+    chain: list[tuple[Path, str]] = []
+    while not name.version:
+        try:
+            pipeline = load_pipeline(_file_of(name), TrainTable)
+            start = find_table(pipeline, name.table).start
+        except InputError:  # what is to be trained is not known, but what was trained
+            return
+        place = pipeline.path.resolve(), name.table
+        if place in chain:
+            models = " -> ".join(f"{path.stem}/{table}" for path, table in [*chain[chain.index(place) :], place])
+            remedy = "leave one of them without a start, or name a version: PIPELINE/NAME@VERSION"
+            raise InputError(f"start leads back to the same model: {models}", remedy)
+        if not start:
+            return
+        chain.append(place)
+        name = model_name(start, pipeline.path.parent)
 
 
 def _file_of(name: ModelName) -> Path | str:

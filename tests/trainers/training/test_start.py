@@ -13,12 +13,14 @@ from safetensors.torch import load_file
 
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import Versions, recipe_hash
+from graphmill.assets.score import model_name
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.runs.training import all_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.__main__ import train
 from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.inputs import named_model
 from graphmill.trainers.recipe.order import Order
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary import workshop
@@ -168,9 +170,6 @@ def test_what_does_not_fit_is_one_message_with_all_differences(tmp_path: Path) -
 
 
 def start_of(home: Path) -> str:
-    from graphmill.assets.score import model_name
-    from graphmill.trainers.recipe.inputs import named_model
-
     return named_model(Store(home), model_name("one/sage", home)).version
 
 
@@ -229,3 +228,24 @@ def test_each_split_begins_with_one_chosen_model_or_with_its_own(tmp_path: Path)
             assert versions.only(joined[name].apart[place]) == Versions().only(alone[name])
     made = [carried_out(tmp_path, one) for one in pipeline.by_split]
     assert made[0]["score"].inputs["model"]["version"] == made[0]["own"].version != made[1]["own"].version
+
+
+@pytest.mark.parametrize(
+    "begins", [(0,), (1, 0), (1, 2, 0), (1, 2, 1), (1, 2, None), (1, 1), (3, 0, 1, 2), (1, 2, 3, None)], ids=str
+)
+def test_models_that_begin_with_one_another_are_told(tmp_path: Path, begins: tuple[int | None, ...]) -> None:
+    """File i begins with the model of file `begins[i]`."""
+    for number, other in enumerate(begins):
+        start = {} if other is None else {"start": f"file{other}/sage"}
+        train = {"name": "sage", "model": "sage", "hidden": 8, "epochs": 1, **start}
+        text = recipe(train, graph=sbm(), sampling={"fanouts": [3, 3], "batch_size": 64})
+        (tmp_path / f"file{number}.toml").write_text(text)
+    reached, place = [0], begins[0]
+    while place is not None and place not in reached:
+        reached.append(place)
+        place = begins[place]
+    # A file that begins with itself has a mistake, which ends the chain.
+    ends = place is None or begins[place] == place
+    said = "is not trained in" if ends else f"leads back to the same model: file{place}/sage -> "
+    with pytest.raises(InputError, match=said):
+        named_model(Store(tmp_path / "home"), model_name("file0/sage", tmp_path))
