@@ -92,19 +92,22 @@ class LimitedHome:
         self._keep(part, self.found[part] | values)
         return self.found[part]
 
-    def rival(self, system: str, *, hidden: int, seconds: float) -> dict[str, Any] | None:
+    def rival(
+        self, system: str, *, hidden: int, seconds: float, spec: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
         """Trains batches of an epoch in DGL or GraphBolt on mapped files; without an interpreter that has it, returns None.
 
         Args:
             system: one of `RIVALS`.
             hidden: width of the hidden layer.
             seconds: time after which no batch begins; the epoch is extrapolated from those that ended.
+            spec: what the rival reads, if it is not this home's labelled nodes (benchmarks/mapped_rivals.py).
         """
         python = sys.executable if system == "dgl" else os.environ.get(GRAPHBOLT)
         if python is None:
             print(f"{system}: left out, {GRAPHBOLT} names no interpreter that has it")
             return None
-        spec = self._spec(system) | {"hidden": hidden, "seconds": seconds}
+        spec = (spec or self._spec(system)) | {"system": system, "hidden": hidden, "seconds": seconds}
         path = self.folder / f"{system}.json"
         path.write_text(json.dumps(spec))
         script = Path(__file__).with_name("mapped_rivals.py")
@@ -145,7 +148,7 @@ class LimitedHome:
             found[run["execution"]["asked_by"].rpartition("/")[2]] = {
                 "epoch_seconds": run["epoch_seconds"]["train"],
                 "evaluate_seconds": run["epoch_seconds"]["evaluate"],
-                "test_accuracy": each.summary["numbers"]["test_accuracy"],
+                "test_accuracy": each.summary["numbers"].get("test_accuracy"),  # links have ranks
                 "weights": each.files["weights.safetensors"]["digest"],
                 "asked_bytes": sum(move["asked_bytes"] for move in disk),
                 "moved_bytes": sum(move["moved_bytes"] for move in disk),
@@ -179,9 +182,8 @@ class LimitedHome:
         sampling = self.artifact("samples").config
         seeds, size = graph.files["train_ids.npy"]["shape"][0], sampling["batch_size"]
         if system == "dgl":
-            files["wide_indices"] = str(_widened(Path(files["indices"]), self.folder / "wide_indices.npy"))
+            files["wide_indices"] = str(widened(Path(files["indices"]), self.folder / "wide_indices.npy"))
         return files | {
-            "system": system,
             "rows": str(features.path / "rows.npy"),
             "fanouts": sampling["fanouts"],
             "batch_size": size,
@@ -205,7 +207,7 @@ def show(models: dict[str, dict[str, Any]], rows: dict[str, dict[str, Any]]) -> 
     return means
 
 
-def _widened(path: Path, out: Path) -> Path:
+def widened(path: Path, out: Path) -> Path:
     """Writes ids as i64, a range at a time."""
     ids = np.load(path, mmap_mode="r")
     if not out.exists() or out.stat().st_size < 8 * len(ids):

@@ -1,9 +1,10 @@
 """Training of links beside DGL and GraphBolt: seconds of an epoch of mini-batches, and the ranks of R-GCN on Nations.
 
-    python -m benchmarks links [--parts steps,nations]
+    python -m benchmarks links [--parts steps,nations,limited]
 
     steps      an epoch of 3-layer GraphSAGE with the dot product on edges of R-MAT: DGL 1.1.3's edge sampler and GraphBolt
     nations    R-GCN with DistMult on a knowledge graph of PyKEEN's package beside DGL's RelGraphConv          benchmarks/link_nations.py
+    limited    links of nodes with features of 3.5 times the memory, from disk                                  benchmarks/link_limited.py
 
 Each part compares losses first: the same parameters and the same batch. In "steps" all take one uniform pair per edge, and leave the
 edges of a batch and their reverses out of its blocks. Contestants have processes of their own and come in drawn order; ratios are rival
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import link_nations
+from benchmarks import link_limited, link_nations
 from benchmarks.disk_inputs import home
 from benchmarks.record import in_turn, record
 from benchmarks.rival_process import NAMES, RivalProcess, block_edges, contestants, medians, ratios, spec_of
@@ -52,13 +53,13 @@ QUICK = {"nodes": 20_000, "edges": 150_000, "features": 64, "classes": 2}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 100, "classes": 2}
 EDGES = {True: 4 * BATCH_SIZE, False: 16 * BATCH_SIZE}
 """Edges of an epoch, quick and full."""
-PARTS = ("steps", "nations")
+PARTS = ("steps", "nations", "limited")
 
 
 def main(quick: bool, parts: Sequence[str] | None = None) -> None:
     """Measures the parts, and records a row for each."""
     for part in parts or PARTS:
-        row = {"steps": steps, "nations": link_nations.measure}[part](quick)
+        row = {"steps": steps, "nations": link_nations.measure, "limited": link_limited.measure}[part](quick)
         record("links", {"part": part, "scale": "quick" if quick else "full"} | row, ("torch", "numpy", "dgl"))
 
 

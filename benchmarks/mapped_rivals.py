@@ -6,6 +6,10 @@ SPEC names the system, files, fan-outs, widths, and how long to go on. The file 
 has GraphBolt may be another one. Topology and features are mapped; random reads are advised for the features, so that a page fault reads a
 page and not what lies around it. Rows are gathered by torch with as many threads as the step has. The model is that of `trainer =
 "minibatch"`: SAGE layers of mean, ReLU and dropout, and Adam. The last line that is printed is JSON with the seconds of each batch.
+
+With `links` in SPEC, a file of places of edges, it learns these edges as the systems' own examples of link prediction do: each has one
+uniform pair beside it, the edges of a batch and their reverses are taken out of its blocks, and the score is the dot product of two rows
+under binary cross entropy.
 """
 
 from __future__ import annotations
@@ -18,11 +22,15 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+LinkBatch = tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Blocks, input rows, i64[2, n] places of the ends of edges and then of the other pairs, and float32[n], 1 for an edge and 0 for others."""
 
 
 def main() -> None:
@@ -32,13 +40,12 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.manual_seed(0)
     torch.set_num_threads(spec["threads"])
-    rows, labels = _mapped(spec["rows"], random=True), _mapped(spec["labels"])
+    rows = _mapped(spec["rows"], random=True)
     model = RivalModel(rows.shape[1], spec)
     optimiser = torch.optim.Adam(model.parameters(), lr=spec["lr"])
-    batches = {"dgl": _dgl_batches, "graphbolt": _graphbolt_batches}[spec["system"]](spec, rows)
+    losses = (_link_losses if "links" in spec else _node_losses)(spec, rows, model)
     seconds, started = [], time.perf_counter()
-    for blocks, x, seeds in batches:
-        loss = torch.nn.functional.cross_entropy(model(blocks, x.float()), labels[seeds.long()].long())
+    for loss in losses:
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -56,11 +63,41 @@ def _mapped(path: str, random: bool = False) -> torch.Tensor:
     return torch.from_numpy(found)
 
 
-def _dgl_batches(spec: dict[str, Any], rows: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
+def _node_losses(spec: dict[str, Any], rows: torch.Tensor, model: Any) -> Iterator[torch.Tensor]:
+    labels = _mapped(spec["labels"])
+    for blocks, x, seeds in {"dgl": _dgl_batches, "graphbolt": _graphbolt_batches}[spec["system"]](spec, rows):
+        yield torch.nn.functional.cross_entropy(model(blocks, x.float()), labels[seeds.long()].long())
+
+
+def _link_losses(spec: dict[str, Any], rows: torch.Tensor, model: Any) -> Iterator[torch.Tensor]:
+    seeds = torch.from_numpy(np.load(spec["links"]))
+    if spec["system"] == "dgl":
+        graph = _dgl_graph(spec, len(rows), ("csc", "coo"))  # it finds the ends of edges by the second
+        batches = dgl_link_batches(graph, seeds, _mapped(spec["reverse"]), rows, spec)
+    else:
+        arrays = (_mapped(spec["indptr"]), _mapped(spec["indices"]))
+        batches = graphbolt_link_batches(*arrays, seeds, rows, spec)
+    for blocks, x, pairs, labels in batches:
+        yield link_loss(model(blocks, x.float()), pairs, labels)
+
+
+def link_loss(rows: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Returns float[], the mean binary cross entropy of the dot products of pairs i64[2, n]."""
+    scores = (rows[pairs[0]] * rows[pairs[1]]).sum(dim=1)
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores, labels)
+
+
+def _dgl_graph(spec: dict[str, Any], nodes: int, formats: tuple[str, ...] = ("csc",)) -> Any:
     import dgl
 
     arrays = (_mapped(spec["indptr"]), _mapped(spec["wide_indices"]))  # it dies of sampled blocks of 32-bit ids
-    graph = dgl.graph(("csc", (*arrays, torch.empty(0, dtype=torch.int64))), num_nodes=len(rows)).formats(["csc"])
+    return dgl.graph(("csc", (*arrays, torch.empty(0, dtype=torch.int64))), num_nodes=nodes).formats(list(formats))
+
+
+def _dgl_batches(spec: dict[str, Any], rows: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
+    import dgl
+
+    graph = _dgl_graph(spec, len(rows))
     sampler = dgl.dataloading.NeighborSampler(list(reversed(spec["fanouts"])))
     seeds = torch.from_numpy(np.load(spec["train_ids"])).long()
     options = {"batch_size": spec["batch_size"], "shuffle": True, "num_workers": 0}
@@ -93,6 +130,60 @@ def graphbolt_batches(
     pipe = pipe.fetch_feature(store, node_feature_keys=["x"])
     for batch in gb.DataLoader(pipe, num_workers=0):
         yield batch.blocks, batch.node_features["x"], batch.seed_nodes
+
+
+def reverse_places(indptr: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Returns i64[E], the place of every edge's reverse. Columns are ascending by target and source, so that bisection finds it."""
+    nodes, source = len(indptr) - 1, indices.long()
+    target = torch.repeat_interleave(torch.arange(nodes), indptr.diff())
+    return torch.searchsorted(target * nodes + source, source * nodes + target)
+
+
+def dgl_link_batches(
+    graph: Any, seeds: torch.Tensor, reverse: torch.Tensor, rows: torch.Tensor, spec: dict[str, Any]
+) -> Iterator[LinkBatch]:
+    """Yields an epoch of edges as DGL's own examples load them.
+
+    Args:
+        graph: a graph of DGL.
+        seeds: i64[n], places of edges among the columns.
+        reverse: i64[E], the place of every edge's reverse.
+        rows: [N, F], features.
+        spec: fan-outs and batch size.
+    """
+    import dgl
+
+    graph.ndata["x"] = rows
+    inner = dgl.dataloading.NeighborSampler(list(reversed(spec["fanouts"])), prefetch_node_feats=["x"])
+    negatives = dgl.dataloading.negative_sampler.Uniform(1)
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        inner, exclude="reverse_id", reverse_eids=reverse, negative_sampler=negatives
+    )
+    options: dict[str, Any] = {"batch_size": spec["batch_size"], "shuffle": True, "num_workers": 0}
+    loader: Any = dgl.dataloading.DataLoader(graph, seeds, sampler, **options)
+    for _, positive, negative, blocks in loader:
+        ends = [torch.stack(each.edges(order="eid")) for each in (positive, negative)]
+        labels = torch.cat([torch.ones(ends[0].shape[1]), torch.zeros(ends[1].shape[1])])
+        yield blocks, blocks[0].srcdata["x"], torch.cat(ends, dim=1), labels
+
+
+def graphbolt_link_batches(
+    indptr: torch.Tensor, indices: torch.Tensor, seeds: torch.Tensor, rows: torch.Tensor, spec: dict[str, Any]
+) -> Iterator[LinkBatch]:
+    """Yields an epoch of edges as GraphBolt's own examples load them; arguments as above."""
+    import dgl.graphbolt as gb  # pyright: ignore
+
+    graph = gb.fused_csc_sampling_graph(indptr, indices)
+    target = torch.searchsorted(indptr, seeds, right=True) - 1
+    pairs = torch.stack([indices[seeds].long(), target], dim=1).to(indices.dtype)
+    items = gb.ItemSampler(gb.ItemSet(pairs, names="node_pairs"), batch_size=spec["batch_size"], shuffle=True)
+    pipe = items.sample_uniform_negative(graph, 1).sample_neighbor(graph, list(reversed(spec["fanouts"])))
+    pipe = pipe.transform(partial(gb.exclude_seed_edges, include_reverse_edges=True))
+    store = gb.BasicFeatureStore({("node", None, "x"): gb.TorchBasedFeature(rows)})
+    pipe = pipe.fetch_feature(store, node_feature_keys=["x"])
+    for batch in gb.DataLoader(pipe, num_workers=0):
+        ends, labels = batch.node_pairs_with_labels
+        yield batch.blocks, batch.node_features["x"], torch.stack(list(ends)).long(), labels.float()
 
 
 class RivalModel(torch.nn.Module):

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
-from benchmarks import link_nations, links
+from benchmarks import link_limited, link_nations, links
 from benchmarks.rival_process import RivalProcess, contestants, spec_of
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources.registry import config_class
@@ -36,6 +37,18 @@ def test_a_rival_has_our_loss_of_links_and_learns(system: str, tmp_path: Path, m
         for epoch in (ours.epoch, lambda: rival.ask("epoch")):
             answers = [epoch() for _ in range(6)]
             assert answers[-1]["loss"] < answers[0]["loss"] and min(each["edges"] for each in answers) > 1000
+
+
+def test_rivals_under_a_limit_learn_the_links_of_our_relation(tmp_path: Path) -> None:
+    spec = link_limited.write(tmp_path, {"nodes": 500, "edges": 3000}, batches=2)
+    indptr, indices, links, reverse = (np.load(spec[name]) for name in ("indptr", "indices", "links", "reverse"))
+    target = np.repeat(np.arange(500), np.diff(indptr))
+    pairs = set(zip(indices[links].tolist(), target[links].tolist(), strict=True))
+    buys, knows = (set(pl.read_parquet(tmp_path / f"{name}.parquet").rows()) for name in ("buys", "knows"))
+    assert len(pairs) == len(links) == 2 * link_limited.BATCH_SIZE and pairs <= buys and not buys & knows
+    assert np.array_equal(indices[reverse], target) and np.array_equal(target[reverse], indices)
+    assert 2 * (len(buys) + len(knows)) == len(indices)
+    assert load_pipeline(tmp_path / "links.toml", TrainTable).train[0].trainer == "disk"
 
 
 def test_the_model_of_nations_is_that_of_dgl(tmp_path: Path) -> None:
