@@ -41,11 +41,13 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.loss import CrossEntropy
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
+from graphmill.trainers.techniques.fullgraph.passes.losses import NodeLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
@@ -203,7 +205,7 @@ class Case:
             dtype="float32", hybrid=hybrid, folder=None,
         )  # fmt: skip
         inputs = InputRows(TableSource(self.x, False, self.threads), replicas, "float32")
-        whole = TimedPass(passes, inputs, self.labels, self.train_ids, summed_loss)
+        whole = TimedPass(passes, inputs, NodeLosses(passes, self.labels, self.train_ids, CrossEntropy()))
         if kept:
             whole.summed = whole.first_sums(Ledger(), RANDOM)
         return Cut(self.model, whole)

@@ -72,7 +72,7 @@ def needed_rows(steps: InMemory) -> dict[Mode, int]:
 
 def link_bytes(run: Cut) -> dict[str, int]:
     """Returns the bytes that a pass has moved: between host and devices, the rows of neighbours among them, and between devices."""
-    ledger = run.passes.mover.ledger
+    ledger = run.whole.mover.ledger
     moves = ledger.rows()["moves"]
     host = sum(row["moved_bytes"] for row in moves if row["link"] in ("h2d", "d2h"))
     neighbours = sum(row["moved_bytes"] for row in moves if (row["link"], row["kind"]) == ("h2d", "neighbour"))
@@ -102,7 +102,7 @@ def modes(case: Case, steps: InMemory) -> list[dict[str, Any]]:
 
 def spent(run: Cut) -> dict[str, float]:
     """Runs an epoch and returns kind of work -> seconds."""
-    timeline = run.passes.mover.timeline
+    timeline = run.whole.mover.timeline
     timeline.start(0)
     run()
     timeline.finish()

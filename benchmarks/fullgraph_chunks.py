@@ -63,7 +63,7 @@ def measured(graph: Graph, folder: Path) -> list[dict[str, Any]]:
     seconds = interleave(runs, 3)
     rows = []
     for count in counts:
-        places = runs[str(count)].passes.mover.places
+        places = runs[str(count)].whole.mover.places
         row = {"graph": graph.name, "nodes": topology.num_nodes, "edges": topology.num_edges, "chunks": count}
         row |= {"seconds": round(float(np.median(seconds[str(count)])), 4)}
         row |= {"device_bytes": max(place.device.peak["total"] for place in places)}

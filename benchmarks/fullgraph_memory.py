@@ -60,7 +60,7 @@ def counted(case: Case) -> dict[str, int]:
     topology, rows = block_bytes((case.block,)), 4 * nodes * columns
     live, peak = uncut_bytes(case)
     run = case.compared(case.cut(case.steps(PARTS, CHUNKS)))
-    held = max(place.device.peak["total"] for place in run.passes.mover.places)  # type: ignore[attr-defined]
+    held = max(place.device.peak["total"] for place in run.whole.mover.places)
     return {
         "nodes": nodes, "edges": case.topology.num_edges, "topology": topology, "vertex": 2 * rows,
         "intermediate": live - rows, "uncut": topology + peak, "chunks": held,

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.fullgraph import InMemory
-from benchmarks.fullgraph_breakdown import by_kind, needed_rows
+from benchmarks.fullgraph import Case, InMemory
+from benchmarks.fullgraph_breakdown import by_kind, link_bytes, modes, needed_rows, spent
+from benchmarks.fullgraph_memory import counted
 from benchmarks.whole_graphs import made_topology
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.kernels.chunks.steps import chunk_steps
@@ -29,3 +30,21 @@ def test_kinds_of_work_add_up_to_the_epoch() -> None:
     }
     found = by_kind({"seconds": 5.0, "busy_seconds": busy})
     assert found == pytest.approx({"H2D": 1.5, "D2D": 0.25, "GPU": 2.0, "CPU": 0.125, "rest": 1.125})
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_a_pass_in_chunks_is_that_of_the_uncut_graph_and_is_counted(model: str) -> None:
+    src, dst = np.random.default_rng(1).integers(0, 300, (2, 2000)).astype(np.int32)
+    case = Case(made_topology(src, dst, 300), model, width=12)
+    run = case.compared(case.cut(case.steps(2, 3), kept=model != "gat"))
+    assert link_bytes(run)["neighbour_bytes"] > 0
+    assert spent(run)["GPU"] > 0
+    found = counted(case)
+    assert 0 < found["chunks"] < found["uncut"] * 2
+
+
+def test_modes_of_a_breakdown_move_the_rows_that_are_counted_by_sets() -> None:
+    src, dst = np.random.default_rng(2).integers(0, 200, (2, 900)).astype(np.int32)
+    case = Case(made_topology(src, dst, 200), "gcn", width=12)
+    found = {row["mode"]: row for row in modes(case, case.steps(3, 2))}
+    assert found["p2p+reuse"]["neighbour_bytes"] < found["p2p"]["neighbour_bytes"] < found["vanilla"]["neighbour_bytes"]
