@@ -4,7 +4,8 @@
     mapped    misses come from the mapped table, which is in the page cache: reading is nearly free
     waiting   nothing is kept (p_grad = 0): what it costs that a batch is pruned and gathered after the update before it and not meanwhile
 
-The last is measured with all rows in memory, where reading is free. Its weights have to be those of `minibatch`. Ways are timed in drawn
+`ahead` is `fresh` with lookahead = 1: a batch is decided one update earlier, and its rows come while the batch before it is trained on. The
+last case is measured with all rows in memory, where reading is free. Its weights have to be those of `minibatch`. Ways are timed in drawn
 order in one process, and what is compared is the last epoch of a training. A batch of the large graph takes 4 % of its nodes.
 """
 
@@ -40,19 +41,22 @@ LARGE: dict[str, Any] = {"nodes": 500_000, "edges": 8_000_000, "features": 256, 
 SAMPLING = SamplingConfig(fanouts=(20, 15, 10), batch_size=100)
 SHARE, GBPS = "2%", 1.0
 """Of the bytes of all features: the cache, or the arena."""
-FRESH = FreshSettings(arena=SHARE, t_stale=60)
-NOTHING = FreshSettings(arena=SHARE, p_grad=0.0, policy="accuracy")
+FRESH: dict[str, Any] = {"arena": SHARE, "t_stale": 60}
+NOTHING: dict[str, Any] = {"arena": SHARE, "p_grad": 0.0, "policy": "accuracy"}
 KEYS: dict[str, Any] = {"name": "timed", "hidden": 64, "layers": 3, "epochs": 3, "eval": "exact", "eval_every": 3}
+
+
+def ways(settings: dict[str, Any], plain: dict[str, Any], **keys: Any) -> dict[str, dict[str, Any]]:
+    """Returns the keys of plain mini-batches, of `fresh`, and of `fresh` that looks ahead."""
+    fresh = {"trainer": "fresh", "cache": "none"} | keys
+    behind, ahead = (FreshSettings(lookahead=each, **settings) for each in (0, 1))
+    return {"minibatch": keys | plain, "fresh": fresh | {"settings": behind}, "ahead": fresh | {"settings": ahead}}
+
+
 CASES: dict[str, dict[str, dict[str, Any]]] = {
-    "link": {
-        "minibatch": {"link": f"{GBPS} GB/s"},
-        "fresh": {"link": f"{GBPS} GB/s", "trainer": "fresh", "settings": FRESH, "cache": "none"},
-    },
-    "mapped": {"minibatch": {}, "fresh": {"trainer": "fresh", "settings": FRESH, "cache": "none"}},
-    "waiting": {
-        "minibatch": {"features": "memory", "cache": "none"},
-        "fresh": {"features": "memory", "cache": "none", "trainer": "fresh", "settings": NOTHING},
-    },
+    "link": ways(FRESH, {}, link=f"{GBPS} GB/s"),
+    "mapped": ways(FRESH, {}),
+    "waiting": ways(NOTHING, {"cache": "none"}, features="memory"),
 }
 
 
@@ -100,20 +104,22 @@ class Trainings:
 
 
 def compared(trainings: Trainings, name: str, rounds: int) -> dict[str, Any]:
-    """Returns and prints seconds of an epoch by way, and how many times as fast `fresh` is."""
-    ways, draw = CASES[name], random.Random(0)
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    kept: dict[str, set[str]] = {way: set() for way in ways}
+    """Returns and prints seconds of an epoch by way, and how many times as fast `fresh` is, behind updates and ahead of them."""
+    case, draw = CASES[name], random.Random(0)
+    seconds: dict[str, list[float]] = {way: [] for way in case}
+    kept: dict[str, set[str]] = {way: set() for way in case}
     for _ in range(rounds):
-        for way in draw.sample(list(ways), len(ways)):
-            model = trainings(ways[way])
+        for way in draw.sample(list(case), len(case)):
+            model = trainings(case[way])
             seconds[way].append(epoch_seconds(model))
             kept[way].add(weights(model))
     assert all(len(each) == 1 for each in kept.values()), "a training has other bits than before"
-    assert name != "waiting" or kept["minibatch"] == kept["fresh"], (
+    assert name != "waiting" or kept["minibatch"] == kept["fresh"] == kept["ahead"], (
         "with nothing kept the bits are not those of minibatch"
     )
-    medians = {way: statistics.median(each) for way, each in seconds.items()}
-    ratio = medians["minibatch"] / medians["fresh"]
-    print(f"{name:8} minibatch {medians['minibatch']:.2f} s, fresh {medians['fresh']:.2f} s per epoch: {ratio:.2f} x")
-    return {"seconds": seconds, "ratio": round(ratio, 3)}
+    plain, *others = (statistics.median(each) for each in seconds.values())
+    ratio, ahead = (plain / each for each in others)
+    print(
+        f"{name:8} minibatch {plain:.2f} s, fresh {others[0]:.2f} s per epoch: {ratio:.2f} x; ahead {others[1]:.2f} s: {ahead:.2f} x"
+    )
+    return {"seconds": seconds, "ratio": round(ratio, 3), "ahead_ratio": round(ahead, 3)}

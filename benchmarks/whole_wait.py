@@ -10,6 +10,8 @@ fan-outs [10, 10], batches of 128. Every command has a control group of 700 MiB 
     mapped    the same with rows of a mapped file, which the group cannot hold
     cached    rows of each batch past the page cache, behind a cache of the hottest ones in the host's memory
     packed    `factored` on packed rows
+    fresh     embeddings of earlier steps, rows of each batch past the page cache; fresh-packed on packed rows
+    ahead     the same with lookahead = 1; ahead-packed on packed rows
     read      the file of the features once, in order, by direct reads
     memory    `disk` again, in a group that holds everything: its evaluations are those of memory
     plan      `graphmill plan` in the same group before the first training: its whole waits stand beside those of the commands
@@ -73,6 +75,7 @@ eval = "exact"
 """
 DISK = 'trainer = "disk"\nqueue = "64MiB"'
 STORED = 'samples = "stored"\nqueue = "64MiB"'
+FRESH = f'trainer = "fresh"\n{STORED}\n[train.fresh]\np_grad = 0.9'
 PACKED = '[train.factored]\nsamplers = 1\ntrainers = 1\nrows = "packed"'
 TABLES = {
     "disk": DISK,
@@ -80,6 +83,10 @@ TABLES = {
     "mapped": f'{STORED}\ncache = "none"\nfeatures = "mapped"',
     "cached": STORED,
     "packed": f'trainer = "factored"\n{STORED}\n{PACKED}',
+    "fresh": FRESH,
+    "ahead": f"{FRESH}\nlookahead = 1",
+    "fresh-packed": f'{FRESH}\nrows = "packed"',
+    "ahead-packed": f'{FRESH}\nrows = "packed"\nlookahead = 1',
     "memory": DISK,
 }
 PARTS = ("build", "plan", *TABLES, "read", "scores", "forward")

@@ -112,16 +112,19 @@ class Splice:
         computed: i32[c], ascending places among the block's sources; c is the number of destinations of the block below.
         hist_pos: i32[h], ascending places among the block's sources.
         hist_slot: i32[h], rows of the history's embeddings (`graphmill.kernels.history.arena.History.embeddings`).
+        rows: float[h, H], copies of these rows, if the history may have changed by the time they are read; else None.
     """
 
     computed: Array
     hist_pos: Array
     hist_slot: Array
+    rows: Any = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the three arrays."""
-        return self.computed.nbytes + self.hist_pos.nbytes + self.hist_slot.nbytes
+        """Bytes of the arrays."""
+        copies = 0 if self.rows is None else self.rows.nbytes
+        return self.computed.nbytes + self.hist_pos.nbytes + self.hist_slot.nbytes + copies
 
 
 @dataclass(kw_only=True)

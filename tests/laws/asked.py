@@ -153,6 +153,7 @@ ASKED: Mapping[str, Ask] = {
     "buffers": Ask(keys={"model": f"{MODULE}:counting"}),
     "packed": PACKED_ROWS,
     "probe": Ask(own={"probe": 5}),
+    "lookahead": Ask(own={"lookahead": 1, "policy": "accuracy"}),
     "unfused": Ask(own={"scheme": "unfused"}),
     "vanilla": Ask(own={"scheme": "vanilla"}),
     "peer": Ask(own={"exchange": "peer"}, tables=CACHED | {"memory": {"device": "10%", "host": "20%"}}),

@@ -197,6 +197,7 @@ def flow(
     timeline: Timeline,
     most_bytes: int | None = None,
     in_turn: bool = False,
+    waits: Sequence[Closable] = (),
 ) -> Generator[tuple[PlannedBatch, tuple[Any, ...]], None, None]:
     """Yields every planned batch with the results of the tasks that no other task takes, in the order of both lists.
 
@@ -210,12 +211,13 @@ def flow(
         timeline: receives the spans of all lanes, and of the step while it waits.
         most_bytes: bound up to which `queue_bytes` grows if a result exceeds its task's part; None for no growth.
         in_turn: starts no threads: the first lane of each task works on a batch when it is asked for.
+        waits: waits of the step besides that for a batch; they end with the flow, and when a task fails.
 
     Raises:
         BaseException: the error of a task.
     """
     if planned:
-        yield from _Flow(planned, tasks, queue_bytes, timeline, most_bytes).run(in_turn)
+        yield from _Flow(planned, tasks, queue_bytes, timeline, most_bytes, waits).run(in_turn)
 
 
 class _Flow:
@@ -226,8 +228,9 @@ class _Flow:
         queue_bytes: int,
         timeline: Timeline,
         most_bytes: int | None,
+        waits: Sequence[Closable],
     ):
-        self.planned, self.tasks, self.timeline = planned, tasks, timeline
+        self.planned, self.tasks, self.timeline, self.waits = planned, tasks, timeline, waits
         # Queues and tasks count the batches of the flow from 0; the time-line names each by its position in the epoch.
         self.queues: dict[str, OrderedByteQueue[Any]] = {
             task.name: OrderedByteQueue(
@@ -263,9 +266,8 @@ class _Flow:
                 for queue, num_bytes in zip(self.ends, sizes, strict=True):
                     queue.release(num_bytes)
         finally:
-            self.asked.close()
-            for queue in self.queues.values():
-                queue.close()
+            for wait in (self.asked, *self.waits, *self.queues.values()):
+                wait.close()
             for thread in threads:
                 thread.join()
 
@@ -278,6 +280,8 @@ class _Flow:
         except BaseException as error:  # it belongs to the thread that trains
             for queue in self.queues.values():
                 queue.fail(error)
+            for wait in self.waits:
+                wait.close()
 
     def _prepare(self, task: Task, lane: int, place: int) -> None:
         """Does a task's work for the batch at a place of the flow, and puts the result in the task's queue."""

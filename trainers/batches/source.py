@@ -26,7 +26,7 @@ from graphmill.trainers.batches.batch import (
     lanes_of,
     mark_batch,
 )
-from graphmill.trainers.batches.flow import Task, Work, flow
+from graphmill.trainers.batches.flow import Closable, Task, Work, flow
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource
 
@@ -44,10 +44,12 @@ class PreparedSource:
         files: context that holds open the files that the tasks of an epoch read.
         shared: number of rows that are held in memory for all batches of an evaluation.
         in_turn: batches are prepared one by one when they are asked for, instead of ahead of the step on threads.
+        waits: waits of the step for the tasks of an epoch, besides those for batches (trainers/batches/flow.py).
     """
 
     num_parts: int = 1
     parts: Collection[int] = (0,)
+    waits: Sequence[Closable] = ()
 
     def __init__(self, batching: Batching, pool_bytes: int | None = None):
         self.batching = batching
@@ -69,7 +71,7 @@ class PreparedSource:
         bounds = batching.queue_bytes, batching.timeline, batching.most_queue_bytes
         tasks = self.tasks(planned, epoch)
         # The flow ends before its files close: its threads read them.
-        with self.files, closing(flow(planned, tasks, *bounds, self.in_turn)) as prepared:
+        with self.files, closing(flow(planned, tasks, *bounds, self.in_turn, self.waits)) as prepared:
             try:
                 for _, results in prepared:
                     batch, moved = self.joined(*results)

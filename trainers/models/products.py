@@ -161,5 +161,6 @@ def onednn_product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> 
     if not (matrix.is_contiguous() or matrix.T.is_contiguous()):
         matrix = matrix.contiguous()
     if len(rows) == 1:  # alone it would be summed in another order than beside other rows
-        return onednn_product(rows.expand(2, -1).contiguous(), matrix, bias)[:1]
+        # A copy, since what follows writes in place, which autograd refuses on a view of a function of its own.
+        return onednn_product(rows.expand(2, -1).contiguous(), matrix, bias)[:1].clone()
     return torch.ops.mkldnn._linear_pointwise(rows, matrix, bias, "none", [], "")

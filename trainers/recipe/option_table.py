@@ -240,6 +240,7 @@ OPTIONS: Mapping[str, Option] = {
         _key("buffers", "own model with buffers that training changes", "model", asked=_is_own, scope="code"),
         _own("packed", '`rows = "packed"`', "rows", lambda value: value == "packed"),
         _own("probe", "`probe`", "probe"),
+        _own("lookahead", "`lookahead`", "lookahead"),
         _own("unfused", '`scheme = "unfused"`', "scheme", lambda value: value == "unfused"),
         _own("vanilla", '`scheme = "vanilla"`', "scheme", lambda value: value == "vanilla"),
         _own("peer", '`exchange = "peer"`', "exchange", lambda value: value == "peer"),

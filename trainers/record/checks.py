@@ -46,6 +46,8 @@ COUNTS = {name: f"rows from the {place}" for name, place in TIERS.items()} | {
 
 LAYER_COUNTS = {
     "history_hits": "rows from the history",
+    "history_hits_evicted": "rows from the history that were evicted meanwhile",
+    "history_hits_missed": "computed rows that the history had meanwhile",
     "pruned_nodes": "inputs pruned",
     "pruned_edges": "edges pruned",
     "history_admitted": "rows admitted to the history",

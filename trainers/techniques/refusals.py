@@ -135,6 +135,7 @@ FRESH_FACTORED = (
     ),
     *each("presample", "reads hotness before it trains"),
     *each("staleness", "would read a history that an update changes"),
+    *each("lookahead", "loads the rows of a step group beside its steps, by trainers that wait for the update before"),
 )
 FULLGRAPH = (
     *UNPACKED,
@@ -194,6 +195,7 @@ FRESH_DISTRIBUTED = (
         remedy='set scheme = "unfused" in {own}',
     ),
     *each("probe", "has no rank with all rows"),
+    *each("lookahead", "asks other ranks for rows in the order of steps and updates"),
 )
 LIMITS: Mapping[str, tuple[Limit, ...]] = {
     "minibatch": MINIBATCH,

@@ -20,7 +20,8 @@ def fetched(device, block: Block) -> Block:
     numpy = {name: received(device, array) for name, array in arrays.items() if hasattr(array, "dtype")}
     splice = block.splice
     if splice is not None:
-        splice = Splice(**{field.name: received(device, getattr(splice, field.name)) for field in fields(Splice)})
+        names = [field.name for field in fields(Splice) if getattr(splice, field.name) is not None]
+        splice = Splice(**{name: received(device, getattr(splice, name)) for name in names})
     return replace(block, **numpy, splice=splice)
 
 

@@ -106,6 +106,21 @@ def test_gradients_are_those_of_the_function_of_torch(chosen: str, dtype: torch.
         assert torch.equal(mine, theirs) or (chosen == "onednn" and dtype == torch.float32)
 
 
+@pytest.mark.parametrize("num_rows", [1, 2, 3])
+@pytest.mark.parametrize("chosen", ["onednn", "blas"])
+def test_what_follows_a_product_may_write_in_place(chosen: str, num_rows: int) -> None:
+    """A batch may have a single row between two layers, whose activation is computed in place; gradients are those of a copy."""
+    rows, matrix, bias = torch.randn(num_rows, 70), torch.randn(64, 70), torch.zeros(64)
+    found = []
+    for copied in (False, True):
+        weight = matrix.clone().requires_grad_()
+        with products_of(chosen):  # pyright: ignore[reportArgumentType]
+            out = mapped(rows, weight, bias)
+            (out.clone() if copied else out).relu_().square().sum().backward()
+        found.append(weight.grad)
+    assert torch.equal(*found)
+
+
 def test_a_map_is_a_linear_module_of_torch() -> None:
     mine, theirs = Map(70, 40), torch.nn.Linear(70, 40)
     theirs.load_state_dict(mine.state_dict())

@@ -1,7 +1,8 @@
 """Mini-batches that the history of embeddings makes smaller: sampled ahead, pruned and gathered behind the update (FreshGNN, section 5).
 
     sampler 0..k    blocks and weights of later batches, drawn or read from stored samples, and sent to the device
-    pruner          lookup, pruning, transposes, then the rows of the inputs that are left; begins when its batch is asked for
+    pruner          lookup, pruning, transposes, then the rows of the inputs that are left; begins when its batch is asked for, with
+                    `lookahead = 1` when the batch before it is (ahead.py)
 
 A device with memory of its own gets the sampled blocks ahead of the step and does the rest: lookup, pruning, transposes, and finding the
 rows of the arena. It sends back the remaining sizes, and the ids of rows that it does not find by itself.
@@ -10,8 +11,8 @@ The nodes that a batch may leave out depend on the update before it, so sampling
 lookup depends only on the batch's optimiser step: all batches of a step group look up before the group's one update, and the history
 changes nowhere else.
 
-Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on; 32 MiB at most for rows on their way
-(arena_rows.py); as online besides.
+Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on and, with lookahead, the next one; 32 MiB at
+most for rows on their way (arena_rows.py); as online besides.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 from graphmill.kernels.cuda.device import on_device
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.history.csr2 import prune
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
@@ -43,8 +46,9 @@ from graphmill.trainers.batches.source import SAMPLER, PreparedSource
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.techniques.fresh.ahead import Decision, Decisions, with_copies
 from graphmill.trainers.techniques.fresh.arena_rows import ArenaRows
-from graphmill.trainers.techniques.fresh.history import SteppedHistory
+from graphmill.trainers.techniques.fresh.history import SENT, SteppedHistory
 
 PRUNER = "pruner"
 
@@ -58,6 +62,11 @@ class PrunedSource(PreparedSource):
         below: the source of rows that the arenas of the histories do not have.
         samplers: one sampler per thread, which may read stored samples; or one that draws on the device.
         packed: the packed rows, if features are loaded from disk; their files are closed at the end of an epoch. None for a table.
+        lookahead: batches by which lookups run ahead of the step, 0 or 1.
+
+    Attributes:
+        decisions: the decisions of the present epoch; unused without lookahead.
+        restored: the decision of a checkpoint, until the batch that it is about is pruned.
     """
 
     def __init__(
@@ -68,8 +77,11 @@ class PrunedSource(PreparedSource):
         below: FeatureSource,
         samplers: Sequence[AnySampler | Drawer],
         packed: PackedRows | None = None,
+        lookahead: int = 0,
     ):
         super().__init__(batching)
+        self.lookahead, self.decisions = lookahead, Decisions()
+        self.restored: Decision | None = None
         self.num_parts, self.parts, self.histories = num_parts, histories.keys(), histories
         self.samplers, self.packed, self.width = list(samplers), packed, below.width
         self.pruners = {
@@ -78,8 +90,18 @@ class PrunedSource(PreparedSource):
         if packed is not None:
             self.files = closing(packed)
 
+    def await_decision(self, position: int) -> None:
+        """Waits until the batch at a position is decided: only then may an update change the history."""
+        if self.lookahead and position < self.batching.plan.num_batches:
+            self.decisions.wait_for(position)
+
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns the samplers, and the pruner behind them, which prunes a batch when it is asked for."""
+        """Returns the samplers, and the pruner behind them, which prunes a batch when it or the one before it is asked for.
+
+        Raises:
+            InputError: it begins within an epoch, and the checkpoint has no decision about that batch.
+        """
+        self._begin(planned, epoch)
         sends = any(on_device(each.memory) for each in self.histories.values())
         send = Work("h2d", lambda lane, item, batch: self._sent(batch))
         return [
@@ -96,8 +118,8 @@ class PrunedSource(PreparedSource):
             Task(
                 name=PRUNER,
                 after=(SAMPLER,),
-                ahead=0,
-                prepare=Work("prune", lambda lane, item, batch: self._pruner(batch).pruned(batch)),
+                ahead=self.lookahead,
+                prepare=Work("prune", lambda lane, item, batch: self._pruned(batch)),
                 num_bytes=lambda item, batch: batch_bytes(batch, self.width, self.batching.dtype),
                 work=Work("gather", lambda lane, item, batch: self._pruner(batch).gathered(batch, self.inputs)),
             ),
@@ -105,6 +127,36 @@ class PrunedSource(PreparedSource):
 
     def _pruner(self, batch: MiniBatch) -> Pruner:
         return self.pruners[batch.key.step % self.num_parts]
+
+    def joined(self, *results: Any) -> tuple[MiniBatch, Ledger]:
+        """Returns a batch, ready for the step, and the ledger of its transfers."""
+        batch, moved = super().joined(*results)
+        self.decisions.taken = batch.position
+        return batch, moved
+
+    def _begin(self, planned: Sequence[PlannedBatch], epoch: int) -> None:
+        """Begins the decisions of an epoch, or of the rest of one."""
+        if not self.lookahead:
+            return
+        self.decisions = Decisions()
+        self.waits = (self.decisions,)
+        first = planned[0].position if planned else 0
+        if self.restored is not None and self.restored.place != (epoch, first):
+            self.restored = None
+        if first and self.restored is None:
+            problem = f"the checkpoint has no decision about batch {first:,} of epoch {epoch + 1:,}"
+            raise InputError(problem, "train without --resume")
+
+    def _pruned(self, batch: MiniBatch) -> MiniBatch:
+        pruner = self._pruner(batch)
+        if not self.lookahead:
+            return pruner.pruned(batch)
+        restored, self.restored = self.restored, None
+        batch = pruner.pruned(batch, copies=True, decision=restored)
+        with self.batching.device.preparing():
+            decision = Decision.of(batch)
+        self.decisions.put(decision)
+        return batch
 
     def _sent(self, batch: MiniBatch) -> MiniBatch:
         """Returns a sampled batch whose blocks are on the device."""
@@ -128,16 +180,28 @@ class Pruner:
         threads = history.run.semantic.train.num_threads
         self.rows = ArenaRows(below, arena, batching.device, stages=stages, threads=threads)
 
-    def pruned(self, batch: MiniBatch) -> MiniBatch:
-        """Returns a batch, whose blocks are on the device, without what the history makes unnecessary; `moved` has the counts, too."""
-        device, blocks, moved = self.batching.device, batch.blocks, batch.moved or Ledger()
+    def pruned(self, batch: MiniBatch, copies: bool = False, decision: Decision | None = None) -> MiniBatch:
+        """Returns a batch, whose blocks are on the device, without what the history makes unnecessary; `moved` has the counts, too.
+
+        Args:
+            copies: whether its splices hold copies of the embeddings that it reads.
+            decision: the embeddings that it reads; None looks them up.
+        """
+        device, blocks, moved, history = self.batching.device, batch.blocks, batch.moved or Ledger(), self.history
         with device.preparing():
-            step = self.batching.plan.step_of(batch.train_epoch, batch.position)
-            slots = self.history.slots(blocks, step, self.batching.ends_of(batch))
+            if decision is None:
+                step = self.batching.plan.step_of(batch.train_epoch, batch.position)
+                slots = history.slots(blocks, step, self.batching.ends_of(batch))
+            else:
+                slots = decision.slots(blocks, history.arena.num_nodes, device, SENT)
             pruned = prune(blocks, slots, self.batching.transpose)
+            left = pruned.blocks
+            if copies:
+                whole = dict.fromkeys(range(len(left)), history.arena.embeddings)
+                left = with_copies(left, whole if decision is None else decision.rows)
         moved.carried(pruned.traffic, "ids")
-        _count_pruned(blocks, pruned.blocks, moved)
-        return replace(batch, blocks=pruned.blocks, origin=pruned.origin, moved=moved)
+        _count_pruned(blocks, left, moved)
+        return replace(batch, blocks=left, origin=pruned.origin, moved=moved)
 
     def gathered(self, batch: MiniBatch, inputs: BufferPool) -> tuple[MiniBatch, Ledger]:
         """Returns a pruned batch with its rows, ready for the step, and the ledger of its transfers and counts; `inputs` lends memory."""

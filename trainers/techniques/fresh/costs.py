@@ -308,9 +308,13 @@ def window_term(case: Case, trainers: int, likely: int | None = None) -> Term:
 def _pruned_terms(case: Case) -> list[Term]:
     blocks = case.batch.block_bytes(case.sizes.id_bytes, 0)
     waiting = case.held(case.shared_bytes(2, blocks), blocks, case.batch.count)
-    ready = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
+    ready, copies = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes, 0
+    name = "the batch that is trained on"
+    if case.settings.lookahead:
+        # Copies of the embeddings that both read are rows between layers.
+        ready, copies, name = 2 * ready, history_bytes(case), f"{name}, and the next one"
     return [
-        Term("the batch that is trained on", ready, BATCH, bound=not case.batch.exact),
+        Term(name, ready + copies, BATCH, bound=not case.batch.exact),
         Term("blocks of sampled batches", (waiting + case.samplers) * blocks, "queue", bound=True),
         *evaluation_terms(case, ready),
     ]
@@ -345,19 +349,27 @@ def history_links(case: Case) -> Links:
     return added(history.arena_links, history.table_links(case)), False
 
 
+def _loaded(each: Pieces, threads: int) -> float:
+    """Returns the seconds in which a batch is pruned, and its rows gathered through a window and from there."""
+    rows = (each.gather(threads) + each.gather(1)) * expected_history(each.case).rows_share
+    return each.speeds.prune + rows
+
+
 def behind(each: Pieces, threads: int) -> float:
-    """Returns the seconds of a batch between two updates: pruned, gathered through a window and from there, and trained on."""
-    history = expected_history(each.case)
-    rows = (each.gather(threads) + each.gather(1)) * history.rows_share
-    return each.speeds.prune + rows + each.handed(each.threads) * history.edges_share
+    """Returns the seconds of a batch between two updates: pruned, gathered and trained on."""
+    return _loaded(each, threads) + each.handed(each.threads) * expected_history(each.case).edges_share
 
 
 def _seconds(case: Case) -> Seconds:
-    each = Pieces(case)
+    each, share = Pieces(case), expected_history(case).edges_share
+    read = each.rows_read(history_links(case)[0])
+    named, sampling = each.named(share=share), each.prepare(1) / case.samplers
+    if case.settings.lookahead:
+        loading, step = _loaded(each, 1), each.step(each.threads) * share
+        work = each.prepare(1) + loading + each.step_work * share
+        return named, each.side_by_side(sampling, loading + read, step, work=work)
     # Rows are read from disk behind the update before.
-    waits = behind(each, each.threads) + each.rows_read(history_links(case)[0])
-    share = expected_history(case).edges_share
-    return each.named(share=share), each.count * max(each.prepare(1) / case.samplers, waits)
+    return named, each.count * max(sampling, behind(each, each.threads) + read)
 
 
 COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated)

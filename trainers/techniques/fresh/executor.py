@@ -45,8 +45,9 @@ from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import require_layers
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.record.checks import ledger_numbers
-from graphmill.trainers.record.ledger import STEP, Line
+from graphmill.trainers.record.ledger import STEP, WAIT, Line
 from graphmill.trainers.rows.source import RowIds, linked
+from graphmill.trainers.techniques.fresh.ahead import AHEAD, Decision
 from graphmill.trainers.techniques.fresh.batches import PrunedSource
 from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill, epoch_numbers
 from graphmill.trainers.techniques.openings import open_packed, open_samplers
@@ -66,8 +67,8 @@ def open_executor(run: Run) -> FreshExecutor:
     packed = open_packed(run, run.batching.queue_bytes // 2) if settings.rows == "packed" else None
     rows = run.features.source if packed is None else linked(packed, run.features.device)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
-    batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed)
-    batches.in_turn = run.in_turn and packed is None
+    batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed, settings.lookahead)
+    batches.in_turn = run.in_turn and packed is None and not settings.lookahead
     return FreshExecutor(run, batches, history, probe)
 
 
@@ -115,7 +116,12 @@ class FreshExecutor(WithHistory):
             step = self.run.plan.step_of(epoch, batch.position)
             with self.run.timeline.span(STEP, "train", batch.position):
                 self.history.book(batch, self.run.ledger)
+                if self.source.lookahead:
+                    self.history.compare(batch, step, self.run.ledger)
                 done = self.gradient(batch, self.between)
+            if done.last:
+                with self.run.timeline.span(STEP, WAIT, batch.position):
+                    self.source.await_decision(batch.position + 1)
             with self.run.timeline.span(STEP, "history", batch.position):
                 ends = self.run.batching.ends_of(batch)
                 self.history.add(self.between.taken(self.history.keeps(step), ends))
@@ -125,6 +131,18 @@ class FreshExecutor(WithHistory):
             # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
             del batch
             yield done
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns the history's index and rows, and what is decided about the next batch."""
+        pending = self.source.restored or self.source.decisions.pending
+        return {**super().state(), **({} if pending is None else pending.state())}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Restores the history of the run that was stopped, and its decision about the next batch."""
+        arena, device = self.history.arena, self.run.features.device
+        ahead = {name: device.fetch(state[name], TO_HOST, device.traffic) for name in state if name.startswith(AHEAD)}
+        super().restore({name: tensor for name, tensor in state.items() if name not in ahead})
+        self.source.restored = Decision.restored(ahead, self.history.layers, arena.num_nodes, arena.embeddings)
 
 
 DRAWINGS = 2

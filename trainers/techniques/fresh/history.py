@@ -24,7 +24,8 @@ from graphmill.trainers.models.ops import splice
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.record.checks import INPUTS, count_name
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.rows.source import COUNTS, TableSource
+from graphmill.trainers.techniques.fresh.ahead import index_of
 from graphmill.trainers.techniques.fresh.arena_rows import HITS
 from graphmill.trainers.techniques.fresh.ranking import BatchVisits, Share, share_arena
 from graphmill.trainers.techniques.fresh.settings import FreshSettings, kept_layers
@@ -98,13 +99,9 @@ class SteppedHistory:
         width = self._row_width()
         shape = {"layer_inputs": {"shape": (train.layers, num_nodes)}}
         require(hotness, {"inputs": {"graph": run.inputs["graph"]}, "arrays": shape})
-        device = run.features.device
-        side, size = None, parse_size(settings.arena, fill.num_bytes) // 8 * 8
-        if settings.features:
-            order = np.asarray(open_hotness(hotness).order)
-            # A selection of all nodes would be a copy of 12 bytes per node.
-            side = FeatureSide(order if fill.allowed.all() else order[fill.allowed[order]], fill.width)
+        device, size = run.features.device, parse_size(settings.arena, fill.num_bytes) // 8 * 8
         share = self._share(open_hotness(hotness), size) if settings.ranked else None
+        side = self._features(open_hotness(hotness), size, share) if settings.features else None
         self._score: Any = None if share is None else share.score
         # The user sets the arena's size, so it has its own budget beside that of cached features.
         if device.cache_bytes is not None:
@@ -161,6 +158,16 @@ class SteppedHistory:
         row_bytes = self._row_width() * itemsize, self.fill.width * itemsize
         return share_arena(counted, self.settings.p_grad, longest, *row_bytes, size)
 
+    def _features(self, hotness: Hotness, size: int, share: Share | None) -> FeatureSide:
+        """Returns the feature rows that the arena may hold, hottest first."""
+        fill, order, itemsize = self.fill, np.asarray(hotness.order), np.dtype(self.dtype).itemsize
+        # A selection of all nodes would be a copy of 12 bytes per node.
+        ids = order if fill.allowed.all() else order[fill.allowed[order]]
+        if self.settings.lookahead and share is not None:
+            # Batches copy them beside updates, so that no embedding may ever reach one.
+            ids = ids[: (size - share.max_slots * self._row_width() * itemsize) // max(1, fill.width * itemsize)]
+        return FeatureSide(ids, fill.width)
+
     def _fill(self) -> None:
         """Writes the feature rows of the arena."""
         device = self.run.features.device
@@ -191,6 +198,7 @@ class SteppedHistory:
         arrays = {name: device.fetch(tensor, TO_HOST, device.traffic).numpy() for name, tensor in state.items()}
         device.traffic.carried(arena.restore(arrays), "checkpoint")
         device.traffic.carried(arena.index_traffic, "ids")
+        self._settle()
 
     def slots(self, blocks: Sequence[Block], step: int, ends: int = 0) -> list[Any]:
         """Returns i32[num_src] for each of blocks[1:], the slot of each source's row in the arena, negative for none.
@@ -225,7 +233,7 @@ class SteppedHistory:
         if self._score is None:
             return None
         found = self._score[layer - 1]
-        return found[ids.long()] if isinstance(ids, Tensor) else found[ids]
+        return found[index_of(ids)]
 
     def update(self, step: int, ledger: Ledger) -> None:
         """Evicts and admits after the backward passes of an optimiser step, and counts it."""
@@ -241,6 +249,29 @@ class SteppedHistory:
                 line = Line("d2d", "embedding", "backward", layer)
                 ledger.crossed(line, entered * row_bytes)
         ledger.count("history_overflow", 0, done.overflow)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Waits until embeddings have been written, for lookups ahead, which copy them on another stream of a device."""
+        if self.settings.lookahead and self.arena.device is not None:
+            self.arena.device.synchronize()
+
+    def compare(self, batch: MiniBatch, step: int, ledger: Ledger) -> None:
+        """Counts the rows of a pruned batch that were decided ahead of an update, and otherwise than a lookup behind it decides.
+
+        Args:
+            step: the optimiser step of the batch, whose update is to come.
+        """
+        found, hits, sums = self.slots(batch.blocks, step, self.run.batching.ends_of(batch)), [], []
+        for block, slots in zip(batch.blocks[1:], found, strict=True):
+            held, places = slots >= 0, slice(0, 0) if block.splice is None else index_of(block.splice.hist_pos)
+            hits.append(0 if block.splice is None else len(block.splice.hist_pos))
+            sums += [held.sum(), held[places].sum()]
+        if sums and on_device(batch.input_ids):
+            sums = self.run.features.device.fetch(torch.stack(sums), COUNTS, ledger).tolist()
+        for layer, (read, held, both) in enumerate(zip(hits, sums[::2], sums[1::2], strict=True), 1):
+            ledger.count("history_hits_evicted", layer, read - int(both))
+            ledger.count("history_hits_missed", layer, int(held) - int(both))
 
     def book(self, batch: MiniBatch, ledger: Ledger) -> None:
         """Books the rows that a batch reads from the arena."""
@@ -260,8 +291,9 @@ class BetweenLayers:
     def __call__(self, layer: int, block: Block, h: Tensor) -> Tensor:
         """Puts cached rows between computed ones, and remembers all of them until their gradients are there."""
         if block.splice is not None:
-            slots, kept = block.splice.hist_slot, self.history.arena.embeddings
-            cached = torch.as_tensor(kept[slots.long() if isinstance(slots, Tensor) else slots])
+            cached = block.splice.rows
+            if cached is None:
+                cached = torch.as_tensor(self.history.arena.embeddings[index_of(block.splice.hist_slot)])
             h = splice(h, cached, block.splice)
         h.retain_grad()
         self._between.append((layer, block, h))

@@ -39,8 +39,9 @@ class FreshSettings(Settings):
     policy: Policy = "performance+features"
     # Bytes of the arena, or a share of the bytes of all features. They decide which embeddings are reused, so "auto" is not allowed.
     arena: str = "10%"
-    # Not a key any more. It enters the hash, so that models keep the versions that they had.
-    lookahead: int = field(default=0, init=False, repr=False)
+    # Batches by which lookups run ahead of the step: 0 = each batch is decided behind the update before its step (the paper's order); 1 =
+    # one update earlier, so that its rows are loaded while the batch before is trained on.
+    lookahead: int = field(default=0, metadata=within(0, 1))
     # Source of feature rows: table = the feature table or a cache in front of it; packed = packed chunks, of stored samples.
     rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
     # Cached embeddings that are compared with authentic ones at the end of every epoch; 0 compares none.
@@ -59,6 +60,9 @@ class FreshSettings(Settings):
                 yield KeyProblem(name, f'{name} = {value!r} is not a number of steps, nor "epoch/K"{more}')
             elif not isinstance(value, str) and value > MOST_STEPS:
                 yield KeyProblem(name, f"{name} = {value!r} is above {MOST_STEPS:,}")
+        if self.lookahead and self.policy == "accuracy+features":
+            why = "reads feature rows beside the update, which displaces them with policy = 'accuracy+features'"
+            yield KeyProblem("lookahead", f"lookahead = {self.lookahead} {why}: take another policy")
         if self.arena == "auto":
             why = "would let the machine decide which embeddings are reused, and so the weights: give a size or a share"
             yield KeyProblem("arena", f"arena = 'auto' {why}")
