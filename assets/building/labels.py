@@ -18,7 +18,7 @@ HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")
 BYTES = re.compile(r"(?:(\w+)_)?bytes((?:_by_\w+)?)")
 NOT_TESTED = "not tested: {} was built before this check was made"
 SHARES = ("_ratio", "_share", "accuracy", "_macro", "_micro", "_weighted", "_auc", "_precision", "_r2", "_ap")
-OF_RANKS = re.compile(r"\w+_(mrr|hits@\d+)(_given|_uniform_\d+)?")
+OF_RANKS = re.compile(r"\w+_(mrr|(hits?|recall|ndcg)@\d+)(_given|_uniform_\d+)?")
 """Scores of ranks, which are shares, among all nodes or among candidates."""
 
 

@@ -9,6 +9,10 @@ from graphmill.assets.storage.names.user_code import is_reference
 
 ModelName = Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat", "rows"]
 MODELS = get_args(ModelName)
+LinkHeadName = Literal["dot", "bilinear", "distmult", "transe", "rotate", "mlp"]
+DISTANCE_HEADS: tuple[LinkHeadName, ...] = ("transe", "rotate")
+RELATION_HEADS: tuple[LinkHeadName, ...] = ("distmult", *DISTANCE_HEADS)
+"""Heads of links whose scores are negative distances, and those with a learnable row for each relation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +34,9 @@ class Architecture(Checked):
     # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
     # Score of a pair of rows, of [task] kind = "links": dot = their product; bilinear = with a square matrix between; distmult = with a
-    # learnable row for each relation; mlp = a network with one hidden layer over both.
-    link_head: Literal["dot", "bilinear", "distmult", "mlp"] = field(
-        default="dot", metadata={"hashed": "unless default"}
-    )
+    # learnable row for each relation; transe, rotate = the negative distance of the target from the source, which each relation moves or
+    # turns; mlp = a network with one hidden layer over both.
+    link_head: LinkHeadName = field(default="dot", metadata={"hashed": "unless default"})
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
     # Aggregate of `sage`: mean, sum or max of the neighbours' rows beside the node's own; gcn = the mean of both, with one map.
@@ -78,6 +81,9 @@ class Architecture(Checked):
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit the model."""
         yield from super().problems()
+        if self.link_head == "rotate" and self.hidden % 2:
+            text = f'link_head = "rotate" turns pairs of columns, and hidden = {self.hidden} is odd'
+            yield KeyProblem("hidden link_head", text)
         if self.jk != "none" and self.head != "linear" and not is_reference(self.model):
             text = f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
             yield KeyProblem("jk head", text)

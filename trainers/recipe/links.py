@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from graphmill.trainers.recipe.architecture import DISTANCE_HEADS
 from graphmill.trainers.recipe.techniques import find_technique
 
 LINKS_TABLE = '[task] kind = "links"'
@@ -33,6 +34,9 @@ def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) ->
         yield "device", f'{LINKS_TABLE} trains on the CPU alone yet: set device = "cpu"'
     if train.model == "rows" and train.optimizer == "sgd":
         yield "optimizer", 'optimizer = "sgd", but model = "rows" updates its rows by Adam: set optimizer = "adam"'
+    if train.link_loss == "binary" and train.link_head in DISTANCE_HEADS:
+        text = f'link_loss = "binary" takes scores as logits, and those of link_head = "{train.link_head}" are negative distances'
+        yield "link_loss", f'{text}: set link_loss = "bpr" or "margin"'
     if train.margin != 1.0 and train.link_loss != "margin":
         text = f'margin = {train.margin:g} is for link_loss = "margin", not for {train.link_loss!r}'
         yield "margin", f"{text}: remove the key"

@@ -19,6 +19,7 @@ from graphmill.kernels.types import Array
 Metric = Literal[
     "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "roc_auc",
     "average_precision", "r2", "neg_mean_absolute_error", "neg_root_mean_squared_error", "mrr", "hits@10", "auc", "ap",
+    "recall@10", "recall@20", "ndcg@10", "ndcg@20", "hit@10", "hit@20",
 ]  # fmt: skip
 METRICS: dict[str, str] = {
     "accuracy": "accuracy",
@@ -37,6 +38,12 @@ METRICS: dict[str, str] = {
     "hits@10": "hits at 10",
     "auc": "AUC of pairs",
     "ap": "average precision of pairs",
+    "recall@10": "recall at 10",
+    "recall@20": "recall at 20",
+    "ndcg@10": "nDCG at 10",
+    "ndcg@20": "nDCG at 20",
+    "hit@10": "nodes with a hit in 10",
+    "hit@20": "nodes with a hit in 20",
 }
 """Metric -> its name in a sentence."""
 ERRORS: dict[str, str] = {"mae": "mean absolute error", "rmse": "root mean squared error"}
@@ -47,7 +54,7 @@ METRICS_OF: dict[Kind, tuple[Metric, ...]] = {
     ),
     "multilabel": ("f1_micro", "f1_macro", "average_precision", "roc_auc"),
     "regression": ("r2", "neg_mean_absolute_error", "neg_root_mean_squared_error"),
-    "links": ("mrr", "hits@10", "auc", "ap"),
+    "links": ("mrr", "hits@10", "auc", "ap", "recall@10", "recall@20", "ndcg@10", "ndcg@20", "hit@10", "hit@20"),
 }  # fmt: skip
 """Kind of task -> its metrics, the first of which a train table has that names none."""
 

@@ -11,7 +11,8 @@ of the two scores. The other pairs are the same at every evaluation.
 
 If candidates are given or drawn, a trained model has ranks among them as well, under names of their own (record/link_scores.py).
 
-Cost of ranks: two products of an edge with every candidate, so "mrr" and "hits@10" cost more than "auc" and "ap" between epochs.
+Cost of ranks: a product of an edge with every candidate for each end, so "mrr" and "hits@10" cost more than "auc" and "ap" between
+epochs, and those of lists half as much.
 """
 
 from __future__ import annotations
@@ -36,13 +37,20 @@ from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE
-from graphmill.trainers.record.link_scores import pair_scores, rank_scores, shared_ranks, shared_scores
+from graphmill.trainers.record.link_scores import (
+    list_chance,
+    list_scores,
+    pair_scores,
+    rank_scores,
+    shared_ranks,
+    shared_scores,
+)
 from graphmill.trainers.record.scores import METRICS_OF
 from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys, TrainingTask
 
 SIDES: tuple[Side, ...] = ("target", "source")
-OF_RANKS = ("mrr", "hits@10")
-"""Metrics that need ranks; the others need scores of pairs."""
+OF_RANKS, OF_LISTS = METRICS_OF["links"][:2], METRICS_OF["links"][4:]
+"""Metrics that need ranks of both ends, and of the ends of lists; the others need scores of pairs."""
 GIVEN, SHARED, UNIFORM = slice(4, 6), 6, slice(7, 9)
 COLUMNS = {"given": GIVEN, "shared": SHARED, "uniform": UNIFORM}
 """Columns of ranks among candidates."""
@@ -63,6 +71,8 @@ class LinkTask(TrainingTask):
         assert graph.links is not None
         self.links = graph.links
         self.ranges = candidate_ranges(graph.links, graph.topology)
+        within = [low == high for low, high in zip(*(self.ranges[side] for side in SIDES), strict=True)]
+        self.two_way = np.array(within) & (np.array(graph.links.reverse_of) == np.arange(len(within)))
         self._known: KnownEdges | None = None
 
     def loss(self, train: TaskKeys) -> PairLoss:
@@ -107,14 +117,15 @@ class LinkTask(TrainingTask):
         links, found = self.links, np.full((len(edges), 4), np.nan)
         source, target = (np.array(ends[edges]).astype(np.int64) for ends in (links.source, links.target))
         relation = None if links.relation is None else np.array(links.relation[edges]).astype(np.int64)
-        if metric in ("", *OF_RANKS):
+        if metric in ("", *OF_RANKS, *OF_LISTS):
+            sides = SIDES[: 1 if metric in OF_LISTS and not self.two_way.any() else 2]
             for low in range(0, len(edges), RANKED_AT_ONCE):
                 part = slice(low, low + RANKED_AT_ONCE)
                 kinds = None if relation is None else relation[part]
                 pairs = Pairs(source=source[part], target=target[part], relation=kinds, ranges=self.ranges)
-                for column, side in enumerate(SIDES):
+                for column, side in enumerate(sides):
                     found[part, column] = link_ranks(head, rows, pairs, self.known, side)
-        if metric not in OF_RANKS:
+        if metric not in (*OF_RANKS, *OF_LISTS):
             candidates: dict[Side, Sequence[Candidates]] = {
                 "target": [uniform_candidates(*each) for each in self.ranges["target"]]
             }
@@ -146,19 +157,31 @@ class LinkTask(TrainingTask):
                 found[:, SHARED] = shared_ranks(scores, _scores(head, rows, others[:, 0], others[:, 1], None))
         return found[:, 4:]
 
+    def _lists(self, values: Array, edges: Array) -> tuple[Array, Array]:
+        """Returns (f64[k] ranks, u64[k] lists): of each edge i64[n] its target's, and its source's if both ends have lists."""
+        relation = np.zeros(len(edges), np.int64) if self.links.relation is None else self.links.relation[edges]
+        both = self.two_way[relation]
+        nodes = np.concatenate([self.links.source[edges], self.links.target[edges[both]]])
+        of = self.known.triples.numbers(nodes, np.zeros_like(nodes), np.concatenate([relation, relation[both]]))
+        return np.concatenate([values[:, 0], values[both, 1]]), of
+
     def score(self, metric: str, logits: Array, labels: Array) -> float | None:
-        """Returns a metric of ranks and scores."""
+        """Returns a metric of ranks and scores; `labels` are the numbers of the edges."""
         if metric in OF_RANKS:
             return rank_scores(logits[:, :2].reshape(-1))[metric]
+        if metric in OF_LISTS:
+            return list_scores(*self._lists(logits, labels))[metric]
         others = logits[~np.isnan(logits[:, 3]), 3]
         return pair_scores(logits[:, 2], others)[metric] if len(others) else None
 
     def chance(self, metric: str, labels: Array) -> tuple[float, str]:
         """Returns the score of a score drawn at random."""
         words = "what a score drawn at random reaches"
+        sizes = np.array([high - low for side in SIDES for low, high in self.ranges[side]], np.float64)
+        if metric in OF_LISTS:
+            return list_chance(metric, self._lists(np.empty((len(labels), 2)), labels)[1], sizes.min()), words
         if metric not in OF_RANKS:
             return 0.5, words
-        sizes = np.array([high - low for side in SIDES for low, high in self.ranges[side]], np.float64)
         if metric == "hits@10":
             return float(np.minimum(1, 10 / sizes).max()), words
         # The mean of 1 / rank, with the harmonic number of the candidates by its usual approximation.
@@ -167,12 +190,10 @@ class LinkTask(TrainingTask):
     def numbers(self, metric: str, scored: Scored) -> dict[str, float]:
         """Returns all metrics of each split."""
         found: dict[str, float] = {}
-        for split, (values, _) in scored.items():
-            found |= {
-                f"{split}_{each}": value
-                for each in METRICS_OF["links"]
-                if (value := self.score(each, values, values)) is not None
-            }
+        for split, (values, edges) in scored.items():
+            known = {each: self.score(each, values, edges) for each in METRICS_OF["links"] if each not in OF_LISTS}
+            known |= list_scores(*self._lists(values, edges))
+            found |= {f"{split}_{name}": value for name, value in known.items() if value is not None}
             found |= {f"{split}_{name}": value for name, value in self._candidate_scores(values).items()}
         return found
 

@@ -156,7 +156,7 @@ def test_a_training_has_equal_bits_at_any_number_of_workers(graph: Graph) -> Non
     assert all((one[name] != begun[name]).any() for name in begun if begun[name].dim() > 1)
 
 
-@pytest.mark.parametrize("head", ["dot", "bilinear", "distmult", "mlp"])
+@pytest.mark.parametrize("head", ["dot", "bilinear", "distmult", "transe", "rotate", "mlp"])
 @pytest.mark.parametrize("loss", ["bpr", "margin", "binary"])
 def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(loss: Any, head: Any) -> None:
     generator = torch.Generator().manual_seed(1)

@@ -21,10 +21,24 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.feed_forward import FeedForwardLayer
 from graphmill.trainers.models.layers.finish import ACTIVATIONS
 from graphmill.trainers.models.layers.pinsage import PinSageLayer
-from graphmill.trainers.models.links.heads import BilinearHead, DistMultHead, LinkHead, MlpHead
+from graphmill.trainers.models.links.heads import (
+    BilinearHead,
+    DistMultHead,
+    LinkHead,
+    MlpHead,
+    RelationHead,
+    RotatEHead,
+    TransEHead,
+)
 from graphmill.trainers.models.own import dtype_of
 
 ACTIVATION_TEXT = {name: f"torch.nn.functional.{name}({{}})" for name in ACTIVATIONS} | {"tanh": "torch.tanh({})"}
+RELATION_TEXT: dict[type[LinkHead], str] = {
+    DistMultHead: "(source * r * target).sum(-1)",
+    TransEHead: "-(source + r - target).norm(dim=-1)",
+    RotatEHead: "-(torch.cat([a * r.cos() - b * r.sin(), a * r.sin() + b * r.cos()], -1) - target).norm(dim=-1)",
+}
+"""Head with a row r for each relation -> the score of pairs; a and b are the real and the imaginary half of the sources."""
 WEIGHTS = {
     "gcn": '''
 def weights(edge_index, num_nodes, edge_weight=None):
@@ -245,15 +259,20 @@ class ModuleText:
     def _score(self, head: LinkHead) -> list[str]:
         """Adds a head of links, and returns the lines of the method that scores pairs."""
         value, more = "(source * target).sum(-1)", ""
+        lines: list[str] = []
         if isinstance(head, BilinearHead):
             width = len(head.weight)
             self._add("link", f"torch.nn.Bilinear({width}, {width}, 1, bias=False)")
             self.tensors["link.weight"] = head.weight[None]
             value = "self.link(source, target).squeeze(-1)"
-        elif isinstance(head, DistMultHead):
-            self._add("link", f"torch.nn.Embedding({', '.join(map(str, head.relation.shape))})")
-            self.tensors["link.weight"] = head.relation
-            value, more = "(source * self.link(relation) * target).sum(-1)", ", relation"
+        elif isinstance(head, RelationHead):
+            values, halves = head.relation, []
+            if isinstance(head, RotatEHead):
+                values, halves = values * head.unit, ["a, b = source.chunk(2, -1)"]
+            self._add("link", f"torch.nn.Embedding({', '.join(map(str, values.shape))})")
+            self.tensors["link.weight"] = values
+            lines = ["r = self.link(relation)", *halves]
+            value, more = RELATION_TEXT[type(head)], ", relation"
         elif isinstance(head, MlpHead):
             source, target, score = (
                 self._add(f"link_{name}", linear_text(linear), linear)
@@ -264,6 +283,7 @@ class ModuleText:
             "",
             f"def score(self, source, target{more}):",
             '    """Returns the scores of pairs of rows."""',
+            *(f"    {line}" for line in lines),
             f"    return {value}",
         ]
 

@@ -3,26 +3,34 @@
     dot        h_u . h_v
     bilinear   h_u W h_v
     distmult   sum over columns of h_u r h_v, with a learnable row r per relation (Yang et al., 2015)
+    transe     -|h_u + r - h_v|, with a learnable row r per relation (Bordes et al., 2013)
+    rotate     -|h_u o r - h_v|, with a learnable angle per relation and pair of columns (Sun et al., 2019)
     mlp        w . relu(A h_u + B h_v + b) + c
 
-A score is that of a source, a target and a relation. Ranks compare one end with all candidates for the other one. For that, the first three
-are products of matrices: `query` makes a row of the end that stays, and `tile` multiplies it with the candidates' rows.
+|.| is the Euclidean length. Of `rotate` the first half of a row are real parts and the second half imaginary ones; o turns each of these
+complex numbers by its angle. Angles begin uniform in a full turn.
 
-Memory of `tile`: queries x candidates scores; that of `mlp` one row of candidates x hidden columns besides.
+A score is that of a source, a target and a relation. Ranks compare one end with all candidates for the other one. For that, the first three
+are products of matrices: `query` makes a row of the end that stays, and `tile` multiplies it with the candidates' rows. Of `transe` and
+`rotate` a tile has distances to the end that stays, moved or turned forwards for targets and backwards for sources. Each is summed by
+itself and not through a product of matrices, so equal rows have equal scores.
+
+Memory of `tile`: queries x candidates scores; that of `mlp` one row of candidates x hidden columns besides, that of distances the scores
+once more.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from typing import Literal
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.links.negatives import Side
-
-LinkHeadName = Literal["dot", "bilinear", "distmult", "mlp"]
+from graphmill.trainers.recipe.architecture import LinkHeadName
 
 
 class LinkHead(nn.Module):
@@ -75,14 +83,31 @@ class BilinearHead(LinkHead):
         return rows @ (self.weight if side == "target" else self.weight.T)
 
 
-class DistMultHead(LinkHead):
-    """The product of the two rows and the row of the relation."""
+class RelationHead(LinkHead):
+    """A head with a learnable row for each relation.
+
+    Args:
+        columns: columns of the row of a relation.
+        relations: number of relations; 0, edges have none, is one row.
+    """
 
     reads_relations = True
 
-    def __init__(self, width: int, relations: int):
+    def __init__(self, columns: int, relations: int):
         super().__init__()
-        self.relation = nn.Parameter(torch.empty(max(1, relations), width))
+        self.relation = nn.Parameter(torch.empty(max(1, relations), columns))
+
+    def _rows(self, relation: Tensor | None) -> Tensor:
+        return _of_relations(self.relation, relation)
+
+
+def _of_relations(values: Tensor, relation: Tensor | None) -> Tensor:
+    """Returns the rows of relations, i64[...], of float[R, C]; the first one if edges have no relations."""
+    return values[0] if relation is None else values[relation]
+
+
+class DistMultHead(RelationHead):
+    """The product of the two rows and the row of the relation."""
 
     def forward(self, source: Tensor, target: Tensor, relation: Tensor | None = None) -> Tensor:
         """Returns float[...], the scores of pairs."""
@@ -92,8 +117,54 @@ class DistMultHead(LinkHead):
         """Returns float[n, H], the rows times the rows of the relations."""
         return rows * self._rows(relation)
 
-    def _rows(self, relation: Tensor | None) -> Tensor:
-        return self.relation[0] if relation is None else self.relation[relation]
+
+class DistanceHead(RelationHead):
+    """The distance of the target from the source, which the relation moves; a score is the negative distance."""
+
+    def forward(self, source: Tensor, target: Tensor, relation: Tensor | None = None) -> Tensor:
+        """Returns float[...], the scores of pairs."""
+        return self.paired(self.query(source, relation, "target"), target, "target")
+
+    def tile(self, queries: Tensor, candidates: Tensor, side: Side, out: Tensor) -> None:
+        """Writes the score of each query with each candidate."""
+        mode = "donot_use_mm_for_euclid_dist"
+        torch.neg(torch.cdist(queries, candidates, compute_mode=mode), out=out)
+
+    def paired(self, queries: Tensor, candidates: Tensor, side: Side) -> Tensor:
+        """Returns float[...], the score of each query with one candidate."""
+        return -torch.linalg.vector_norm(queries - candidates, dim=-1)
+
+
+class TransEHead(DistanceHead):
+    """The relation adds its row."""
+
+    def query(self, rows: Tensor, relation: Tensor | None, side: Side) -> Tensor:
+        """Returns float[..., H], sources plus the rows of the relations, or targets less these."""
+        moved = self._rows(relation)
+        return rows + moved if side == "target" else rows - moved
+
+
+class RotatEHead(DistanceHead):
+    """The relation turns each complex number of a row, its half of real parts and its half of imaginary ones, by an angle.
+
+    Raises:
+        InputError: a row has an odd number of columns.
+    """
+
+    def __init__(self, width: int, relations: int):
+        if width % 2:
+            raise InputError(f"rows of {width} columns are no complex numbers", "give an even number of columns")
+        super().__init__(width // 2, relations)
+        # Initial values are uniform up to this bound (`graphmill.trainers.models.layer.initialise`), and angles up to half a turn.
+        self.unit = math.pi / math.sqrt(6.0 / sum(self.relation.shape))
+
+    def query(self, rows: Tensor, relation: Tensor | None, side: Side) -> Tensor:
+        """Returns float[..., H], sources turned by the angles of the relations, or targets turned back."""
+        # Of the table, before pairs take their rows: a sine may round by its place among others.
+        angles = self.relation * (self.unit if side == "target" else -self.unit)
+        cosine, sine = (_of_relations(each, relation) for each in (angles.cos(), angles.sin()))
+        real, imaginary = rows.chunk(2, dim=-1)
+        return torch.cat([real * cosine - imaginary * sine, real * sine + imaginary * cosine], dim=-1)
 
 
 class MlpHead(LinkHead):
@@ -135,12 +206,15 @@ def link_head(name: LinkHeadName, width: int, *, relations: int = 0, hidden: int
     Raises:
         InputError: the name is not that of a head.
     """
-    if name == "dot":
-        return DotHead()
-    if name == "bilinear":
-        return BilinearHead(width)
-    if name == "distmult":
-        return DistMultHead(width, relations)
-    if name == "mlp":
-        return MlpHead(width, hidden or width)
-    raise InputError(f"a head of links named {name!r}", "give dot, bilinear, distmult or mlp")
+    makes: dict[str, Callable[[], LinkHead]] = {
+        "dot": DotHead,
+        "bilinear": lambda: BilinearHead(width),
+        "distmult": lambda: DistMultHead(width, relations),
+        "transe": lambda: TransEHead(width, relations),
+        "rotate": lambda: RotatEHead(width, relations),
+        "mlp": lambda: MlpHead(width, hidden or width),
+    }
+    if name not in makes:
+        *names, last = makes
+        raise InputError(f"a head of links named {name!r}", f"give {', '.join(names)} or {last}")
+    return makes[name]()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.assets.costs.needs import Sizes, Term
+from graphmill.trainers.recipe.architecture import DISTANCE_HEADS
 from graphmill.trainers.recipe.costs.step import item_bytes
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def score_bytes(case: Case) -> int:
     scored = [sizes.num_valid, sizes.num_test, *([sizes.num_train] if train.score_train or not sizes.num_valid else [])]
     at_once = min(max(scored), RANKED_AT_ONCE)
     ranked = rank_bytes(at_once, train.hidden, round(at_once * _known_ends(sizes)), item)
-    hidden = 2 * CANDIDATES * train.hidden * item * (train.link_head == "mlp")
-    return max(ranked + hidden, at_once * SCORED_COPIES * train.hidden * item) + LINK_ROW_BYTES * sum(scored)
+    more = {"mlp": 2 * CANDIDATES * train.hidden, **dict.fromkeys(DISTANCE_HEADS, QUERIES * CANDIDATES)}
+    ranked += more.get(train.link_head, 0) * item
+    return max(ranked, at_once * SCORED_COPIES * train.hidden * item) + LINK_ROW_BYTES * sum(scored)
 
 
 def link_terms(case: Case) -> list[Term]:

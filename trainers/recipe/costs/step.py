@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from graphmill.trainers.recipe.architecture import RELATION_HEADS
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.batch import BatchSizes
 
@@ -39,8 +40,8 @@ SURPLUS = 1.25
 """Times as much as a device counts that the formulas may say; a test measures them."""
 
 
-PAIR_COPIES, RELATION_COPIES = 6.2, 1
-"""Rows for each pair of a loss of links: of both ends, with products and gradients; and those of relations, if the head has some."""
+PAIR_COPIES, RELATION_COPIES = 6.2, {"distmult": 1.0, "rotate": 2.7}
+"""Rows for each pair of a loss of links: of both ends, with products and gradients; and head -> those of relations and turned ends."""
 ROW_COPIES = 3
 """Rows of the seeds of `model = "rows"`: as they are learnt, as the loss reads them, and their gradients."""
 
@@ -91,7 +92,7 @@ def pair_values(train: TrainConfig, pairs: int) -> int:
     Args:
         pairs: number of links with their negatives.
     """
-    return int(pairs * train.hidden * (PAIR_COPIES + RELATION_COPIES * (train.link_head == "distmult")))
+    return int(pairs * train.hidden * (PAIR_COPIES + RELATION_COPIES.get(train.link_head, 0.0)))
 
 
 def item_bytes(train: TrainConfig) -> int:
@@ -108,7 +109,7 @@ def parameter_bytes(
         relations, types: numbers of relations and of node types.
     """
     count = {"bilinear": 1, "mlp": 2}.get(train.link_head, 0) * train.hidden**2 * train.predicts_links
-    count += relations * train.hidden * (train.link_head == "distmult")
+    count += relations * train.hidden * (train.link_head in RELATION_HEADS)
     if train.model == "rows":
         return count * item_bytes(train)
     count += in_width * train.hidden * (types if train.input == "typed" else bool(train.projects))

@@ -357,12 +357,12 @@ def test_a_program_that_holds_for_one_size_alone_is_not_written(tmp_path: Path) 
     assert reason.startswith("torch.export: ") and "; TorchScript: " in reason and not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["dot", "bilinear", "distmult", "mlp"])
+@pytest.mark.parametrize("name", ["dot", "bilinear", "distmult", "transe", "rotate", "mlp"])
 def test_scores_of_pairs_are_those_of_the_head(name: Any, tmp_path: Path) -> None:
     model = drawn_model(metric="mrr", link_head=name)
     head: Any = model.link_head
     source, target = torch.randn(2, 9, 8, dtype=torch.float64)
-    more = {"relation": torch.arange(9) % RELATIONS} if name == "distmult" else {}
+    more = {"relation": torch.arange(9) % RELATIONS} if head.reads_relations else {}
     with torch.no_grad():
         expected = head(source, target, *more.values())
         text = ModuleText(model, "pyg")

@@ -14,7 +14,7 @@ from graphmill.trainers.models.links.heads import link_head
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.integers(2, 12), st.integers(1, 5), st.integers(0, 99), st.sampled_from(["dot", "bilinear", "distmult", "mlp"]),
+    st.integers(2, 12), st.integers(1, 5), st.integers(0, 99), st.sampled_from(["dot", "bilinear", "distmult", "transe", "mlp"]),
     st.sampled_from(["target", "source"]), st.integers(1, 4), st.integers(1, 4),
 )  # fmt: skip
 def test_best_ends_are_those_of_a_sort(num_nodes, count, seed, name, side, queries, candidates):

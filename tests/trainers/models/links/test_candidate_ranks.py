@@ -16,8 +16,8 @@ from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.record.link_scores import rank_scores, shared_ranks, shared_scores
 
-NODES, COLUMNS = 40, 5
-HEADS = ["dot", "bilinear", "distmult", "mlp"]
+NODES, COLUMNS = 40, 6
+HEADS = ["dot", "bilinear", "distmult", "transe", "rotate", "mlp"]
 SCORES = st.integers(0, 4).map(float)
 
 
@@ -134,9 +134,10 @@ def test_drawn_candidates_are_no_known_edges_and_the_same_in_pieces(name, side, 
     assert len(np.unique(drawn)) == NODES and whole.min() >= 1 and whole.max() <= 13
 
 
-@pytest.mark.parametrize("name", ["dot", "bilinear", "distmult"])
+@pytest.mark.parametrize("name", ["dot", "bilinear", "distmult", "transe", "rotate"])
 @pytest.mark.parametrize("columns", [1, 7, 64, 100])
 def test_equal_rows_tie(name, columns):
+    columns += columns % 2 * (name == "rotate")
     head = link_head(name, columns)
     initialise(head, 1)
     row = torch.randn(1, columns, generator=torch.Generator().manual_seed(columns))

@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.models.layer import initialise
-from graphmill.trainers.models.links.heads import link_head
+from graphmill.trainers.models.links.heads import TransEHead, link_head
 from graphmill.trainers.models.links.losses import LinkLoss
 
-HEADS = ["dot", "bilinear", "distmult", "mlp"]
+HEADS = ["dot", "bilinear", "distmult", "transe", "rotate", "mlp"]
 LOSSES = ["bpr", "margin", "binary"]
 
 
@@ -39,6 +39,8 @@ def formula(name, head, source, target, relation):
         own = np.zeros_like(w)
         np.add.at(own, r, u * v)
         return (u * w[r] * v).sum(1), w[r] * v, u * w[r], {"relation": own}
+    if name in ("transe", "rotate"):
+        return distances(head, u, v, r)
     a, b, c = values["source.weight"], values["target.weight"], values["score.weight"][0]
     hidden = u @ a.T + v @ b.T + values["source.bias"]
     passed = (hidden > 0) * c
@@ -50,6 +52,26 @@ def formula(name, head, source, target, relation):
         "score.bias": np.array([len(u)], float),
     }
     return np.maximum(hidden, 0) @ c + values["score.bias"], passed @ a, passed @ b, gradients
+
+
+def distances(head, u, v, r):
+    """The same of the two heads of distances, by complex numbers."""
+    rows = head.relation.detach().numpy()
+    own = np.zeros_like(rows)
+    if isinstance(head, TransEHead):
+        between = u + rows[r] - v
+        slope = -between / np.linalg.norm(between, axis=1, keepdims=True)
+        np.add.at(own, r, slope)
+        return -np.linalg.norm(between, axis=1), slope, -slope, {"relation": own}
+    half = u.shape[1] // 2
+    turn = np.exp(1j * rows[r] * head.unit)
+    turned = (u[:, :half] + 1j * u[:, half:]) * turn
+    between = turned - (v[:, :half] + 1j * v[:, half:])
+    slope = -between / np.linalg.norm(between, axis=1, keepdims=True)
+    back = slope * turn.conj()
+    np.add.at(own, r, head.unit * (slope.conj() * 1j * turned).real)
+    ends = (np.concatenate([each.real, each.imag], axis=1) for each in (back, -slope))
+    return -np.linalg.norm(between, axis=1), *ends, {"relation": own}
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -129,7 +151,31 @@ def test_the_binary_loss_is_that_of_all_pairs_as_other_libraries_take_it():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(InputError, match="dot, bilinear, distmult or mlp"):
+    with pytest.raises(InputError, match="dot, bilinear, distmult, transe, rotate or mlp"):
         link_head("cosine", 4)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="rows of 5 columns are no complex numbers"):
+        link_head("rotate", 5, relations=2)
     with pytest.raises(InputError, match="bpr, margin or binary"):
         LinkLoss("hinge")  # pyright: ignore[reportArgumentType]
+
+
+def test_angles_begin_anywhere_in_a_full_turn_and_turn_back():
+    head = link_head("rotate", 64, relations=9)
+    initialise(head, 0)
+    angles = (head.relation * head.unit).detach()
+    assert angles.abs().max() <= np.pi and angles.abs().max() > 0.95 * np.pi and abs(angles.mean()) < 0.4
+    rows, relation = torch.randn(9, 64), torch.arange(9)
+    there = head.query(rows, relation, "target")
+    torch.testing.assert_close(head.query(there, relation, "source"), rows)
+    torch.testing.assert_close(there.norm(dim=1), rows.norm(dim=1))
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate"])
+@pytest.mark.parametrize("side", ["target", "source"])
+def test_equal_rows_have_equal_distances_wherever_they_stand_in_a_tile(name, side):
+    head = link_head(name, 24, relations=1)
+    initialise(head, 2)
+    rows, out = torch.randn(1, 24).repeat(1530, 1), torch.empty(383, 1530)
+    with torch.no_grad():
+        head.tile(head.query(torch.randn(1, 24).repeat(383, 1), None, side), rows, side, out)
+    assert len(out.unique()) == 1

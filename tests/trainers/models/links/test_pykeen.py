@@ -1,10 +1,11 @@
-"""Exact filtered ranks are those of PyKEEN's evaluator, on the knowledge graphs that its package ships."""
+"""Ranks are those of PyKEEN's evaluator, on the knowledge graphs that its package ships; distances and their gradients those of its models."""
 
 import numpy as np
 import pytest
 import torch
 
 from graphmill.kernels.links.triples import KnownEdges, Triples
+from graphmill.trainers.models.layer import initialise
 from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.record.link_scores import rank_scores
@@ -55,3 +56,28 @@ def test_ranks_are_those_of_pykeen(name):
         ("hits@10", "hits_at_10"),
     ):
         assert scores[ours] == pytest.approx(found.get_metric(f"both.realistic.{metric}"), rel=1e-6), metric
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate"])
+def test_distances_and_their_gradients_are_those_of_pykeen(name):
+    from pykeen.nn.modules import RotatEInteraction, TransEInteraction
+
+    head = link_head(name, COLUMNS, relations=3).double()
+    initialise(head, 4)
+    generator = torch.Generator().manual_seed(5)
+    source, target = (torch.randn(7, COLUMNS, generator=generator, dtype=torch.float64) for _ in range(2))
+    relation, rows = torch.arange(7) % 3, head.relation.detach().clone().requires_grad_()
+    ours, theirs = ([each.clone().requires_grad_() for each in (source, target)] for _ in range(2))
+    if name == "transe":
+        scores = TransEInteraction(p=2)(theirs[0], rows[relation], theirs[1])
+    else:
+        ends = (torch.complex(*each.chunk(2, dim=1)) for each in theirs)
+        angles = rows[relation] * head.unit
+        first, second = ends
+        scores = RotatEInteraction()(first, torch.polar(torch.ones_like(angles), angles), second)
+    found = head(*ours, relation)
+    torch.testing.assert_close(found, scores, rtol=0, atol=1e-12)
+    found.square().sum().backward()
+    scores.square().sum().backward()
+    for mine, other in zip([*ours, head.relation], [*theirs, rows], strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=0, atol=1e-10)

@@ -91,6 +91,8 @@ def test_a_step_takes_what_its_widths_say(options: dict, layers: int) -> None:
         {"link_head": "dot", "model": "gat", "link_loss": "margin"},
         {"link_head": "bilinear", "model": "sage"},
         {"link_head": "distmult", "model": "rgcn", "link_loss": "binary"},
+        {"link_head": "transe", "model": "sage"},
+        {"link_head": "rotate", "model": "gcn"},
         {"link_head": "mlp", "model": "sage"},
     ],
     ids=lambda options: "-".join(options.values()),
