@@ -64,11 +64,13 @@ class Topology:
 
     Attributes:
         indptr: i64[N+1]; node v's in-neighbours are indices[indptr[v]:indptr[v+1]].
-        indices: ids[E], global; every row sorted by (edge type, source), so equal graphs have equal bytes.
+        indices: ids[E], global; every row sorted by (edge type, source), or if edges have times by (edge type, time, source), so equal
+            graphs have equal bytes.
         in_degree, out_degree: i32[N], of the whole graph.
         weights: f32[E] aggregation weights, or None.
         edge_types: u8[E], or None.
         edge_ids: i64[E] rows of the edges in their source table, or None.
+        edge_times: f64[E], finite, or None.
         node_type_ptr: i64[T+1], node types are ranges of ids; None when there is one type.
     """
 
@@ -79,6 +81,7 @@ class Topology:
     weights: Array | None = None
     edge_types: Array | None = None
     edge_ids: Array | None = None
+    edge_times: Array | None = None
     node_type_ptr: Array | None = None
 
     @property

@@ -13,6 +13,7 @@ void bind_hotness(nb::module_& m);
 void bind_layers(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_sampling(nb::module_& m);
+void bind_temporal(nb::module_& m);
 
 namespace {
 
@@ -42,4 +43,5 @@ NB_MODULE(MODULE_NAME, m) {
     graphmill::bind_layers(m);
     graphmill::bind_rows(m);
     graphmill::bind_sampling(m);
+    graphmill::bind_temporal(m);
 }

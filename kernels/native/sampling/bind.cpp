@@ -5,12 +5,6 @@
 namespace graphmill {
 namespace {
 
-auto as_tuple(SampledBlock& block) {
-    return std::make_tuple(block.num_dst, block.num_src, std::move(block.start), std::move(block.end), std::move(block.indices),
-                           std::move(block.position), std::move(block.transpose.start), std::move(block.transpose.edge),
-                           std::move(block.transpose.dst), std::move(block.share));
-}
-
 // Python has a class for either map.
 template <class Id>
 struct DirectSampler {

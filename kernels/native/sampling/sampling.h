@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,13 @@ struct SampledBatch {
     Buffer<Id> src_ids;
     std::vector<SampledBlock> blocks;
 };
+
+// The parts of a block, in the order in which kernels/sampling/sample.py takes them.
+inline auto as_tuple(SampledBlock& block) {
+    return std::make_tuple(block.num_dst, block.num_src, std::move(block.start), std::move(block.end), std::move(block.indices),
+                           std::move(block.position), std::move(block.transpose.start), std::move(block.transpose.edge),
+                           std::move(block.transpose.dst), std::move(block.share));
+}
 
 // Which blocks get a transpose: those above the first need one to pass gradients on.
 enum class Transposes { None = 0, Hidden = 1, All = 2 };

@@ -1,0 +1,1 @@
+"""Neighbours as of a time, for graphs whose edges have times."""
