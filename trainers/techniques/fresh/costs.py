@@ -354,8 +354,9 @@ def behind(each: Pieces, threads: int) -> float:
 
 def _seconds(case: Case) -> Seconds:
     each = Pieces(case)
-    # Rows are read from disk behind the update before.
-    waits = behind(each, each.threads) + each.rows_read(history_links(case)[0])
+    # Rows are read from disk, and cross a link, behind the update before.
+    links = history_links(case)[0]
+    waits = behind(each, each.threads) + max(each.rows_read(links), each.crossing(links))
     share = expected_history(case).edges_share
     return each.named(share=share), each.count * max(each.prepare(1) / case.samplers, waits)
 
