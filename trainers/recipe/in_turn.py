@@ -12,8 +12,9 @@ def prepared_in_turn(trainer: str, execution: TrainExecution) -> bool:
     """Returns whether all threads prepare each batch just before its step, if its rows are in memory.
 
     Threads that sample beside a step then only take cores from it. On two cores an epoch in turn took 0.84 times as long (docs/log.md).
+    Rows that cross a modelled link leave the cores idle, so they come while the step computes.
     """
     if find_technique(trainer).roles:
         return False
     drawn = execution.samples == "online" and execution.features in ("auto", "memory")
-    return drawn and not execution.samplers and usable_cores() <= MOST_CORES_IN_TURN
+    return drawn and execution.link is None and not execution.samplers and usable_cores() <= MOST_CORES_IN_TURN

@@ -219,6 +219,11 @@ class Pieces:
         """Returns the seconds in which a disk reads the rows of one batch, from packed chunks or from the table, as the settings say."""
         return self.disk(links) if self.case.settings.rows == "packed" else self.table_read(links)
 
+    def crossing(self, links: Mapping[str, float]) -> float:
+        """Returns the seconds in which a modelled link carries the rows of one batch to the device; 0 without one."""
+        gbps = self.case.execution.link_gbps
+        return links.get("h2d", 0.0) / self.count / (gbps * 1e9) if gbps else 0.0
+
     @property
     def touched_bytes(self) -> int:
         """Mean bytes of the pages that a row touches, wherever it begins."""
@@ -255,15 +260,16 @@ def evaluated(case: Case, scored: Scored) -> float:
     forward = FORWARD * each.step(each.threads)
     if case.in_turn:
         return batches * (each.draw(case.cores) + each.gather(case.cores) + forward)
-    ahead = each.draw(1) + each.gather(1) + each.table_read(table_links(case))
+    links = table_links(case)
+    ahead = each.draw(1) + max(each.gather(1) + each.table_read(links), each.crossing(links))
     return batches * max(ahead / case.samplers, forward, (ahead + each.threads * forward) / max(1, case.cores))
 
 
 def _memory(case: Case) -> list[Term]:
     waiting = 1.0
     if case.speeds is not None and case.drawn is not None:
-        ahead, step = _lanes(Pieces(case))
-        waiting = max(0.0, 1 - ahead / max(step, 1e-9))
+        *ahead, step = _lanes(Pieces(case))
+        waiting = max(0.0, 1 - max(ahead) / max(step, 1e-9))
     return [
         *process_terms(case),
         *queue_terms(case, waiting),
@@ -281,10 +287,13 @@ def _seconds(case: Case) -> Seconds:
     return each.named(), each.side_by_side(*_lanes(each), work=work)
 
 
-def _lanes(each: Pieces) -> tuple[float, float]:
-    """Returns the seconds until a further batch is prepared, and those of a step."""
-    ahead = each.prepare(1) + each.gather(1) + each.table_read(table_links(each.case))
-    return ahead / each.case.samplers, each.step(each.threads)
+def _lanes(each: Pieces) -> tuple[float, float, float]:
+    """Returns the seconds until a further batch is prepared, those of its link, which all threads share, and those of a step."""
+    links = table_links(each.case)
+    crossing = each.crossing(links)
+    # Copying counts towards the transfer (trainers/devices/link.py).
+    ahead = each.prepare(1) + max(each.gather(1) + each.table_read(links), crossing)
+    return ahead / each.case.samplers, crossing, each.step(each.threads)
 
 
 MINIBATCH = Costs(memory=_memory, links=lambda case: (table_links(case), False), seconds=_seconds, evaluated=evaluated)

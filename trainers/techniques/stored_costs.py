@@ -219,8 +219,10 @@ def _links(case: Case) -> Links:
 def _seconds(case: Case) -> Seconds:
     each = Pieces(case)
     # Chunks are compared with their digest and gathered: two passes over the rows. What is read directly takes the cores, too.
-    ahead = each.prepare(1) + CHUNK_PASSES * each.gather(1) + each.disk(_links(case)[0])
-    return each.named(), each.side_by_side(ahead / NUM_LOADERS, each.step(each.threads), work=ahead + each.step_work)
+    links = _links(case)[0]
+    ahead = each.prepare(1) + CHUNK_PASSES * each.gather(1) + each.disk(links)
+    beside = ahead / NUM_LOADERS, each.crossing(links), each.step(each.threads)
+    return each.named(), each.side_by_side(*beside, work=ahead + each.step_work)
 
 
 DISK = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated)

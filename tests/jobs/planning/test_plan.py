@@ -311,6 +311,50 @@ def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatc
     assert rows["fresh"]["epoch_seconds"] > 0.9e-3 * requests * left
 
 
+@pytest.mark.parametrize("gbps", [0.001, 0.01])
+def test_rows_over_a_modelled_link_take_as_long_as_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gbps: float
+) -> None:
+    """Every technique waits for its link, beside work that takes nothing; ranks have a link of their own."""
+    idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0}, layers={1: 0.0}, prune=0.0)
+    monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: idle)
+    ranks = {"trainer": "distributed", "distributed": {"ranks": 2, "rank_link": f"{gbps} GB/s"}}
+    text = recipe(
+        TRAIN | {"cache": "none", "link": f"{gbps} GB/s"},
+        {"name": "ranks", "hidden": 8, "epochs": 2, "cache": "none"} | ranks,
+        graph=sbm(features=256),
+        sampling={"fanouts": [4, 3], "batch_size": 64},
+        partitions={"parts": 2},
+    )
+    rows = {each["name"]: each for each in planned(tmp_path, text)["rows"] if each.get("epoch_seconds") is not None}
+    assert {"sage", "ranks", "disk", "factored", "fresh", "fresh_factored", "fullgraph"} <= rows.keys()
+    for name, row in rows.items():
+        if row["trainer"] == "fresh-distributed":  # the file has no table of it, so it has no link
+            continue
+        link = "rank" if name == "ranks" else "h2d"
+        # Two ranks, or two parts on devices of their own, carry halves side by side.
+        sides = 2 if name in ("ranks", "fullgraph") else 1
+        needed = row["bytes_per_epoch"][link] / (gbps * 1e9) / sides
+        assert row["epoch_seconds"] >= 0.99 * needed, name
+        assert row["epoch_seconds"] <= 1.5 * needed + 0.5, name
+    needed = rows["sage"]["bytes_per_epoch"]["h2d"] / (gbps * 1e9)
+    assert rows["sage"]["epoch_seconds"] == pytest.approx(needed, rel=0.01)
+
+
+def test_draws_with_other_ranks_wait_for_their_calls(tmp_path: Path) -> None:
+    """A network on which a call takes a tenth of a second: hybrid partitioning saves two calls for each layer but the first."""
+    tables = [
+        {"name": scheme, "hidden": 8, "epochs": 2, "cache": "none", "trial": scheme, "trainer": "distributed",
+         "distributed": {"ranks": 2, "scheme": scheme, "latency_us": 1e5}}
+        for scheme in ("hybrid", "vanilla")
+    ]  # fmt: skip
+    sampling, parts = {"fanouts": [4, 3], "batch_size": 64}, {"parts": 2}
+    text = recipe(*tables, graph=sbm(), sampling=sampling, partitions=parts)
+    hybrid, vanilla = (each for each in planned(tmp_path, text)["rows"] if each["own"])
+    rounds = round(hybrid["epoch_seconds"] / 0.3)  # each has a call for its rows and two for gradients
+    assert vanilla["epoch_seconds"] - hybrid["epoch_seconds"] == pytest.approx(rounds * 2 * 0.1, rel=0.2)
+
+
 def test_mapped_rows_of_a_table_that_memory_cannot_hold_take_a_page_fault_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ neighbours    4 x columns x (crossing rows)     per epoch and layer of `fullgrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from graphmill.assets.costs.needs import Term
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.pages import padded_bytes
 from graphmill.kernels.types import Array
+from graphmill.trainers.ranks.rounds import LinkModel
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
@@ -234,24 +236,45 @@ def rows_read(each: Pieces, links: Mapping[str, float]) -> float:
     return each.case.ranks * each.table_read({link: asked[link] for link in asked if links.get(link)})
 
 
-def exchanged(each: Pieces, links: Mapping[str, float]) -> tuple[float, float]:
-    """Returns the seconds in which a rank receives what crosses for a batch, and those of a call; 0 of both without other ranks."""
-    speeds, several = each.speeds, each.case.ranks > 1
-    moved = links.get("rank", 0.0) / each.count / speeds.rank_rate if several and speeds.rank_rate else 0.0
-    return moved, speeds.call * several
+class Exchange(NamedTuple):
+    """Seconds of what crosses between ranks for a batch of each.
+
+    Attributes:
+        copied: seconds in which a rank receives the bytes as fast as the machine can.
+        moved: seconds until they are there: those of a modelled network, if it is slower.
+        call: seconds of a call without bytes.
+    """
+
+    copied: float
+    moved: float
+    call: float
+
+
+def exchanged(each: Pieces, links: Mapping[str, float]) -> Exchange:
+    """Returns the seconds of the exchanges of a batch, all 0 without other ranks."""
+    speeds, settings = each.speeds, each.case.settings
+    if each.case.ranks == 1:
+        return Exchange(0.0, 0.0, 0.0)
+    crossing = links.get("rank", 0.0) / each.count
+    copied = crossing / speeds.rank_rate if speeds.rank_rate else 0.0
+    modelled = LinkModel(gbps=settings.rank_gbps).seconds(round(crossing))
+    return Exchange(copied, max(copied, modelled), speeds.call + settings.latency_us * 1e-6)
 
 
 def _seconds(case: Case) -> Seconds:
     """Returns the seconds of ranks that share a machine: rounds of one batch each, and an exchange that nothing hides."""
     ranks, each, links = case.ranks, Pieces(case, case.ranks), _links(case)[0]
     # Each rank receives its share of what crosses, and works on it while it does.
-    moved, calls = exchanged(each, links)
+    copied, moved, call = exchanged(each, links)
     ahead = each.prepare(1) + each.gather(1)
     step = each.handed(each.threads)  # another thread exchanges rows beside it
-    work = ranks * (ahead + moved + each.threads * step)
-    beside = ((ahead + rows_read(each, links)) / case.samplers, moved + calls, step)
-    seconds = each.side_by_side(*beside, work=work, ranks=ranks, waiting=2 * calls)
-    return each.named(exchanging=each.count / ranks * (2 * calls + moved)), seconds
+    work = ranks * (ahead + copied + each.threads * step)
+    # The thread that exchanges rows draws with the others, too, in two more calls for each layer but the first.
+    together = case.settings.scheme == "vanilla" and ranks > 1
+    exchanging = moved + call + together * (each.prepare(1) + 2 * (case.semantic.train.layers - 1) * call)
+    beside = ((ahead + rows_read(each, links)) / case.samplers, exchanging, step)
+    seconds = each.side_by_side(*beside, work=work, ranks=ranks, waiting=2 * call)
+    return each.named(exchanging=each.count / ranks * (2 * call + moved)), seconds
 
 
 COSTS = Costs(memory=rank_terms, links=_links, seconds=_seconds, evaluated=evaluated)

@@ -124,9 +124,14 @@ def _seconds(case: Case) -> Seconds:
     samplers, trainers = case.settings.roles(case.cores)
     each, packed = Pieces(case, trainers), case.settings.rows == "packed"
     # A sampler that loads packed rows waits for each of its reads.
-    ahead = each.prepare(1) + each.rows_read(_links(case)[0]) + packed * CHUNK_PASSES * each.gather(1)
+    links = _links(case)[0]
+    ahead = each.prepare(1) + each.rows_read(links) + packed * CHUNK_PASSES * each.gather(1)
     trained, step = min(trainers, case.semantic.train.accumulate), each.handed(each.threads)
-    beside = (ahead / samplers, each.gather(1) / trained, step / trained)
+    # Each device has a link of its own.
+    extracted = max(each.gather(1), each.crossing(links))
+    beside = (ahead / samplers, extracted / trained, step / trained)
+    if case.settings.sharing == "time":  # a device does everything for a batch before it takes the next one
+        beside = ((ahead + extracted + step) / trained,)
     return each.named(), each.side_by_side(*beside, work=ahead + each.gather(1) + each.threads * step)
 
 

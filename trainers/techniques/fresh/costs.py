@@ -361,14 +361,14 @@ def behind(each: Pieces, threads: int) -> float:
 
 
 def _seconds(case: Case) -> Seconds:
-    each, share = Pieces(case), expected_history(case).edges_share
-    read = each.rows_read(history_links(case)[0])
+    each, share, links = Pieces(case), expected_history(case).edges_share, history_links(case)[0]
     named, sampling = each.named(share=share), each.prepare(1) / case.samplers
+    read = max(each.rows_read(links), each.crossing(links))
     if case.settings.lookahead:
         loading, step = _loaded(each, 1), each.step(each.threads) * share
         work = each.prepare(1) + loading + each.step_work * share
         return named, each.side_by_side(sampling, loading + read, step, work=work)
-    # Rows are read from disk behind the update before.
+    # Rows are read from disk, and cross a link, behind the update before.
     return named, each.count * max(sampling, behind(each, each.threads) + read)
 
 

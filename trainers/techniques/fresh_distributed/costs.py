@@ -31,7 +31,7 @@ def _links(case: Case) -> Links:
 
 def _seconds(case: Case) -> Seconds:
     ranks, each, links = case.ranks, Pieces(case, case.ranks), _links(case)[0]
-    moved, call = exchanged(each, links)
+    _, moved, call = exchanged(each, links)
     exchanging, rounds = moved + (1 if case.settings.rows == "packed" else 3) * call, each.count / ranks
     # Ranks that have fewer cores than threads take turns.
     turns = max(1.0, ranks * each.threads / case.cores)

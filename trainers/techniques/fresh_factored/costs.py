@@ -26,7 +26,8 @@ def _seconds(case: Case) -> Seconds:
     each = Pieces(case, trainers)
     # Batches of a step group are pruned and gathered beside each other, behind the update before.
     group = min(trainers, case.semantic.train.accumulate)
-    waits = behind(each, 1) + each.rows_read(history_links(case)[0])
+    links = history_links(case)[0]
+    waits = behind(each, 1) + max(each.rows_read(links), each.crossing(links))
     share = expected_history(case).edges_share
     return each.named(share=share), each.count * max(each.prepare(1) / samplers, waits / group)
 

@@ -198,12 +198,22 @@ def pass_seconds(case: Case) -> tuple[Mapping[str, float], float]:
     # Each pass reads a table that does not stay in memory anew.
     away = case.feature_place != "memory" and not case.fits and speeds.disk_rate > 0
     copied += features / speeds.disk_rate if away else 0.0
+    copied = max(copied, _crossing(case, links, found) - case.settings.overlap * (computing + visits))
     exchanging = 0.0
     if ranks > 1:
         calls = 2 * case.semantic.train.layers * (found.steps if found else 1)
         moved = links.get("rank", 0.0) / ranks / speeds.rank_rate if speeds.rank_rate else 0.0
         exchanging = moved + calls * speeds.call
     return {COMPUTING: computing + visits, EXCHANGING: exchanging}, computing + visits + copied + exchanging
+
+
+def _crossing(case: Case, links: Mapping[str, float], found: PassVolumes | None) -> float:
+    """Returns the seconds in which the modelled links of all devices carry the rows of an epoch, each direction on its own; 0 without any."""
+    gbps, settings = case.execution.link_gbps, case.settings
+    if gbps is None or found is None:
+        return 0.0
+    devices = settings.devices or found.parts
+    return max(links.get("h2d", 0.0), links.get("d2h", 0.0)) / devices / (gbps * 1e9)
 
 
 def evaluated(case: Case, scored: Scored) -> float:
