@@ -320,7 +320,7 @@ def seen_at(run: dg.DagsterRun) -> float | None:
 
 
 def _spec(step: Step, around: Surroundings) -> dg.AssetSpec:
-    deps = [key_of(source) for source in step.sources.values()]
+    deps = [key_of(source) for source in step.followed]
     deps += [dg.AssetKey.from_user_string(key) for key in step.after]
     notes, page = step.origin.notes, step.recipe.page
     shown = {

@@ -24,12 +24,11 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.loop.device_room import simulated_peak
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.record.ledger import Timeline
-from graphmill.trainers.rows.source import MappedSource
-from graphmill.trainers.training.open_rows import simulated_peak
 
 QUEUE_BYTES, STEPS, POLL_SECONDS = 512 << 20, 8, 0.005
 
@@ -41,7 +40,7 @@ def measure_memory(case: Case, plan: Artifact, chunks: PackedChunks) -> dict[str
     fanouts = SamplingConfig(fanouts=tuple(sampling["fanouts"]), batch_size=sampling["batch_size"], reuse=1)
     semantic = ModelConfig(seed=SEED, train=config, sampling=fanouts)
     batches = EpochPlan(np.asarray(graph.train_ids), fanouts.batch_size, seed=SEED, reuse=1)
-    step = simulated_peak(graph, semantic, batches, MappedSource(graph.features), None)
+    step = simulated_peak(graph, semantic, batches, graph.features.width, None)
     tiers = sum(image.num_rows * image.row_bytes for image in (chunks.device_image, chunks.host_image))
     with Worker(trained, case, plan, chunks.artifact, config) as worker:
         base, pid = worker.ask("base"), worker.process.pid

@@ -12,7 +12,7 @@ machine. "auto" is computed from the measured numbers of the home (assets/budget
 No budget is below 0. The device is a logical one, a part of the same memory that is held to its size, unless a train table has `device =
 "cuda"` and the home was measured with a GPU. A step on a GPU counts with the largest `workspace`, or with an eighth of the free bytes if a
 table has none. If other tables train on the CPU, the lesser of the two budgets is that of both. The trainer adjusts a device budget of
-"auto" by one simulated step (trainers/training/open_rows.py): on the CPU downwards, on a GPU to what is free then. Rows that were packed
+"auto" by one simulated step (trainers/loop/device_room.py): on the CPU downwards, on a GPU to what is free then. Rows that were packed
 keep to the budget that is resolved here.
 
 Cost: next to none.

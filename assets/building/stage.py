@@ -167,6 +167,14 @@ class Stage:
         """
         return ""
 
+    def fixed(self, semantic: Any) -> bool:
+        """Returns whether a config names one stored artifact for ever, whatever else its asset has built since."""
+        return False
+
+    def siblings(self, semantic: Any) -> tuple[str, ...]:
+        """Returns the versions of all artifacts of the asset that a chosen artifact belongs to; none for what is built."""
+        return ()
+
     def input_table(self, semantic: Any) -> str | None:
         """Returns the name of the feature table of the input `features`, "" for the main one; None for the one that stages share."""
         return None

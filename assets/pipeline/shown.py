@@ -87,7 +87,7 @@ def materialized(
         step, artifacts: the step, and its artifacts in the store, one per config.
         reused: whether nothing had to be built.
     """
-    read = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.sources.values()}
+    read = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.followed}
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
         read[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = raw_version(raw)

@@ -80,6 +80,11 @@ class Step:
         """All steps that it reads from the store."""
         return {**self.inputs, **self.reads}
 
+    @property
+    def followed(self) -> tuple[Step, ...]:
+        """The steps that it reads whose assets make it stale when they change: not those that stand for one fixed artifact."""
+        return tuple(source for source in self.sources.values() if not source.recipe.fixed(source.configs[0]))
+
 
 def describe(step: Step, page: Page | None, more: str) -> str:
     """Returns the description of an asset in Markdown. It begins with what the asset is, since lists of assets show the first line alone.
@@ -183,8 +188,8 @@ class Versions:
         return version_of(f"{recipe.name}/{aspect}", recipe.code_version, named[0], inputs, named[1])
 
     def joint(self, step: Step) -> str:
-        """Returns the one version that stands for all artifacts of a step."""
-        return joint_version(self.of(step))
+        """Returns the one version that stands for all artifacts of a step: the data version of its asset."""
+        return joint_version(step.recipe.siblings(step.configs[0]) or self.of(step))
 
     def only(self, step: Step) -> str:
         """Returns the version of a step that has one artifact."""

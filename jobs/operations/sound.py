@@ -6,6 +6,7 @@ That is ranks that the command line names, users' own models, and what the file 
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
 from graphmill.assets.building.child import run_child
 from graphmill.assets.costs.needs import Sizes
@@ -14,7 +15,8 @@ from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.jobs.runs.training import training_steps
+from graphmill.jobs.runs.training import all_steps, training_steps
+from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.together import useless_lines
 
 
@@ -79,6 +81,19 @@ def unread_lines(pipeline: Pipeline) -> Iterator[str]:
     for step in steps if pipeline.train else ():
         if step.name not in read and {step.recipe.table, step.name} & {*pipeline.tables}:
             yield f"note: [{step.recipe.table}]: {step.name} is built, and no training of this file reads it"
+
+
+def untrained_lines(pipeline: Pipeline, home: Path | None) -> Iterator[str]:
+    """Yields a note for each model of another pipeline that the file names and the home lacks, with the command that trains it.
+
+    It is no mistake: the other pipeline may train it before this one runs.
+    """
+    for step in all_steps(pipeline.by_split[0], home):
+        for source in step.inputs.values():
+            try:
+                source.recipe.chosen(source.configs[0])
+            except InputError as error:
+                yield f"note: {step.name}: {error.problem}; {error.remedy}"
 
 
 def _below(step: Step) -> Iterator[Step]:

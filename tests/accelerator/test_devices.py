@@ -13,8 +13,8 @@ from graphmill.trainers.batches.batch import extract_batch
 from graphmill.trainers.devices.accelerator import ALIGNMENT, Accelerator
 from graphmill.trainers.devices.cuda import CudaBackend
 from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.loop.device_room import free_device_bytes
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.training.open_rows import free_device_bytes
 from tests.accelerator.backend import SimulatedBackend, stand_in
 from tests.assets.budgets.test_budgets import write_measured
 from tests.trainers.graphs import random_graph_artifacts

@@ -80,7 +80,8 @@ TABLES: dict[str, Any] = {
 }  # fmt: skip
 FEATURELESS: dict[str, Any] = {"source": "typed_citation", "nodes": 400, "edges": 1600, "features": 8, "classes": 3}
 SAMPLING: dict[str, Any] = {"fanouts": [4, 3], "batch_size": 32, "reuse": 2}
-CACHED: dict[str, Any] = {"hotness": {"policy": "degree"}, "memory": {"host": "20%"}}
+CACHE: dict[str, Any] = {"memory": {"host": "20%"}}
+CACHED: dict[str, Any] = {"hotness": {"policy": "degree"}} | CACHE
 STORED: dict[str, Any] = {"samples": {}}
 PACKED: dict[str, Any] = CACHED | STORED | {"memory": {"device": "10%", "host": "20%", "disk": "9x"}, "cache_plan": {}}
 TRAIN: dict[str, Any] = {"name": "x", "hidden": 8, "epochs": 2, "eval_every": 2, "lr": 0.02, "threads": 1}
@@ -126,7 +127,7 @@ ON_GPU = Ask(keys={"device": "cuda"})
 PACKED_ROWS = Ask(keys={"samples": "stored"}, own={"rows": "packed"}, tables=PACKED)
 
 ASKED: Mapping[str, Ask] = {
-    "cache": Ask(keys={"cache": "none"}, tables=CACHED),
+    "cache": Ask(keys={"cache": "none"}, tables=CACHE),
     "features": Ask(keys={"features": "memory"}),
     "samplers": Ask(keys={"samplers": 3}),
     "queue": Ask(keys={"queue": "200kB"}),
@@ -171,8 +172,8 @@ ASKED: Mapping[str, Ask] = {
     "sampling_seed": Ask(sampling={"sampling_seed": 11}),
     "schedule": SCHEDULE,
     "hotness": Ask(tables=CACHED),
-    "memory": Ask(tables=CACHED),
-    "device_cache": Ask(tables=CACHED | {"memory": {"device": "10%", "host": "20%"}}),
+    "memory": Ask(tables=CACHE),
+    "device_cache": Ask(tables={"memory": {"device": "10%", "host": "20%"}}),
     "part_plan": Ask(tables={"samples": {"plan": "parts"}, "partitions": {"parts": 2}, "sampling": SAMPLING}),
     "self_term": Ask(tables={"chunks": {"chunks_per_part": 3, "self_term": False}}),
 }

@@ -156,6 +156,7 @@ def train_whole(
     peer_link: str | None = None,
     graph: Mapping[str, int] | None = None,
     links: bool = False,
+    memory: dict[str, Any] | None = None,
     ranks: Ranks = ALONE,
     resume: bool = False,
     progress: Progress | None = None,
@@ -168,6 +169,7 @@ def train_whole(
         self_term: of `[chunks]`.
         graph: sizes of another graph.
         links: whether its edges are predicted.
+        memory: a `[memory]` table, for tiers of feature rows.
         options: override `TABLE`.
     """
     settings = FullGraphSettings(
@@ -181,7 +183,10 @@ def train_whole(
     made: dict[str, Any] = {"trainer": "fullgraph", "accumulate": 1, "settings": settings}
     table = TrainTable(**(TABLE | made | options))
     run: dict[str, Any] = {"resume": resume, "progress": progress or Predicted(), "report": lambda line: None}
-    inputs = (link_graph_artifacts if links else random_graph_artifacts)(home, **(graph or {})).inputs
+    artifacts = (link_graph_artifacts if links else random_graph_artifacts)(home, **(graph or {}))
+    inputs = artifacts.inputs
+    if memory is not None:
+        run["reads"] = {"budgets": resolve(home, artifacts, **memory)}
     if "chunks" in table.inputs:  # an uncut graph has none
         inputs = inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks, self_term)}
     models = train_table(Store(home), inputs, table, None, 5, ranks=ranks, **run)

@@ -211,6 +211,14 @@ class StoredModel(Stage):
         """Returns the version of the model."""
         return named_model(Store(self.home), semantic).version
 
+    def fixed(self, semantic: ModelName) -> bool:
+        """Tells whether the name has a version."""
+        return bool(semantic.version)
+
+    def siblings(self, semantic: ModelName) -> tuple[str, ...]:
+        """Returns the versions of the models of all seeds of the table: of those that it has now, or the last ones."""
+        return () if semantic.version else table_versions(Store(self.home), semantic)
+
 
 def is_own(name: ModelName, pipeline: Pipeline) -> bool:
     """Tells whether a name means what a table of the same file has trained in the same run, and not a model of the store."""
@@ -254,6 +262,28 @@ def named_model(store: Store, name: ModelName) -> Artifact:
         problem = f"{name.text} is not trained in {store.place}{why}"
         raise InputError(problem, f"train it: graphmill train {name.pipeline} {name.table}")
     return model
+
+
+def table_versions(store: Store, name: ModelName) -> tuple[str, ...]:
+    """Returns the versions of the models of all seeds of a table, of which a name without a version means the first.
+
+    Raises:
+        InputError: as `named_model`.
+    """
+    first, seeds, now = named_model(store, name), (), []
+    try:
+        pipeline = load_pipeline(_file_of(name), TrainTable)
+        table = find_table(pipeline, name.table)
+        configs = model_configs(table, pipeline.sampling_of(table), pipeline.seed)
+        seeds = tuple(config.seed for config in configs)
+        inputs = find_model_inputs(pipeline, table, store, {})
+        now = [stage_version(ModelRecipe(), config, inputs) for config in configs]
+    except InputError:
+        pass  # the file does not say which they are now
+    if first.version not in now:
+        last = [_last_model(store, "/".join(name.key), seed) for seed in seeds]
+        now = [model.version for model in last if model is not None]
+    return tuple(now) or (first.version,)
 
 
 def _require_end(name: ModelName) -> None:

@@ -178,6 +178,7 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),
+            reads=("budgets",),
             on_device=True,
             domain="graphmill.trainers.inference.domain:batch_turns",
             by_parts=True,

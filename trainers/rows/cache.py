@@ -196,8 +196,10 @@ class Features:
     # Facts about the cache, for run.json; empty without a cache.
     record: dict[str, Any] = field(default_factory=dict)
     # Function that makes a cached source from an order of hotness (ids[N], hottest first) within the run's budgets, for a technique
-    # that counts visits itself; None without budgets, or if the cache is filled already.
-    fill: Callable[[Array], CachedSource] | None = None
+    # that counts visits itself; None without budgets, or if the cache is filled already. For several devices it is called once for each
+    # `device`, with their number `devices`, which share the host's budget; `most` is the number of rows that it reads at all, and
+    # `step_bytes` the peak of a step, if that is known without a simulated one. All ranks call it.
+    fill: Callable[..., CachedSource] | None = None
 
 
 def _book_static(ledger: Ledger, row_bytes: int, device: int, host: int, without: int, staged: int = 0) -> None:

@@ -137,6 +137,7 @@ FRESH_FACTORED = (
     *each("staleness", "would read a history that an update changes"),
     *each("lookahead", "loads the rows of a step group beside its steps, by trainers that wait for the update before"),
 )
+ALL_ROWS = "has all rows on the device"
 FULLGRAPH = (
     *UNPACKED,
     *each("topology", "takes all neighbours"),
@@ -145,7 +146,8 @@ FULLGRAPH = (
     *each("queue", "has no mini-batches that could wait", whens="exact", useless=True),
     *each("samplers", "samples nothing", whens="exact", useless=True),
     *each("own_fanouts", "takes all neighbours", whens="exact", useless=True),
-    *each("cache", "has no cache that could be left out", useless=True),
+    *each("cache", ALL_ROWS, whens="uncut", useless=True),
+    *each("memory device_cache", ALL_ROWS, whens="uncut", useless=True, remedy="remove the table"),
     *each("checkpoint_steps", "has one step per epoch, and a checkpoint behind it", useless=True),
     *each("accumulate", "has one step per epoch, over all seeds"),
     *each("buffers", "would change them once per chunk", whens="chunks", remedy='set mode = "device" in {own}'),
@@ -162,7 +164,7 @@ FULLGRAPH = (
         remedy='remove the key, or set mode = "p2p+reuse" in {own}',
     ),
     *each("sampling", "takes all neighbours", whens="exact", useless=True, remedy="remove the table"),
-    *each("hotness memory device_cache", "caches no rows", useless=True, remedy="remove the table"),
+    *each("hotness", "counts the rows that its chunks load", useless=True, remedy="remove the table"),
 )
 DISTRIBUTED = (
     *BY_PARTS,

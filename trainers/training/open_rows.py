@@ -2,65 +2,39 @@
 
 None of the three changes a row. So the choice of cached rows is execution, like `features` and `samplers`: it is recorded with the run, and
 the model's version, weights and metrics do not depend on it. Only the ledger shows the difference.
-
-The device memory left for cached rows: one simulated step measures the need of training (FGNN section 6.1, after PaGraph).
-
-A model and an optimiser of the recipe take one step on one mini-batch of the first epoch's seeds, whose neighbours are drawn on the probe
-stream: no draw of training is used. A logical device counts the step exactly. The cache gets the rest of the device, less a quarter of the
-peak, since another batch may be larger. The probe leaves no state, so the run is the same without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
-from graphmill.assets.features.read import NodeTypes, open_features, require_nodes
-from graphmill.assets.graph.read import Graph
+from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.hotness.read import open_hotness
-from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.require import require
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.system.control_group import fits_memory
-from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.rows.placement import place_bytes
-from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
-from graphmill.kernels.types import Array, Stream
-from graphmill.trainers.batches.batch import attach_weights
-from graphmill.trainers.devices.accelerator import Accelerator
-from graphmill.trainers.devices.logical import LogicalDevice, open_device
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
+from graphmill.trainers.loop.device_room import device_room, peak_of_run
 from graphmill.trainers.loop.executor import Run
-from graphmill.trainers.models.build import build_model, model_types
-from graphmill.trainers.models.links.rows import RowsAlone
-from graphmill.trainers.models.loss import PLAIN
-from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.node_rows import node_rows
-from graphmill.trainers.models.optimiser import make_optimiser
-from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.exact import exact_needs
 from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
-from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.cache import CachedSource, Features
 from graphmill.trainers.rows.open import open_source
-from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource, linked
-from graphmill.trainers.tasks.opened import open_task
-
-DEGREES_BYTES, MAP_BYTES = 8, 8
-"""Bytes per node on a device that samples: its two degrees, and its entry in the sampler's map."""
+from graphmill.trainers.rows.source import TableSource, linked
 
 
 def open_data(run: Run) -> None:
@@ -127,51 +101,39 @@ def _filler(
     device: Device,
     budgets: Budgets,
     record: dict[str, Any],
-) -> Callable[[Array], CachedSource]:
-    """Returns the function that fills a cache from an order of hotness and writes the facts about it to `record`."""
+) -> Callable[..., CachedSource]:
+    """Returns the function that fills a cache from an order of hotness (`Features.fill`), and writes the facts about it to `record`."""
     host_bytes = _host_bytes(budgets, run.execution, stored)
 
-    def fill(order: Array) -> CachedSource:
+    def fill(
+        order: Array,
+        *,
+        device: Device = device,
+        most: int | None = None,
+        devices: int = 1,
+        step_bytes: int | None = None,
+    ) -> CachedSource:
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
-            types = model_types(run.semantic.train, run.graph.topology, stored)
-            of_run = run.graph, run.semantic, run.plan, table, device.work_bytes, run.drawing, types, run.edges
-            peak_bytes = simulated_peak(*of_run)
-            free_bytes = device.free_bytes()
-            if free_bytes is None:
-                device_bytes = automatic_device_bytes(budgets, peak_bytes)
-            else:
-                device_bytes = free_device_bytes(free_bytes, peak_bytes, *_other_bytes(run, device))
-        placement = place_bytes(order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)
+            peak_bytes = peak_of_run(run, stored, device) if step_bytes is None else step_bytes
+            device_bytes = device_room(run, budgets, device, peak_bytes, samples=step_bytes is None, beside=devices)
+        of_host = host_bytes // devices
+        bounds, left = [], stored.num_bytes if most is None else most * stored.row_bytes
+        for num_bytes in (device_bytes, of_host):
+            bounds.append(min(num_bytes, left))
+            left -= bounds[-1]
+        placement = place_bytes(order, stored.row_bytes, *bounds, stored.row_of)
         device.cache_bytes = device_bytes
         record.update(
             simulated_peak_bytes=peak_bytes,
             device_budget_bytes=device_bytes,
-            host_budget_bytes=host_bytes,
-            device_rows=len(placement.device_ids),
-            host_rows=len(placement.host_ids),
+            host_budget_bytes=of_host,
+            device_rows=record.get("device_rows", 0) + len(placement.device_ids),
+            host_rows=record.get("host_rows", 0) + len(placement.host_ids),
         )
         return CachedSource(stored, table, placement, device)
 
     return fill
-
-
-def _other_bytes(run: Run, device: Device) -> tuple[int, int, int]:
-    """Returns other bytes on a device with memory of its own: batches that wait, an evaluation, and the graph if the device samples."""
-    execution, drawing, topology = run.execution, run.drawing, run.graph.topology
-    (queue_bytes, _), graph_bytes = queue_bounds(execution.queue), 0
-    settings = run.semantic.train.own_settings
-    apart = isinstance(device, Accelerator) and settings.graph_apart(usable_cores(), device.backend.num_devices())
-    where = "host" if apart else execution.topology
-    if where != "host":
-        graph_bytes = (DEGREES_BYTES + MAP_BYTES) * topology.num_nodes
-    if where == "device":
-        names = ("indptr", "indices", "weights", "edge_types")
-        held = [array for name in names if (array := getattr(topology, name)) is not None]
-        if drawing is not None and drawing.tables is not None:
-            held.append(drawing.tables.table)
-        graph_bytes += sum(array.nbytes for array in held)
-    return queue_bytes, parse_size(run.semantic.train.eval_workspace), graph_bytes
 
 
 def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:
@@ -185,81 +147,3 @@ def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTabl
         )
         raise InputError(problem, 'raise host, or set features = "mapped"')
     return 0
-
-
-def simulated_peak(
-    graph: Graph,
-    semantic: ModelConfig,
-    plan: Plan,
-    features: FeatureSource,
-    work_bytes: int | None,
-    drawing: Drawing | None = None,
-    types: NodeTypes | None = None,
-    edges: EdgeSeeds | None = None,
-) -> int:
-    """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
-
-    Args:
-        plan: the plan, with the seeds of the first batch.
-        work_bytes: bound on the device's workspace in bytes, or None.
-        drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
-        types: the node types and the columns of their features; None if nodes have no types.
-        edges: the edges that are the seeds of the plan; None if nodes are.
-
-    Raises:
-        OverBudget: the step does not fit in the workspace.
-    """
-    # Making a model draws from torch's generator, and a user's model may draw in its step; no later draw may depend on this step.
-    assert semantic.sampling is not None, "a technique that caches rows samples"
-    drawing = drawing or Drawing(neighbours=semantic.sampling)
-    with torch.random.fork_rng(devices=[]):
-        item, device = next(iter(plan.batches(0))), LogicalDevice(work_bytes=work_bytes)
-        model = build_model(
-            semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types
-        )
-        if isinstance(model, RowsAlone):
-            model.nodes.table.trained = True  # nothing else has a gradient
-        largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
-        sampler = largest.sampler(graph.topology, seed=semantic.sampling_seed)
-        key = replace(item.key, stream=Stream.PROBE)
-        if edges is None:
-            seeds, labels, loss = item.seeds, graph.labels[item.seeds], PLAIN[graph.task]
-        else:
-            links = edges.batch(key, item.seeds)
-            seeds, labels, loss = links.nodes, links.scored, open_task(graph).loss(semantic.train).of(model)
-        blocks = sampler.sample(key, seeds, transpose=model.transpose)
-        attach_weights(blocks, graph.topology, model.edge_weight)
-        device.adopt(model.parameters(), "parameters")
-        if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
-            rows = nodes.table.values  # in the host's memory on the CPU; else on the device, with two moments
-            device.adopt([rows, torch.zeros_like(rows), torch.zeros_like(rows)], "parameters")
-        optimiser = make_optimiser(model.parameters(), semantic.train)
-        x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
-        features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-        with device.active():
-            logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
-            loss(logits, torch.from_numpy(labels)).backward()
-            optimiser.step()
-    return device.peak["total"]
-
-
-def automatic_device_bytes(budgets: Budgets, peak_bytes: int) -> int:
-    """Returns the bytes of cached rows that a device of budget "auto" holds beside a step of that peak; 0 if nothing is left."""
-    assert budgets.device_total_bytes is not None
-    return max(0, min(budgets.device_bytes, budgets.device_total_bytes - peak_bytes * 5 // 4))
-
-
-def free_device_bytes(
-    free_bytes: int, peak_bytes: int, queue_bytes: int, evaluation_bytes: int, graph_bytes: int
-) -> int:
-    """Returns the bytes of cached rows that a device with memory of its own holds if its budget is "auto"; 0 if nothing is left.
-
-    Args:
-        peak_bytes: peak bytes of a training step; another batch may need a quarter more.
-        evaluation_bytes: bytes of an evaluation; it and the training take turns.
-        graph_bytes: bytes of the graph that the device samples from.
-
-    A sixteenth of the free bytes stays free, for the fragmentation of allocators.
-    """
-    beside = graph_bytes + max(peak_bytes * 5 // 4 + queue_bytes, evaluation_bytes)
-    return max(0, free_bytes - free_bytes // 16 - beside)

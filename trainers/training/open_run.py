@@ -16,12 +16,10 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import Batching
 from graphmill.trainers.batches.links import LinkBatching
-from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.choice import EvaluationChoice, Way, choose_evaluation
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import PARAMETERS, build_model, model_types, require_weights, send_model
 from graphmill.trainers.models.layer import LayeredModel
-from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
@@ -62,7 +60,9 @@ def open_run(
         drawing=open_drawing(semantic.sampling, inputs),
         ranks=ranks,
     )
-    open_task(run.graph).require(semantic.train)
+    task = open_task(run.graph)
+    task.require(semantic.train)
+    run.loss = task.loss(semantic.train)
     if run.graph.links is not None:
         _require_links(semantic, execution)
         sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
@@ -74,7 +74,8 @@ def open_run(
         run.semantic = replace(semantic, train=replace(semantic.train, eval=way))
     find_technique(semantic.train.trainer).open_data(run)
     run.model = _open_model(run)
-    run.loss = open_loss(run.semantic.train, run.graph, run.features.device)
+    device = run.features.device
+    run.loss = run.loss.sent(lambda tensor: device.send_tensor(tensor, PARAMETERS, device.traffic))
     run.batching = _open_batching(run)
     return run, chosen
 
@@ -160,8 +161,3 @@ def require_range(dtype: str, features: Artifact | None) -> None:
     if beyond:
         problem = f"features {beyond}, which float32 cannot hold, and dtype = '{dtype}' computes in it"
         raise InputError(problem, 'scale the features, or set dtype = "float64" in [[train]]')
-
-
-def open_loss(train: TrainConfig, graph: Graph, device: Device) -> Loss:
-    """Returns the loss of a train table, its tensors on a device; raises InputError if a key does not fit the labels."""
-    return open_task(graph).loss(train).sent(lambda tensor: device.send_tensor(tensor, PARAMETERS, device.traffic))

@@ -58,7 +58,7 @@ def validate(home: Path | None, pipeline: Asked, as_json: bool) -> None:
     """
     from graphmill.assets.partitions.method import say_rule
     from graphmill.jobs.commands.pipelines.checked import load_checked, require_runnable
-    from graphmill.jobs.operations.sound import unread_lines
+    from graphmill.jobs.operations.sound import unread_lines, untrained_lines
     from graphmill.trainers.recipe.together import unused_lines
 
     loaded = load_checked(pipeline, home)
@@ -72,6 +72,7 @@ def validate(home: Path | None, pipeline: Asked, as_json: bool) -> None:
         *report.notes,
         *unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes),
         *unread_lines(loaded),
+        *untrained_lines(loaded, home),
     ]
     if as_json:
         values = {"path": str(loaded.path), "name": loaded.name, "source": loaded.graph.source, "trains": trains}

@@ -1,7 +1,7 @@
 """Batches as a data set of torch: those of the training, in any process, epoch after epoch, and from any place on."""
 
 import hashlib
-import pickle
+import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -150,7 +150,9 @@ def test_a_state_resumes_at_the_next_batch(made: tuple[Path, dict[str, list]]) -
                 taken.append(told(batch))
                 if len(taken) == stop:
                     break
-        state = pickle.loads(pickle.dumps(batches.state_dict()))
+        checkpoint = io.BytesIO()
+        torch.save({"batches": batches.state_dict()}, checkpoint)
+        state = torch.load(io.BytesIO(checkpoint.getvalue()), weights_only=True)["batches"]
         resumed = graphmill.batches(path, "sage")
         resumed.load_state_dict(state)
         resumed.set_epoch(resumed.epoch)  # as loaders do; it does not forget the place

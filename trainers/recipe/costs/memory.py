@@ -317,7 +317,7 @@ def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
     """Returns (rows of the cached level "device" or "host", whether they are a bound), by the budgets; 0 without budgets."""
     if "budgets" in sizes.artifacts:
         numbers = sizes.artifacts["budgets"].summary["numbers"]
-        # The device's "auto" is lowered by what a step turns out to take (trainers/training/open_rows.py).
+        # The device's "auto" is lowered by what a step turns out to take (trainers/loop/device_room.py).
         return int(numbers[f"{level}_rows"]), level in numbers["automatic"]
     config = sizes.configs.get("budgets")
     if config is None or not sizes.row_bytes:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
@@ -52,42 +52,10 @@ from graphmill.trainers.techniques.fullgraph.memory import (
     layer_shapes,
     reads_own,
 )
+from graphmill.trainers.techniques.fullgraph.volumes import held_terms, shares, volumes
 
 ROW_COPIES = 2
 """Copies in order that take as long as one of rows, which are gathered."""
-
-
-class PassVolumes(NamedTuple):
-    """Rows of a pass over all chunks.
-
-    Attributes:
-        loaded: rows that come from the host.
-        fetched: rows that come from the buffers of other parts.
-        exact: whether the chunks are cut.
-    """
-
-    loaded: int
-    fetched: int
-    steps: int
-    parts: int
-    exact: bool
-
-
-def volumes(case: Case) -> PassVolumes:
-    """Returns the rows of a pass: counted ones, or those of even chunks each of whose edges brings another row, up to all nodes."""
-    sizes, mode = case.sizes, case.settings.mode
-    if "chunks" in sizes.artifacts:
-        chunks = open_chunks(sizes.artifacts["chunks"])
-        counts = chunks.counts
-        volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[mode]
-        # Rows that a part has already from the step before are fetched anew unless they are reused.
-        fetched = {"vanilla": 0, "p2p": int(counts.copies.sum()), "p2p+reuse": int(counts.fetched.sum())}[mode]
-        return PassVolumes(volume, fetched, chunks.chunks_per_part, chunks.num_parts, True)
-    parts, each = cut_of(sizes)
-    steps = parts * each
-    rows = steps * min(sizes.num_nodes, ceil((sizes.num_edges + sizes.num_nodes) / steps))
-    loaded = rows if mode == "vanilla" else min(rows, rows // parts + sizes.num_nodes)
-    return PassVolumes(loaded, 0 if mode == "vanilla" else rows - loaded, each, parts, False)
 
 
 class _Booked:
@@ -97,21 +65,32 @@ class _Booked:
         self.features = 0.0
         self.case, self.links = case, defaultdict[str, float](float)
         self.volumes, self.value = volumes(case), item_bytes(case.semantic.train)
+        self.on_device, self.on_host = shares(case)
+
+    def _load(self, num_bytes: float) -> None:
+        """Adds rows of the feature file: those on devices do not cross the link, and those in neither tier are read."""
+        self.links["h2d"] += (1 - self.on_device) * num_bytes
+        self.links["d2d"] += self.on_device * num_bytes
+        self.features += (1 - self.on_device - self.on_host) * num_bytes
 
     def own(self, link: str, columns: int, *, features: bool = False, times: int = 1) -> None:
         """Adds rows of all nodes; features that come from a mapped file are asked of it, too."""
         sizes = self.case.sizes
-        row_bytes = sizes.row_bytes if features else columns * self.value
-        self.links[link] += times * sizes.num_nodes * row_bytes
-        self.features += features * times * sizes.num_nodes * row_bytes
-        if features and self.case.execution.features != "memory" and self.case.fits:
-            self.links["mapped"] += times * sizes.num_nodes * row_bytes
+        if not features:
+            self.links[link] += times * sizes.num_nodes * columns * self.value
+            return
+        num_bytes = times * sizes.num_nodes * sizes.row_bytes
+        self._load(num_bytes)
+        if self.case.execution.features != "memory" and self.case.fits:
+            self.links["mapped"] += (1 - self.on_device - self.on_host) * num_bytes
 
     def neighbours(self, columns: int, *, features: bool = False, back: bool = False) -> None:
         """Adds rows that enter buffers, or `back` the gradients that leave them."""
         row_bytes = self.case.sizes.row_bytes if features and not back else columns * self.value
-        self.links["d2h" if back else "h2d"] += self.volumes.loaded * row_bytes
-        self.features += (features and not back) * self.volumes.loaded * row_bytes
+        if features and not back:
+            self._load(self.volumes.loaded * row_bytes)
+        else:
+            self.links["d2h" if back else "h2d"] += self.volumes.loaded * row_bytes
         # With a rank per part all rows of other parts are those of other ranks.
         ranks, parts = self.case.ranks, self.volumes.parts
         between = (ranks - 1) / max(1, parts - 1) if parts > 1 else 0
@@ -179,6 +158,7 @@ def _booked(case: Case) -> tuple[Mapping[str, float], bool, float]:
     booked.links["d2h"] += logits
     plain = train.head != "linear" and not train.feed_forward and not is_reference(train.model)
     exact = booked.volumes.exact and ranks == 1 and plain and case.row_of is None and not train.predicts_links
+    exact = exact and not booked.on_device + booked.on_host
     return {link: float(num_bytes) for link, num_bytes in booked.links.items()}, exact, booked.features
 
 
@@ -241,6 +221,7 @@ def _memory(case: Case) -> list[Term]:
         *_evaluated(case, sum(term.most for term in passes if term.name in (STEP, CHUNK))),
         *_from_head(case),
         *(term.times(case.ranks) for term in row_terms(case)),
+        *held_terms(case),
     ]
     if uncut:
         return found

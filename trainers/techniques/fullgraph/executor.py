@@ -80,6 +80,7 @@ from graphmill.trainers.techniques.fullgraph.shares import (
     require_memory,
     rows_of_nodes,
 )
+from graphmill.trainers.techniques.fullgraph.tiers import NO_TIERS, feature_loads, open_tiers
 
 
 def open_executor(run: Run) -> Executor:
@@ -119,11 +120,13 @@ class OneStep(Executor):
 
     Attributes:
         crossing: rows that cross between ranks in a pass over all steps, of all ranks.
+        tiers: the cached feature rows of this process, with the counts of those that a pass finds on devices of all ranks.
         num_seeds: number of training nodes of this rank.
         keeps_first: whether the first layer's aggregates of the features are kept over the passes.
     """
 
     crossing: Ways[int]
+    tiers = NO_TIERS
     num_seeds: int
 
     def __init__(self, run: Run):
@@ -144,10 +147,11 @@ class OneStep(Executor):
             return planned
         counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
         volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
-        loads = leaving = came = 0
+        loads = leaving = came = found = 0
         for columns, again, features in self._buffered():
             row_bytes = run.features.stored.row_bytes if features else value * columns
             loads += row_bytes * (1 + again)
+            found += features * row_bytes * (self.tiers.hits.up + self.tiers.hits.down * again)
             leaving += 0 if features else row_bytes
             # In mode vanilla every rank reads features itself.
             if not (features and settings.mode == "vanilla"):
@@ -155,8 +159,10 @@ class OneStep(Executor):
         if run.ranks.world > 1:
             planned[move_name("rank", "neighbour")] = epochs * came
             planned[move_name("rank", "gradient")] = epochs * leaving * self.crossing.up
+        if self.tiers.sources:
+            planned[move_name("d2d", "feature")] = epochs * self.tiers.rows * run.features.stored.row_bytes
         return planned | {
-            move_name("h2d", "neighbour"): epochs * volume * loads,
+            move_name("h2d", "neighbour"): epochs * (volume * loads - found),
             move_name("d2h", "gradient"): epochs * volume * leaving,
         }
 
@@ -208,7 +214,7 @@ class FullGraph(OneStep):
         mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap, lane)
         shared, peers = len(places) // len(replicas.devices), len(replicas.devices) if replicas.several else 1
         way = Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps, devices=peers)
-        require_memory(run, chunks, settings, way)
+        step_bytes = require_memory(run, chunks, settings, way)
         walked = walk(chunks, settings.mode, share)
         own = run.graph.topology.num_nodes if share is None else sum(len(chunks.nodes_of(part)) for part in share.parts)
         folder, room = self._room()
@@ -223,7 +229,9 @@ class FullGraph(OneStep):
             gradients=open_gradients(replicas, lane, run.ledger),
             rows_of=None if share is None else rows_of_nodes(chunks, share),
         )
-        inputs = InputRows(run.features.table, replicas, kept_dtype(train.dtype))
+        loads = feature_loads(model, run.features.table.width, self.keeps_first, settings.hybrid)
+        self.tiers = open_tiers(run.features, walked, places, step_bytes, loads)
+        inputs = InputRows(run.features.table, replicas, kept_dtype(train.dtype), self.tiers.sources)
         losses: Losses
         if run.edges is None:
             losses = NodeLosses(passes, run.graph.labels, run.seeds, run.loss)
@@ -232,18 +240,18 @@ class FullGraph(OneStep):
         self.whole, self.num_seeds, self.crossing = WholePass(passes, inputs, losses), losses.num_seeds, Ways(0, 0)
         if lane is not None:
             share = {"nodes": own, "host_row_bytes": room.rows * own // run.graph.topology.num_nodes}
-            self.crossing, self.record = self._of_all_ranks(walked, lane, share)
+            self.record = self._of_all_ranks(walked, lane, share)
 
-    def _of_all_ranks(self, walked: Walk, lane: Lane, share: dict[str, Any]) -> tuple[Ways[int], dict[str, Any]]:
-        """Returns the rows that cross, and facts about the share of each rank; all ranks call it."""
+    def _of_all_ranks(self, walked: Walk, lane: Lane, share: dict[str, Any]) -> dict[str, Any]:
+        """Adds up the rows that cross and those on devices, and returns facts about the share of each rank; all ranks call it."""
         up, down = (
             sum(len(get.rows) for trades in walked.trades for get in trades.way(down).gets) for down in (False, True)
         )
         record = {"parts": list(walked.lists), **share, "rows_of_other_ranks": up}
-        found = lane.gather_values([up, down, record])
-        return Ways(*(sum(each[way] for each in found) for way in (0, 1))), {
-            "ranks": [record for _, _, record in found]
-        }
+        found = lane.gather_values([up, down, *self.tiers.hits, self.tiers.rows, record])
+        *sums, rows = (sum(each[place] for each in found) for place in range(5))
+        self.crossing, self.tiers = Ways(*sums[:2]), self.tiers._replace(hits=Ways(*sums[2:]), rows=rows)
+        return {"ranks": [each[-1] for each in found]}
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields the one `Done` of an epoch. The loop bounds the memory of the first device, and this one that of the others."""

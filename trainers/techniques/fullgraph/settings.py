@@ -43,8 +43,8 @@ class FullGraphSettings(Settings):
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Tables and stages that the technique needs, but not with these keys: an uncut graph has neither parts nor chunks."""
-        return ("partitions", "chunks") if self.mode == "device" else ()
+        """Tables and stages that are not read with these keys: an uncut graph has neither parts nor chunks, and all rows on the device."""
+        return ("partitions", "chunks", "budgets") if self.mode == "device" else ()
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields speeds without a unit, and keys that have no effect where the graph is not cut."""

@@ -123,8 +123,8 @@ def _others(first: Device, count: int, devices: int, ranks: Ranks) -> list[Devic
     return [first.sibling(index) for index in indices]
 
 
-def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> None:
-    """Compares the predicted bytes of a pass on a device with `workspace`.
+def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> int:
+    """Compares the predicted bytes of a pass on a device with `workspace`, and returns them; of a user's own layers `workspace` itself.
 
     Args:
         settings: `[train.fullgraph]`.
@@ -133,12 +133,12 @@ def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> N
         InputError: it does not fit; the message names a number of chunks that fits, if there is one.
     """
     bound = run.features.device.work_bytes
-    if bound is None or is_reference(run.semantic.train.model):
-        return
     counts = largest(chunks.counts, settings.mode)
     needed = needed_bytes(run, counts, way)
-    if needed <= bound:
-        return
+    if bound is not None and is_reference(run.semantic.train.model):
+        return bound
+    if bound is None or needed <= bound:
+        return needed
     problem = (
         f"a pass over chunks of up to {counts.nodes:,} nodes and {counts.edges:,} edges holds {format_bytes(needed)} on a "
         f"device, and workspace allows {format_bytes(bound)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,8 +26,9 @@ from graphmill.trainers.models.ops import add_gradient
 from graphmill.trainers.models.own import OwnLayers
 from graphmill.trainers.models.precision import BF16, widened
 from graphmill.trainers.models.products import summed_over_rows, times_in
+from graphmill.trainers.record.checks import TIERS
 from graphmill.trainers.record.ledger import COMPUTE, Ledger, Line
-from graphmill.trainers.rows.source import H2D, RowIds, TableSource
+from graphmill.trainers.rows.source import H2D, FeatureSource, RowIds, TableSource
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import PassedRows, backward_from
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, Summed
@@ -44,17 +46,24 @@ class InputRows(HostRows):
 
     Args:
         dtype: NumPy's name of the type of gathered rows.
+        cached: number of a device -> the table behind the rows that it and the host keep (tiers.py); empty without a cache.
 
     If ranks share the parts, each reads the rows of any node from the table.
     """
 
-    def __init__(self, table: TableSource, replicas: Replicas, dtype: str):
+    def __init__(
+        self,
+        table: TableSource,
+        replicas: Replicas,
+        dtype: str,
+        cached: Mapping[int, FeatureSource] = MappingProxyType({}),
+    ):
         model = replicas.model
-        self.table, self.replicas, self.dtype = table, replicas, getattr(torch, dtype)
+        self.table, self.cached, self.replicas, self.dtype = table, cached, replicas, getattr(torch, dtype)
         self.width = table.width if model.projection is None else model.projection.width
         self.random = StepRandom(0)
-        plain = getattr(table, "plain", None)  # a table behind a link, or a cache, has rows to be gathered only
-        self._plain: Array | None = None if plain is None or isinstance(model, OwnLayers) else plain(dtype)
+        # Rows behind a cache are gathered, wherever they are; a user's layer may change the rows that it is given.
+        self._plain: Array | None = None if cached or isinstance(model, OwnLayers) else table.plain(dtype)
         self._as_they_are = not model.input_dropout and model.projection is None
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
@@ -63,7 +72,7 @@ class InputRows(HostRows):
         x = None if self._plain is None else rows_in_place(self._plain, ids, device, "staged")
         if x is None:
             x = device.alloc((len(ids), self.table.width), self.dtype, "staged")
-            self.table.gather(RowIds(ids), x, moved)
+            self.cached.get(device.index, self.table).gather(RowIds(ids), x, moved)
         else:
             self.table.book(len(ids), moved)
         return x, self._booked(moved, ledger)
@@ -87,9 +96,12 @@ class InputRows(HostRows):
         return out, self._booked(moved, ledger)
 
     def _booked(self, moved: Ledger, ledger: Ledger) -> int:
-        """Books what a gather moved besides the rows themselves, and returns the bytes of these."""
-        num_bytes = 0
-        for row in moved.rows()["moves"]:
+        """Books what a gather moved besides the rows that crossed the link, and returns the bytes of these."""
+        num_bytes, rows = 0, moved.rows()
+        for row in rows["counts"]:
+            if row["name"] in TIERS:
+                ledger.count(**row)
+        for row in rows["moves"]:
             line = Line(row["link"], row["kind"], row["phase"], row["layer"])
             if line == H2D:
                 num_bytes = row["moved_bytes"]

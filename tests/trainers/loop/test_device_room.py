@@ -10,10 +10,10 @@ from graphmill.assets.budgets.read import Budgets
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.loop.device_room import automatic_device_bytes, simulated_peak
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
-from graphmill.trainers.rows.source import MappedSource
-from graphmill.trainers.training.open_rows import automatic_device_bytes, open_rows, simulated_peak
+from graphmill.trainers.training.open_rows import open_rows
 from tests.assets.budgets.test_budgets import write_measured
 from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
@@ -25,7 +25,7 @@ def simulate(home: Path, work_bytes: int | None = None, **options) -> int:
     table = TrainTable(**(TABLE | options))
     plan = EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=5, accumulate=3)
     semantic = ModelConfig(seed=5, train=table.config, sampling=SAMPLING)
-    return simulated_peak(graph, semantic, plan, MappedSource(graph.features), work_bytes)
+    return simulated_peak(graph, semantic, plan, graph.features.width, work_bytes)
 
 
 def test_the_peak_is_that_of_a_step_and_repeats(tmp_path: Path) -> None:
@@ -53,6 +53,7 @@ def test_a_workspace_that_is_too_small_is_named_before_training(tmp_path: Path) 
 def test_the_cache_gets_what_the_step_leaves() -> None:
     budgets = Budgets(device_bytes=900, host_bytes=0, disk_bytes=0, automatic=("device",), device_total_bytes=1000)
     assert [automatic_device_bytes(budgets, peak) for peak in (0, 80, 400, 800, 5000)] == [900, 900, 500, 0, 0]
+    assert [automatic_device_bytes(budgets, peak, 4) for peak in (0, 80, 160, 200)] == [225, 150, 50, 0]
 
 
 def test_an_automatic_device_is_filled_up_to_what_one_step_needs(tmp_path: Path) -> None:
