@@ -134,7 +134,7 @@ class Pruner:
         with device.preparing():
             step = self.batching.plan.step_of(batch.train_epoch, batch.position)
             slots = self.history.slots(blocks, step, self.batching.ends_of(batch))
-            pruned = prune(blocks, slots, self.batching.transpose)
+            pruned = prune(blocks, slots, self.batching.transpose, self.rows.threads)
         moved.carried(pruned.traffic, "ids")
         _count_pruned(blocks, pruned.blocks, moved)
         return replace(batch, blocks=pruned.blocks, origin=pruned.origin, moved=moved)

@@ -349,7 +349,8 @@ def behind(each: Pieces, threads: int) -> float:
     """Returns the seconds of a batch between two updates: pruned, gathered through a window and from there, and trained on."""
     history = expected_history(each.case)
     rows = (each.gather(threads) + each.gather(1)) * history.rows_share
-    return each.speeds.prune + rows + each.handed(each.threads) * history.edges_share
+    step = each.step(each.threads) if each.case.in_turn else each.handed(each.threads)
+    return each.speeds.prune + rows + step * history.edges_share
 
 
 def _seconds(case: Case) -> Seconds:
@@ -357,6 +358,8 @@ def _seconds(case: Case) -> Seconds:
     # Rows are read from disk behind the update before.
     waits = behind(each, each.threads) + each.rows_read(history_links(case)[0])
     share = expected_history(case).edges_share
+    if case.in_turn:
+        return each.named(share=share), each.in_turn(waits)
     return each.named(share=share), each.count * max(each.prepare(1) / case.samplers, waits)
 
 

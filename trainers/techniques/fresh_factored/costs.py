@@ -28,6 +28,8 @@ def _seconds(case: Case) -> Seconds:
     group = min(trainers, case.semantic.train.accumulate)
     waits = behind(each, 1) + each.rows_read(history_links(case)[0])
     share = expected_history(case).edges_share
+    if case.in_turn:
+        return each.named(share=share), each.in_turn(waits)
     return each.named(share=share), each.count * max(each.prepare(1) / samplers, waits / group)
 
 
