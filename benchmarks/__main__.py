@@ -46,6 +46,7 @@ NAMES = (
     "links",
     "needs",
     "orders",
+    "overhead",
     "partitions",
     "predict",
     "products",

@@ -46,7 +46,7 @@ from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.record.checks import conserved, ledger_numbers
 from graphmill.trainers.record.ledger import STEP, Ledger, Timeline
 from graphmill.trainers.rows.shared import shared_rows
-from graphmill.trainers.rows.source import TableSource, linked
+from graphmill.trainers.rows.source import linked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,8 +235,7 @@ class Run:
     @property
     def in_turn(self) -> bool:
         """Whether all threads prepare a batch just before its step, instead of some of them ahead of it."""
-        where = self.features.source
-        return isinstance(where, TableSource) and where.at_hand
+        return self.features.source.at_hand
 
     @property
     def draws_on_device(self) -> bool:

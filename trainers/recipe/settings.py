@@ -12,6 +12,7 @@ class Settings(Checked):
         timeout: seconds that a process waits for another one.
         rows: origin of the feature rows: "packed", else "table" or "exchange".
         staleness: updates that the weights of a gradient may lack.
+        lookahead: batches whose rows are loaded while a step computes.
         unread: tables and stages that the technique needs or reads, but not with these settings.
     """
 
@@ -20,6 +21,7 @@ class Settings(Checked):
     timeout = 45.0
     rows = "table"
     staleness = 0
+    lookahead = 0
     unread: tuple[str, ...] = ()
 
     def trainers_of(self, cores: int) -> int:

@@ -41,7 +41,6 @@ class Technique:
         by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
-        roles: whether its threads have roles of their own, so that batches are never prepared in turn with the step.
         approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
     """
 
@@ -63,7 +62,6 @@ class Technique:
     by_parts: bool = False
     whole_graph: bool = False
     halves: bool = False
-    roles: bool = False
     approximate: bool = False
 
     @property
@@ -168,10 +166,9 @@ TECHNIQUES: dict[str, Technique] = {
             needs=("sampling",),
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
-            roles=True,
         ),
         _row("fresh", **_FRESH),
-        _row("fresh-factored", roles=True, **_FRESH),
+        _row("fresh-factored", **_FRESH),
         _row(
             "fullgraph",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",

@@ -86,6 +86,7 @@ class CachedSource(FeatureSource):
     ):
         self.behind, self.device = behind, device
         self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes
+        self.at_hand = behind.at_hand
         # The array below is a view of it; the device books the bytes for as long as the tensor lives.
         self.device_rows = device.alloc((len(placement.device_ids), self.width), behind.rows.dtype, CACHE)
         readable = behind.pinned or not on_device(self.device_rows)
@@ -130,24 +131,30 @@ class CachedSource(FeatureSource):
 
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], each from its tier, and books bytes and hits by tier."""
-        node_ids, slots = batch.input_ids, batch.slots
+        slots, tiers = self._found(batch.input_ids, batch.slots, ledger)
+        ledger.carried(gather_tiered(slots, tiers, kernel_array(out), threads=self.behind.threads), "ids")
+        if on_device(out) and not self.in_place:
+            device_of(out).synchronize()  # the staged rows are lent to another batch after this call
+
+    def in_memory(self, node_ids: Array, ledger: Ledger) -> tuple[Array, Tiers] | None:
+        """As `FeatureSource.in_memory`."""
+        return self._found(node_ids, None, ledger) if self.in_place else None
+
+    def _found(self, node_ids: Array, slots: Array | None, ledger: Ledger) -> tuple[Array, Tiers]:
+        """Books rows; returns slots i32[n] and the tiers that they name, with the rows of no tier staged; `slots` are those of `mark`."""
         if slots is None:
             slots = np.empty(len(node_ids), np.int32)
             self.mark(node_ids, slots)
-        staged = self.behind.rows
-        verified = self.behind.verified
+        staged, verified = self.behind.rows, self.behind.verified
         if not self.in_place:
             slots, staged = self._staged(node_ids, slots, ledger)
         elif (
             verified is not None and verified.pending
         ):  # blocks behind the cache are about to be read for the first time
             verified.require(slots[slots >> ROW_BITS == STAGED] & ((1 << ROW_BITS) - 1))
-        tiers = Tiers(**self._tiers, staged=staged)
-        ledger.carried(gather_tiered(slots, tiers, kernel_array(out), threads=self.behind.threads), "ids")
-        if on_device(out) and not self.in_place:
-            device_of(out).synchronize()  # the staged rows are lent to another batch after this call
         # One more than the tier: rows of nodes without features have no tier, and cost nothing.
         self._book(np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2).tolist(), ledger)
+        return slots, Tiers(**self._tiers, staged=staged)
 
     @property
     def finds(self) -> bool:

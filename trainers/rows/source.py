@@ -87,6 +87,7 @@ class FeatureSource(Protocol):
         tiered: whether `gather` counts every row by the tier that it came from.
         held_bytes: bytes of the rows that this process holds for all ranks.
         cached_rows: number of rows of other ranks that are kept here.
+        at_hand: whether the step's threads gather rows between steps, since they come without a wait and no core is idle meanwhile.
         finds: whether a device with memory of its own reads every row in place, so that `gather_found` sends it no rows.
     """
 
@@ -98,6 +99,7 @@ class FeatureSource(Protocol):
     tiered: bool = False
     held_bytes: int = 0
     cached_rows: int = 0
+    at_hand: bool = False
 
     @property
     def finds(self) -> bool:  # noqa: D102
@@ -136,6 +138,20 @@ class FeatureSource(Protocol):
         """
         ...
 
+    def in_memory(self, node_ids: Array, ledger: Ledger) -> tuple[Array, Tiers] | None:
+        """Returns where rows lie in this machine's memory, and books them as `gather` does; None if they have to be brought there.
+
+        Args:
+            node_ids: ids[n], global.
+
+        Returns:
+            Slots i32[n], and the tiers that they name, with peers left out.
+
+        Raises:
+            InputError: a block of a file that holds one is damaged.
+        """
+        return None
+
     def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
         """Writes row i of out from node_ids[i], and books the bytes; by default the host finds the rows, and the ids are sent to it.
 
@@ -171,11 +187,10 @@ class TableSource(FeatureSource):
 
     Attributes:
         in_place: whether rows may be read from the array at any time, by a device too.
-        at_hand: whether the step's threads gather rows between steps, since they come without a wait and no core is idle meanwhile.
         stored: the table if its rows are read from the file when they are asked for, None if they are in memory.
     """
 
-    in_place, at_hand = True, False
+    in_place = True
     stored: FeatureTable | None = None
 
     def __init__(
@@ -216,8 +231,26 @@ class TableSource(FeatureSource):
             self.fill(node_ids, kernel_array(out), ledger)
         if self.row_of is not None:
             num_rows = int(np.count_nonzero(self.row_of[node_ids] >= 0))
-            if num_rows < len(node_ids):
-                ledger.count("without_features", 0, len(node_ids) - num_rows)
+        self._book_present(num_rows, len(node_ids), ledger)
+
+    def in_memory(self, node_ids: Array, ledger: Ledger) -> tuple[Array, Tiers] | None:
+        """As `FeatureSource.in_memory`; None for a table of more rows than a slot can name."""
+        if not self.in_place or len(self.rows) > MAX_ROWS:
+            return None
+        self.require(node_ids)
+        if self.row_of is None:
+            slots = make_slots(HOST, node_ids)
+        else:
+            rows = self.row_of[node_ids]
+            slots, present = np.full(len(rows), NO_FEATURES, np.int32), np.flatnonzero(rows >= 0)
+            slots[present] = make_slots(HOST, rows[present])
+        self._book_present(int(np.count_nonzero(slots >= 0)), len(node_ids), ledger)
+        return slots, Tiers(host=self.rows)
+
+    def _book_present(self, num_rows: int, num_nodes: int, ledger: Ledger) -> None:
+        """Books the rows of nodes, of which some have none."""
+        if num_rows < num_nodes:
+            ledger.count("without_features", 0, num_nodes - num_rows)
         self.book(num_rows, ledger)
 
     def fill(self, node_ids: Array, out: Array, ledger: Ledger) -> None:
@@ -259,10 +292,7 @@ class TableSource(FeatureSource):
             return
         slots = self._found_slots(node_ids, device)
         gather_tiered_cuda(slots, Tiers(host=self.rows), out, device_of(out), trusted=True)
-        present = tier_counts(slots, device, ledger)[HOST + 1]
-        if present < len(node_ids):
-            ledger.count("without_features", 0, len(node_ids) - present)
-        self.book(present, ledger)
+        self._book_present(tier_counts(slots, device, ledger)[HOST + 1], len(node_ids), ledger)
 
     def _found_slots(self, node_ids: torch.Tensor, device: Device) -> torch.Tensor:
         first = int(make_slots(HOST, np.zeros(1, np.int32))[0])

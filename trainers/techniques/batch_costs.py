@@ -238,6 +238,10 @@ class Pieces:
             EXCHANGING: exchanging,
         }
 
+    def in_turn(self, behind: float) -> float:
+        """Returns the seconds of an epoch whose batches all cores draw just before their step; `behind` are those of a drawn batch."""
+        return self.count * (self.prepare(self.case.cores) + behind)
+
     def side_by_side(self, *lanes: float, work: float, ranks: int = 1, waiting: float = 0.0) -> float:
         """Returns the seconds of an epoch whose pieces run side by side.
 
@@ -282,7 +286,7 @@ def _memory(case: Case) -> list[Term]:
 def _seconds(case: Case) -> Seconds:
     each = Pieces(case)
     if case.in_turn:
-        return each.named(), each.count * (each.prepare(case.cores) + each.gather(case.cores) + each.step(each.threads))
+        return each.named(), each.in_turn(each.gather(case.cores) + each.step(each.threads))
     work = each.prepare(1) + each.gather(1) + each.step_work
     return each.named(), each.side_by_side(*_lanes(each), work=work)
 

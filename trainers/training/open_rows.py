@@ -77,7 +77,7 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
     require_nodes(stored, run.graph.topology.num_nodes, "the graph")
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(train.device, work_bytes, execution.link_gbps)
-    at_hand = prepared_in_turn(train.trainer, execution) and train.device == "cpu"
+    at_hand = prepared_in_turn(train, execution) and train.device == "cpu"
     reserved = bytes_to_come(run.semantic, execution, given) if execution.features == "auto" else 0
     table = open_source(stored, execution.features, train.num_threads if at_hand else 1, reserved)
     table.at_hand = at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))

@@ -249,15 +249,15 @@ class Case:
     @property
     def may_be_in_turn(self) -> bool:
         """Whether batches are prepared one by one between the steps, if their rows turn out to be at hand."""
-        drawn = not self.stored and prepared_in_turn(self.semantic.train.trainer, self.execution)
+        drawn = not self.stored and prepared_in_turn(self.semantic.train, self.execution)
         return drawn and self.ranks == 1 and self.semantic.train.device == "cpu"
 
     @property
     def in_turn(self) -> bool:
-        """Whether all threads prepare each batch just before its step: rows are at hand, and no cache stands before them."""
-        at_hand = self.execution.features == "memory" or self.fits
-        turns = prepared_in_turn(self.semantic.train.trainer, self.execution)
-        return at_hand and not self.cached and self.ranks == 1 and turns
+        """Whether all threads prepare each batch just before its step: rows are at hand, and no modelled link is in front of them."""
+        at_hand = (self.execution.features == "memory" or self.fits) and self.execution.link_gbps is None
+        turns = prepared_in_turn(self.semantic.train, self.execution)
+        return at_hand and self.ranks == 1 and turns
 
     @property
     def stores_evaluation(self) -> bool:

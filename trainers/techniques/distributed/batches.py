@@ -11,7 +11,7 @@ A batch may be empty if a part has fewer batches than the epoch has rounds. It s
 Memory: as online, with the fetched rows of one batch beside it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import cast
@@ -57,7 +57,7 @@ class RankSource(PreparedSource):
         self, batching: Batching, features: ShardedSource, samplers: Sequence[AnySampler | Drawer] | VanillaSampler
     ):
         super().__init__(batching)
-        self.features, self.samplers = features, samplers
+        self.features, self.samplers, self.in_turn = features, samplers, features.at_hand
         self.num_parts, self.parts = features.owned.num_parts, features.owned.parts
 
     def stop(self) -> None:
@@ -68,7 +68,7 @@ class RankSource(PreparedSource):
         """Returns the samplers and the exchanger; or the exchanger alone, which makes all calls in order, if it samples, too."""
         # Counts of the rows that sampled batches will request from other ranks, by position.
         ahead = self._ahead = OrderedByteQueue[Array](0)
-        following = {item.position: after.position for item, after in pairwise(planned)}
+        following = {item.position: after.position for item, after in self._pairs(planned)}
         samplers = self.samplers
 
         def sampled(lane: int, item: PlannedBatch, _: None) -> tuple[MiniBatch, Request]:
@@ -78,7 +78,8 @@ class RankSource(PreparedSource):
             except BaseException as error:  # the exchanger may wait for this batch
                 ahead.fail(error)
                 raise
-            ahead.put(item.position, request.counts, 0)
+            if following:
+                ahead.put(item.position, request.counts, 0)
             return batch, request
 
         def exchanged(lane: int, item: PlannedBatch, drawn: tuple[MiniBatch, Request] | None) -> MiniBatch:
@@ -113,6 +114,10 @@ class RankSource(PreparedSource):
             num_bytes=lambda item, drawn: block_bytes(drawn[0].blocks) + 16 * len(drawn[0].input_ids),
         )
         return [sampler, replace(exchanger, after=(SAMPLER,))]
+
+    def _pairs(self, planned: Sequence[PlannedBatch]) -> Iterable[tuple[PlannedBatch, PlannedBatch]]:
+        """Returns each batch with the one whose request is told beside its rows; none for a rank alone, which requests nothing."""
+        return pairwise(planned) if self.features.exchange.lane.world > 1 else ()
 
     def _marked(self, batch: MiniBatch) -> tuple[MiniBatch, Request]:
         """Returns a drawn batch with the slots of its rows, and its request to other ranks."""

@@ -264,6 +264,8 @@ def exchanged(each: Pieces, links: Mapping[str, float]) -> Exchange:
 def _seconds(case: Case) -> Seconds:
     """Returns the seconds of ranks that share a machine: rounds of one batch each, and an exchange that nothing hides."""
     ranks, each, links = case.ranks, Pieces(case, case.ranks), _links(case)[0]
+    if case.in_turn:
+        return each.named(), each.in_turn(each.gather(case.cores) + each.step(each.threads))
     # Each rank receives its share of what crosses, and works on it while it does.
     copied, moved, call = exchanged(each, links)
     ahead = each.prepare(1) + each.gather(1)

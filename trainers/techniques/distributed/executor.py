@@ -142,6 +142,8 @@ def open_samplers(run: Run) -> Sequence[AnySampler | Drawer] | VanillaSampler:
 
 def rank_threads(run: Run) -> int:
     """Returns the threads of this rank that sample; ranks that may run on the same cores share them. All ranks call it."""
+    if run.in_turn:
+        return 1
     cores = sorted(os.sched_getaffinity(0))
     sharing = run.ranks.beside(cores).count(cores)
     return run.execution.samplers or max(1, usable_cores() // sharing - 1)

@@ -27,6 +27,7 @@ from graphmill.trainers.ranks.group import Lane, Ranks
 from graphmill.trainers.ranks.links import Interconnect, parse_links
 from graphmill.trainers.ranks.measured_links import measured_links
 from graphmill.trainers.ranks.rounds import LinkModel, Rounds, faster_in_rounds, make_rounds
+from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.rows.cache import Features
 from graphmill.trainers.techniques.distributed.hot_rows import choose_hot
 from graphmill.trainers.techniques.distributed.inference import part_nodes
@@ -55,7 +56,10 @@ def open_data(run: Run) -> None:
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
     lane = open_lane(settings, ranks)
-    source = ShardedSource(shards, owned, lane, device, execution.features, ranks)
+    in_turn = ranks.world == 1 and semantic.train.device == "cpu" and prepared_in_turn(semantic.train, execution)
+    threads = semantic.train.num_threads if in_turn else 1
+    source = ShardedSource(shards, owned, lane, device, execution.features, ranks, threads)
+    source.at_hand = in_turn and not source.own.direct
     seeds = run.seeds
     run.plan = PartPlan(
         seeds,

@@ -123,6 +123,8 @@ def _ranges(case: Case) -> Mapping[str, tuple[float, float]]:
 def _seconds(case: Case) -> Seconds:
     samplers, trainers = case.settings.roles(case.cores)
     each, packed = Pieces(case, trainers), case.settings.rows == "packed"
+    if case.in_turn:
+        return each.named(), each.in_turn(each.gather(case.cores) + each.step(each.threads))
     # A sampler that loads packed rows waits for each of its reads.
     links = _links(case)[0]
     ahead = each.prepare(1) + each.rows_read(links) + packed * CHUNK_PASSES * each.gather(1)
@@ -185,7 +187,7 @@ def standby_share(case: Case, sample: float, extract: float, train: float) -> St
     assert plan is not None and drawn is not None
     if settings.sharing == "time":
         return StandbyShare(expected=1.0, least=1.0, most=1.0)
-    if not settings.switching:
+    if not settings.switching or case.in_turn:
         return StandbyShare(expected=0.0, least=0.0, most=0.0)
     if not (sample or extract or train):
         sample, extract, train = UNMEASURED

@@ -9,7 +9,9 @@ has a smaller cache, and its transfers depend on which batches it takes. The pri
 trainer has work, so recipes with T trainers take `accumulate` = T or a multiple. `staleness` = k lets a gradient lack up to k updates (FGNN
 5.2); then the result depends on timing.
 
-On the CPU, a device is a role and its threads. The devices that sample are set by the user, or chosen from measured stages (simulator/).
+On the CPU, a device is a role and its threads. If one device trains with all cores, and rows are at hand, roles work in turn on one thread
+instead: threads of roles would take these cores from one another (trainers/recipe/in_turn.py), and a standby trainer is never needed.
+`timeout` then ends no role. The devices that sample are set by the user, or chosen from measured stages (simulator/).
 With `topology = "device"` the graph is booked on the devices that sample, and the cache of their standby trainers is the prefix of the hot
 rows that it leaves room for; a graph that is larger than a device is loaded by parts.
 
@@ -56,13 +58,13 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.devices.torch_threads import prompt_turns
 from graphmill.trainers.loop.executor import Done, Executor, Run, add_in_order
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
-from graphmill.trainers.record.ledger import TRAIN, Line
+from graphmill.trainers.record.ledger import TRAIN, WAIT, Line
 from graphmill.trainers.rows.source import LinkedSource
 from graphmill.trainers.techniques.factored.crew import Crew
 from graphmill.trainers.techniques.factored.queue import GlobalQueue, Result, Updates
 from graphmill.trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
 from graphmill.trainers.techniques.factored.roles import COPY, EXTRACT, LOAD, MARK, SAMPLE, Epoch, TrainerRole
-from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
+from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of, naming
 from graphmill.trainers.techniques.openings import open_packed, planned_reads
 
 GRACE_SECONDS = 5.0
@@ -130,12 +132,19 @@ class FactoredExecutor(Executor):
                 bounded.enter_context(device.active())  # the loop has entered the first one
             yield from self._epoch(epoch, start)
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether roles work one after the other on the thread of the loop, and each has all cores: one device trains, rows are at hand."""
+        return self.features.at_hand and self.crew.record["trainers"] == 1
+
     def _epoch(self, epoch: int, start: int) -> Iterator[Done]:
         shared = self._open_epoch(epoch, start)
-        threads = self._begin(shared)
+        threads, in_turn = self._begin(shared), self.in_turn
         grace = self.settings.timeout
         try:
             for position in shared.planned:
+                if in_turn:
+                    self._turn(shared, position)
                 result = shared.updates.take(position)
                 self.run.ledger.merge(result.moved)
                 self._behind[result.behind] += 1
@@ -183,20 +192,29 @@ class FactoredExecutor(Executor):
             weights=lambda: self._weights,
         )
 
+    def _turn(self, epoch: Epoch, position: int) -> None:
+        """Has a batch sampled and trained on, on this thread."""
+        *samplers, trainer = self.crew.executors
+        if samplers:
+            sampler = samplers[position % len(samplers)]
+            with naming(sampler), self.run.timeline.span(trainer.activity.name, WAIT, position):
+                sampler.draw(epoch)
+        with naming(trainer):
+            trainer.turn(epoch)
+
     def _begin(self, epoch: Epoch) -> list[threading.Thread]:
-        threads = []
+        threads: list[threading.Thread] = []
         self.watch.activities = self.crew.activities
         for executor in self.crew.executors:
             if isinstance(executor, TrainerRole):
                 executor.begin(epoch)
             for activity, loop in executor.loops():
-                thread = threading.Thread(
-                    target=self._guarded, args=(activity, loop, epoch), name=activity.name, daemon=True
-                )
-                activity.thread, activity.ended, activity.doing = thread, False, None
-                activity.seconds.clear()
-                activity.tasks.clear()
-                threads.append(thread)
+                activity.begin()
+                if not self.in_turn:
+                    activity.thread = threading.Thread(
+                        target=self._guarded, args=(activity, loop, epoch), name=activity.name, daemon=True
+                    )
+                    threads.append(activity.thread)
         for thread in threads:
             thread.start()
         return threads

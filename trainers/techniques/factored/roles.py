@@ -189,19 +189,26 @@ class SamplerRole:
     def run(self, epoch: Epoch) -> None:
         """Draws as long as a batch is left; then trains as long as that pays."""
         queue = epoch.queue
-        while (position := queue.next_task()) is not None:
-            batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
-            num_bytes = self.drawing.num_bytes(batch)
-            while not self._admitted(queue, position, num_bytes):
-                # The queue is full and no device trains, so this one must.
-                self._train(epoch, queue.take_now(self))
-            self.drawing.load(self.activity, batch)
-            with self.activity.at(COPY, position):
-                queue.put(position, batch, num_bytes)
-            del batch
+        while self.draw(epoch):
+            pass
         while self.standby is not None and (taken := queue.take_worthwhile(self, self.worthwhile)) is not None:
             self._train(epoch, taken)
             del taken
+
+    def draw(self, epoch: Epoch) -> bool:
+        """Draws the next batch into the queue; returns False if none is left."""
+        queue = epoch.queue
+        if (position := queue.next_task()) is None:
+            return False
+        batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
+        num_bytes = self.drawing.num_bytes(batch)
+        while not self._admitted(queue, position, num_bytes):
+            # The queue is full and no device trains, so this one must.
+            self._train(epoch, queue.take_now(self))
+        self.drawing.load(self.activity, batch)
+        with self.activity.at(COPY, position):
+            queue.put(position, batch, num_bytes)
+        return True
 
     def _admitted(self, queue: GlobalQueue, position: int, num_bytes: int) -> bool:
         with self.activity.timeline.span(self.activity.name, WAIT, position):
@@ -237,17 +244,31 @@ class TrainerRole:
 
     def extract(self, epoch: Epoch) -> None:
         """Extracts the rows of batch after batch."""
-        taken = True
-        while taken is not None:
-            with self.extracting.timeline.span(self.extracting.name, WAIT, epoch.queue.handed):
-                taken = epoch.queue.take(self)
-            ready = None
-            if taken is not None:
-                ready = self.training.extract(self.extracting, taken[1], epoch), taken[2]
+        left = True
+        while left:
+            ready = self._extracted(epoch)
+            left = ready is not None
             with epoch.changed:
                 self._ready.append(ready)
                 epoch.changed.notify_all()
             del ready
+
+    def turn(self, epoch: Epoch) -> None:
+        """Extracts the rows of the next batch and trains on it, on one thread."""
+        with self.activity.timeline.span(self.activity.name, WAIT, epoch.queue.handed):
+            taken = self._extracted(epoch)
+        assert taken is not None, "its batch is drawn"
+        ready, num_bytes = taken
+        del taken
+        self.training.train(self.activity, epoch, ready)
+        del ready
+        epoch.queue.finished(self, num_bytes)
+
+    def _extracted(self, epoch: Epoch) -> tuple[Ready, int] | None:
+        """Returns the next batch with its rows, and its bytes in the queue; None if none is left."""
+        with self.extracting.timeline.span(self.extracting.name, WAIT, epoch.queue.handed):
+            taken = epoch.queue.take(self)
+        return None if taken is None else (self.training.extract(self.extracting, taken[1], epoch), taken[2])
 
     def train(self, epoch: Epoch) -> None:
         """Trains on batch after batch."""
@@ -278,7 +299,13 @@ class TimeShared:
 
     def run(self, epoch: Epoch) -> None:
         """Draws, extracts and trains as long as a batch is left."""
-        while (position := epoch.queue.next_task()) is not None:
-            batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
-            self.training.train(self.activity, epoch, self.training.extract(self.activity, batch, epoch))
-            del batch
+        while self.turn(epoch):
+            pass
+
+    def turn(self, epoch: Epoch) -> bool:
+        """Draws, extracts and trains on the next batch; returns False if none is left."""
+        if (position := epoch.queue.next_task()) is None:
+            return False
+        batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
+        self.training.train(self.activity, epoch, self.training.extract(self.activity, batch, epoch))
+        return True

@@ -14,6 +14,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError
@@ -50,6 +51,12 @@ class Activity:
         self.device: Device | None = None
         self.ended = False
 
+    def begin(self) -> None:
+        """Forgets the tasks and the thread of the epoch before."""
+        self.thread, self.ended, self.doing = None, False, None
+        self.seconds.clear()
+        self.tasks.clear()
+
     @contextmanager
     def at(self, phase: str, position: int) -> Iterator[None]:
         """Records a task for a batch while the block runs."""
@@ -85,6 +92,16 @@ class Watch:
             thread = activity.thread
             if thread is not None and not activity.ended and not thread.is_alive():
                 raise ExecutorFault(f"{activity.name} has ended without a word", "use --resume")
+
+
+@contextmanager
+def naming(role: Any) -> Iterator[None]:
+    """Raises the error of a role that works on this thread as `fault_of` reports it, with the activity that was at work."""
+    try:
+        yield
+    except BaseException as error:
+        activities = [activity for activity, _ in role.loops()]
+        raise fault_of(next((each for each in activities if each.doing is not None), activities[0]), error)  # noqa: B904
 
 
 def fault_of(activity: Activity, error: BaseException) -> BaseException:

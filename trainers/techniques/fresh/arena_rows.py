@@ -4,9 +4,9 @@ The right half of the arena holds the hottest rows. Embeddings displace them fro
 below, like one that was never in the arena. So the place of a row can change with every update of the history, and is looked up when the
 batch's rows are gathered, after the update before it; nothing is marked ahead.
 
-A row from the arena is a copy on the device: booked as d2d, with its bytes there, in the type of the computation. Rows of the source below
-are gathered to a separate buffer and put between them, one more copy per row; if the arena has none of a batch's rows, the source below
-writes them itself.
+A row from the arena is a copy on the device: booked as d2d, with its bytes there, in the type of the computation. If the
+source below has its rows in memory, too, one gather writes all rows. Else rows from below are gathered to a separate buffer and put between
+them, one more copy per row; if the arena has none of a batch's rows, the source below writes them itself.
 
 Rows of the source below come in windows: a batch is a hundred megabytes where rows are wide, and rows that wait in a staging buffer and in
 the separate one would be as many again, twice. Memory besides the batch's rows: a window of stored rows if they are staged, and one in the
@@ -14,6 +14,7 @@ type of the computation. A collective source, and a device that reads the rows i
 """
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ import torch
 
 from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.history.arena import History
+from graphmill.kernels.rows.gather import gather_tiered
 from graphmill.kernels.rows.move_rows import place_rows
+from graphmill.kernels.rows.slots import PEER, make_slots
 from graphmill.kernels.types import BatchKey
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
@@ -68,13 +71,29 @@ class ArenaRows:
             hits, missing = self._parted(places, ledger)
             ledger.count(HITS, 0, len(hits))
             if len(hits):
-                place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
                 ledger.crossed(D2D, len(hits) * self.width * self.history.dtype.itemsize)
+                if self._at_once(input_ids, places, hits, missing, out, ledger):
+                    return
+                place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
                 input_ids, origin = input_ids[missing], origin[missing]
             else:
                 missing = None
         if missing is None or len(missing) or self.below.collective:
             self._from_below(key, input_ids, origin, out, missing, ledger)
+
+    def _at_once(self, input_ids: Any, places: Any, hits: Any, missing: Any, out: torch.Tensor, ledger: Ledger) -> bool:
+        """Writes all rows by one gather if those of the arena and of the source below lie in memory in one type; returns whether it did."""
+        history = self.history
+        assert history is not None
+        if on_device(out) or history.dtype.name != self.below.dtype:
+            return False
+        if (found := self.below.in_memory(input_ids[missing], ledger)) is None:
+            return False
+        slots, (slots_below, tiers) = np.empty(len(places), np.int32), found
+        slots[hits], slots[missing] = make_slots(PEER, places[hits]), slots_below
+        arena = {"peers": (history.features,), "peer_stride": len(history.features)}
+        gather_tiered(slots, replace(tiers, **arena), kernel_array(out), threads=self.threads)
+        return True
 
     def _parted(self, places: Any, ledger: Ledger) -> tuple[Any, Any]:
         """Returns i64[h], i64[m]: the rows that the arena has, and the others; a device sends back their number."""

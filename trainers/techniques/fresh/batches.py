@@ -194,7 +194,7 @@ class Pruner:
                 slots = history.slots(blocks, step, self.batching.ends_of(batch))
             else:
                 slots = decision.slots(blocks, history.arena.num_nodes, device, SENT)
-            pruned = prune(blocks, slots, self.batching.transpose)
+            pruned = prune(blocks, slots, self.batching.transpose, self.rows.threads)
             left = pruned.blocks
             if copies:
                 whole = dict.fromkeys(range(len(left)), history.arena.embeddings)

@@ -357,7 +357,8 @@ def _loaded(each: Pieces, threads: int) -> float:
 
 def behind(each: Pieces, threads: int) -> float:
     """Returns the seconds of a batch between two updates: pruned, gathered and trained on."""
-    return _loaded(each, threads) + each.handed(each.threads) * expected_history(each.case).edges_share
+    step = each.step(each.threads) if each.case.in_turn else each.handed(each.threads)
+    return _loaded(each, threads) + step * expected_history(each.case).edges_share
 
 
 def _seconds(case: Case) -> Seconds:
@@ -369,7 +370,8 @@ def _seconds(case: Case) -> Seconds:
         work = each.prepare(1) + loading + each.step_work * share
         return named, each.side_by_side(sampling, loading + read, step, work=work)
     # Rows are read from disk, and cross a link, behind the update before.
-    return named, each.count * max(sampling, behind(each, each.threads) + read)
+    waits = behind(each, each.threads) + read
+    return named, each.in_turn(waits) if case.in_turn else each.count * max(sampling, waits)
 
 
 COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated)

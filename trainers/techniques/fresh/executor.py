@@ -68,7 +68,7 @@ def open_executor(run: Run) -> FreshExecutor:
     rows = run.features.source if packed is None else linked(packed, run.features.device)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
     batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed, settings.lookahead)
-    batches.in_turn = run.in_turn and packed is None and not settings.lookahead
+    batches.in_turn = run.in_turn
     return FreshExecutor(run, batches, history, probe)
 
 

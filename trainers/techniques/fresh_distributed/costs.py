@@ -31,6 +31,8 @@ def _links(case: Case) -> Links:
 
 def _seconds(case: Case) -> Seconds:
     ranks, each, links = case.ranks, Pieces(case, case.ranks), _links(case)[0]
+    if case.in_turn:
+        return each.named(share=expected_history(case).edges_share), each.in_turn(behind(each, each.threads))
     _, moved, call = exchanged(each, links)
     exchanging, rounds = moved + (1 if case.settings.rows == "packed" else 3) * call, each.count / ranks
     # Ranks that have fewer cores than threads take turns.

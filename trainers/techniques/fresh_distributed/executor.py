@@ -72,7 +72,9 @@ def open_executor(run: Run) -> FreshDistributed:
     if run.semantic.train.settings.rows == "packed":
         packed = open_packed(run, run.batching.queue_bytes // 2, owned.parts)
     rows = source if packed is None else linked(packed, run.features.device)
-    return FreshDistributed(run, PrunedSource(run.batching, histories, owned.num_parts, rows, samplers, packed))
+    batches = PrunedSource(run.batching, histories, owned.num_parts, rows, samplers, packed)
+    batches.in_turn = run.in_turn
+    return FreshDistributed(run, batches)
 
 
 class ExchangedFill:

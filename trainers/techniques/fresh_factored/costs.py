@@ -29,6 +29,8 @@ def _seconds(case: Case) -> Seconds:
     links = history_links(case)[0]
     waits = behind(each, 1) + max(each.rows_read(links), each.crossing(links))
     share = expected_history(case).edges_share
+    if case.in_turn:
+        return each.named(share=share), each.in_turn(waits)
     return each.named(share=share), each.count * max(each.prepare(1) / samplers, waits / group)
 
 

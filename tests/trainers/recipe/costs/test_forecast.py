@@ -184,7 +184,7 @@ def test_a_history_leaves_of_packed_rows_what_it_spares_and_what_its_arena_has(t
 
 
 def test_an_evaluation_of_rows_at_hand_keeps_one_batch() -> None:
-    """`disk` evaluates batches that are drawn in turn; stored ones and those behind a cache are prepared ahead, and wait."""
+    """`disk` evaluates batches that are drawn in turn, behind a cache, too; stored ones and those over a link are prepared ahead."""
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32)
     table = TrainTable(name="sage", trainer="disk", eval="sampled", queue="1GiB")
     semantic = ModelConfig(seed=1, train=table.config, sampling=sampling)
@@ -196,12 +196,14 @@ def test_an_evaluation_of_rows_at_hand_keeps_one_batch() -> None:
         )
         sizes = replace(sizes, configs={"samples": config})
         case = Case(semantic=semantic, execution=table.execution, sizes=sizes, batch=batch_sizes(sampling, sizes))
-        for cached in (False, True):
-            found[evaluate, cached] = (
-                expected_memory(replace(case, cached=cached))["batches of an evaluation that wait"] / case.batch_bytes
-            )
-    assert all(each > 5 for each in (found[True, False], found[True, True], found[False, True]))
-    assert found[False, False] == 1 if usable_cores() <= MOST_CORES_IN_TURN else found[False, False] > 5
+        for link in (None, "1GB/s"):
+            linked = replace(case, execution=replace(case.execution, link=link))
+            for cached in (False, True):
+                terms = expected_memory(replace(linked, cached=cached))
+                found[evaluate, link, cached] = terms["batches of an evaluation that wait"] / case.batch_bytes
+    in_turn = [found.pop((False, None, cached)) for cached in (False, True)]
+    assert all(each > 5 for each in found.values())
+    assert in_turn == [1, 1] if usable_cores() <= MOST_CORES_IN_TURN else min(in_turn) > 5
 
 
 @pytest.mark.parametrize(("features", "fits", "there"), [("auto", True, 0), ("auto", False, 1), ("direct", True, 1)])

@@ -144,8 +144,8 @@ def test_rows_that_move_are_the_survivors_and_come_once(tmp_path: Path, monkeypa
     """The ledger's input rows are counted outside: every survivor comes once, from the arena or from below."""
     expected, sampled = [], []
 
-    def counted(blocks: Sequence[Block], slots: Sequence[np.ndarray], transpose: Any) -> Pruned:
-        pruned, left = prune(blocks, slots, transpose), survivors(blocks, slots)
+    def counted(blocks: Sequence[Block], slots: Sequence[np.ndarray], *more: Any) -> Pruned:
+        pruned, left = prune(blocks, slots, *more), survivors(blocks, slots)
         assert {*pruned.blocks[0].src_ids.tolist()} == left
         expected.append(len(left))
         sampled.append(blocks[0].num_src)
@@ -299,8 +299,13 @@ def test_evaluation_of_packed_batches_has_the_bits_of_drawn_ones(
 def test_rows_that_come_in_windows_change_no_bit(
     packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: dict[str, Any]
 ) -> None:
-    """Batches of several windows get the rows that those of one window get, and no window is larger than asked."""
-    whole, waiting = train_fresh(tmp_path / "whole", packed=packed, fresh=fresh), []
+    """Batches of several windows get the rows that those of one window get, and no window is larger than asked.
+
+    Rows of a table in memory come without windows, beside those of the arena, and are the same.
+    """
+    table = fresh.get("rows") == "table"
+    options: dict[str, Any] = {"packed": packed, "fresh": fresh} | ({"features": "direct"} if table else {})
+    whole, waiting = train_fresh(tmp_path / "whole", **options), []
     load = PackedLoader._load_rows
 
     def watched(self: PackedLoader, place: Any, slots: np.ndarray, *rest: Any) -> Staged:
@@ -309,11 +314,14 @@ def test_rows_that_come_in_windows_change_no_bit(
 
     monkeypatch.setattr("graphmill.trainers.techniques.fresh.arena_rows.WINDOW_BYTES", 1)
     monkeypatch.setattr(PackedLoader, "_load_rows", watched)
-    windows = train_fresh(tmp_path / "windows", packed=packed, fresh=fresh)
+    windows = train_fresh(tmp_path / "windows", **options)
     assert content(windows)[WEIGHTS] == content(whole)[WEIGHTS]
+    if table:
+        at_once = train_fresh(tmp_path / "at once", **options | {"features": "memory"})
+        assert content(at_once)[WEIGHTS] == content(whole)[WEIGHTS]
     assert counts(windows) == counts(whole) and passed(windows, "ledger equals plan")
     assert requests(windows) > requests(whole)
-    if fresh.get("rows") != "table":
+    if not table:
         assert max(waiting) == WINDOW_ROWS and len(waiting) > counts(whole)["batches", 0]
 
 
