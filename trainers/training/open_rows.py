@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
-from graphmill.assets.features.read import NodeTypes, open_features, require_nodes
+from graphmill.assets.features.config import EDGES
+from graphmill.assets.features.read import NodeTypes, open_features, require_edges, require_nodes
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.sampling.drawing import Drawing
@@ -35,6 +36,7 @@ from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.types import Array, Stream
 from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.edge_rows import EdgeRows, open_edge_rows
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.logical import LogicalDevice, open_device
 from graphmill.trainers.devices.protocol import Device
@@ -47,6 +49,7 @@ from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import dtype_of
+from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.exact import exact_needs
 from graphmill.trainers.recipe.costs.memory import bytes_to_come
@@ -71,13 +74,25 @@ def open_data(run: Run) -> None:
     graph, train = run.graph, run.semantic.train
     stored = open_features(run.inputs["features"], verified=run.execution.features == "memory")
     run.plan = epoch_plan(run.seeds, run.semantic)
+    run.edge_rows = _open_edge_rows(run)
     run.features = open_rows(run, stored)
     domain = None
     if run.ranks.world > 1:
         domain = find_technique(train.trainer).evaluation_domain(graph.topology, run.ranks.main)
     table, device = run.features.table, run.features.device
     needs = exact_needs(run.semantic, run.execution, {**run.inputs, **run.reads})
-    run.infer = evaluation(run.semantic, graph.topology, table, device, run.drawing, domain, needs)
+    run.infer = evaluation(run.semantic, graph.topology, table, device, run.drawing, domain, needs, run.edge_rows)
+
+
+def _open_edge_rows(run: Run) -> EdgeRows | None:
+    """Returns the rows of the edges, None if the model reads none; raises InputError if they are of other edges than the graph's."""
+    if EDGES not in run.inputs:
+        return None
+    train = run.semantic.train
+    at_hand = prepared_in_turn(train.trainer, run.execution) and train.device == "cpu"
+    stored = open_features(run.inputs[EDGES])
+    require_edges(stored, run.graph.topology)
+    return open_edge_rows(stored, kept_dtype(train.dtype), train.num_threads if at_hand else 1)
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
@@ -135,8 +150,8 @@ def _filler(
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
             types = model_types(run.semantic.train, run.graph.topology, stored)
-            of_run = run.graph, run.semantic, run.plan, table, device.work_bytes, run.drawing, types, run.edges
-            peak_bytes = simulated_peak(*of_run)
+            of_run = run.graph, run.semantic, run.plan, table, device.work_bytes, run.drawing, types
+            peak_bytes = simulated_peak(*of_run, run.edges, run.edge_rows)
             free_bytes = device.free_bytes()
             if free_bytes is None:
                 device_bytes = automatic_device_bytes(budgets, peak_bytes)
@@ -196,6 +211,7 @@ def simulated_peak(
     drawing: Drawing | None = None,
     types: NodeTypes | None = None,
     edges: EdgeSeeds | None = None,
+    edge_rows: EdgeRows | None = None,
 ) -> int:
     """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
 
@@ -205,6 +221,7 @@ def simulated_peak(
         drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
         types: the node types and the columns of their features; None if nodes have no types.
         edges: the edges that are the seeds of the plan; None if nodes are.
+        edge_rows: the rows of edges; None if the model reads none.
 
     Raises:
         OverBudget: the step does not fit in the workspace.
@@ -214,9 +231,8 @@ def simulated_peak(
     drawing = drawing or Drawing(neighbours=semantic.sampling)
     with torch.random.fork_rng(devices=[]):
         item, device = next(iter(plan.batches(0))), LogicalDevice(work_bytes=work_bytes)
-        model = build_model(
-            semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types
-        )
+        sizes = features.width, graph.num_classes, semantic.seed, len(graph.relations)
+        model = build_model(semantic.train, *sizes, types, 0 if edge_rows is None else edge_rows.width)
         if isinstance(model, RowsAlone):
             model.nodes.table.trained = True  # nothing else has a gradient
         largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
@@ -227,8 +243,11 @@ def simulated_peak(
         else:
             links = edges.batch(key, item.seeds)
             seeds, labels, loss = links.nodes, links.scored, open_task(graph).loss(semantic.train).of(model)
-        blocks = sampler.sample(key, seeds, transpose=model.transpose)
+        more = {} if edge_rows is None else {"edge_ids": True}
+        blocks = sampler.sample(key, seeds, transpose=model.transpose, **more)
         attach_weights(blocks, graph.topology, model.edge_weight)
+        if edge_rows is not None:
+            edge_rows.give(blocks, device)
         device.adopt(model.parameters(), "parameters")
         if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
             rows = nodes.table.values  # in the host's memory on the CPU; else on the device, with two moments
