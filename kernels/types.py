@@ -143,6 +143,8 @@ class Block:
         share: f32[nnz], each edge's share in the mean of its row, which sum to 1, if drawn by weight or by walks. None = equal shares.
         self_weight: f32[num_dst] weight of a destination's own row in a weighted sum, or None.
         edge_type: u8[nnz]; edge_id: i64[nnz]: if the topology has them and the sampler was asked for them, else None.
+        edge_rows: float[U, F], a torch tensor: feature rows of the edges of all blocks of a batch, one for each edge id; None without.
+        edge_place: i32[nnz], the row of each edge among `edge_rows`; None without.
         t_start, t_edge, t_dst: the transpose: source s is used by the edges t_edge[t_start[s]:t_start[s+1]], whose destinations
             are t_dst at the same places. i32[num_src+1], i32[nnz], i32[nnz]; None if no gradient will pass.
         t_weight: f32[nnz], weight[t_edge], of a block that serves many passes: weights are read in order then. None = not kept.
@@ -161,6 +163,8 @@ class Block:
     share: Array | None = None
     edge_type: Array | None = None
     edge_id: Array | None = None
+    edge_rows: Any = None
+    edge_place: Array | None = None
     t_start: Array | None = None
     t_edge: Array | None = None
     t_dst: Array | None = None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from graphmill.assets.features.read import open_features, require_nodes
-from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.graph.read import Graph
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sizes import parse_size
@@ -16,11 +15,13 @@ from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
+from graphmill.trainers.batches.edge_rows import open_edge_rows
 from graphmill.trainers.inference.answers.kinds import class_column
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
-from graphmill.trainers.inference.trained import find_model, load_model
+from graphmill.trainers.inference.trained import find_model, load_model, open_data
 from graphmill.trainers.models.own import Model
+from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.config import ModelConfig, find_recipe
 from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.rows.open import open_source
@@ -33,7 +34,7 @@ class Trained:
     Attributes:
         artifact: the model's artifact; `artifact.summary["numbers"]` has its scores.
         model: a torch module with the best weights, on the CPU.
-        graph, features: the mapped graph and features that it predicts from.
+        graph, features, edges: the mapped graph, features and rows of edges that it predicts from; None without the latter.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
     """
 
@@ -43,6 +44,7 @@ class Trained:
     graph: Graph
     features: FeatureTable
     drawing: Drawing | None
+    edges: FeatureTable | None = None
 
     def __repr__(self) -> str:
         """Returns a line without the module."""
@@ -63,6 +65,9 @@ class Trained:
         bounds = Bounds(
             workspace_bytes=parse_size(workspace), threads=train.num_threads, dtype=train.dtype, drawing=self.drawing
         )
+        if self.edges is not None:
+            edge_rows = open_edge_rows(self.edges, kept_dtype(train.dtype), train.num_threads)
+            bounds = replace(bounds, edge_rows=edge_rows)
         return Inference(self.model, self.graph.topology, open_source(self.features, "auto"), bounds).exact(node_ids)
 
     def classes(self, node_ids: Array | None = None) -> list[str] | list[int]:
@@ -91,13 +96,13 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     table, semantic = find_recipe(pipeline, name, seed)
     inputs = find_model_inputs(pipeline, table, store, {})
     artifact = find_model(store, pipeline, name, semantic, inputs)
-    graph, features = open_graph(inputs["graph"]), open_features(inputs["features"])
-    require_nodes(features, graph.topology.num_nodes, "the graph")
+    _, graph, features, edges = open_data(inputs)
     return Trained(
         artifact=artifact,
-        model=load_model(artifact, semantic, graph, features),
+        model=load_model(artifact, semantic, graph, features, edges),
         semantic=semantic,
         graph=graph,
         features=features,
+        edges=edges,
         drawing=open_drawing(semantic.sampling, inputs),
     )

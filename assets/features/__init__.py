@@ -8,6 +8,7 @@
 If the features of node types have different widths, F is the largest, and the rows of other types end with zeros; the summary has the
 columns of each type (`type_columns`), which `input = "typed"` of a train table reads. A graph without features gets one column of ones.
 bfloat16 is stored as uint16, the bits of each value. The pass over the source that builds the graph (docs/stages/graph.md) builds the rows.
+The table `[features.edges]` has rows of edges instead: row i for the edge with id i, its place among the edges of the source.
 Further tables `[features.NAME]` are further artifacts; a train table chooses one by `feature_table`.
 
 Numbers: the size of all rows decides how to train (docs/choosing.md). A row's bytes decide how many rows share a page of 4 KiB.

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from graphmill.assets.sources.interface import GraphConfig, TableConfig
+from graphmill.kernels.errors import InputError
 
 MAIN = "features"
 """Step name of the main feature table; that of `[features.NAME]` is features.NAME."""
+EDGES = f"{MAIN}.edges"
+"""Step name of the table of rows of edges, and its role in a training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +21,13 @@ class FeatureTables:
         main: the keys of `[features]` itself.
         named: name -> keys of `[features.NAME]`, in the order of the file.
         alone: whether `[features]` has keys of its own, so that the main table is built as well.
+        edges: the keys of `[features.edges]`, the rows of edges; None without.
     """
 
     main: TableConfig = field(default_factory=TableConfig)
     named: Mapping[str, TableConfig] = field(default_factory=dict)
     alone: bool = True
+    edges: TableConfig | None = None
 
     def find(self, name: str) -> TableConfig:
         """Returns the table of a name, "" for the main one."""
@@ -44,26 +49,54 @@ class FeaturesConfig:
     # the tensor of a file that is read instead of the source's features, and the node type of its rows
     tensor: str | None = None
     node_type: str | None = None
+    # whether the rows are those of edges
+    of_edges: bool = field(default=False, metadata={"hashed": "unless default"})
+
+    @property
+    def normalize(self) -> Literal["none", "row"]:
+        """Whether rows are divided by their sums: `normalize` of [graph] is about rows of nodes."""
+        return "none" if self.of_edges else self.graph.normalize
 
 
-def features_config(graph: GraphConfig, table: TableConfig | None = None) -> FeaturesConfig:
+def features_config(graph: GraphConfig, table: TableConfig | None = None, *, of_edges: bool = False) -> FeaturesConfig:
     """Returns the configuration of a feature table, reduced to the keys that decide its rows.
 
     Args:
         table: the feature table, None for the main one as the source has it.
+        of_edges: whether its rows are those of edges.
 
     Raises:
         InputError: the source cannot read the table.
     """
     table = table or TableConfig()
+    if of_edges:
+        require_edge_table(graph, table)
     return FeaturesConfig(
         graph=graph,
-        read=graph.for_table(table).feature_keys(table),
+        read={} if of_edges and table.file is not None else graph.for_table(table).feature_keys(table),
         dtype=table.dtype,
         table=table,
         tensor=table.tensor,
         node_type=table.node_type,
+        of_edges=of_edges,
     )
+
+
+def require_edge_table(graph: GraphConfig, table: TableConfig) -> None:
+    """Raises InputError unless a source has rows of edges, or takes them from a file."""
+    if table.node_type is not None:
+        raise InputError(f"node_type = {table.node_type!r}, but rows of edges are of no node type", "leave it out")
+    if table.columns is not None or table.encode is not None:
+        key = "columns" if table.columns is not None else "encode"
+        raise InputError(
+            f"{key} is for rows of nodes; rows of edges are read as they are", "give a file, or leave it out"
+        )
+    if not graph.takes_edge_rows:
+        problem = f"source = '{graph.source}' gives its edges no ids, by which their rows are found"
+        raise InputError(problem, "take another source: docs/own-data.md")
+    if table.file is None and not graph.has_edge_rows:
+        problem = f"source = '{graph.source}' has no rows of edges of its own"
+        raise InputError(problem, "give a file [E, F] with a row for each edge, in the order of the source")
 
 
 def step_name(table: str) -> str:

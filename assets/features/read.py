@@ -72,6 +72,13 @@ def node_types(topology: Topology, rows: NodeRows) -> NodeTypes | None:
     return NodeTypes(starts=starts, columns=columns)
 
 
+def require_edges(table: FeatureTable, topology: Topology) -> None:
+    """Refuses rows of edges that a graph does not name: it has no edge ids, or larger ones."""
+    if topology.edge_ids is None:
+        problem = f"{table.path.parent} has rows of edges, and the graph keeps no ids of its edges"
+        raise InputError(problem, "build both from one source: graphmill build PIPELINE")
+
+
 def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:
     """Refuses features of another graph.
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Speed, Term
-from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
+from graphmill.assets.features.config import EDGES, FeaturesConfig, FeatureTables, features_config, step_name
+from graphmill.assets.features.edges import EdgeSource, edge_blocks, edge_survey
 from graphmill.assets.features.encode import ENCODERS_FILE
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.arrays.archive import SLICE_BYTES
@@ -30,7 +31,8 @@ from graphmill.assets.sources.interface import GraphConfig, OpenSource, OwnIds, 
 from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.readers.row_order import nodes_of_ids
 from graphmill.assets.sources.stage import Sound, SourceStage
-from graphmill.assets.sources.unread import named_tables
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.unread import has_edge_table, named_tables
 from graphmill.assets.storage.files.arrays import open_array
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.local.artifact import Artifact
@@ -110,10 +112,30 @@ class FeaturesStage(SourceStage):
         for name, keys in named_tables(found).items():
             named[name], wrong = tables.parse(TableConfig, keys, (self.table, name))
             problems += wrong
-        own = {key: value for key, value in found.items() if key not in named}
+        edges, wrong = self._edges(found, tables)
+        problems += wrong
+        own = {
+            key: value
+            for key, value in found.items()
+            if key not in named and not (key == "edges" and has_edge_table(found))
+        }
         main, wrong = tables.parse(TableConfig, own, (self.table,))
         problems += wrong
-        return (None if problems else FeatureTables(main=main, named=named, alone=bool(own))), problems
+        tables_of = FeatureTables(main=main, named=named, alone=bool(own), edges=edges)
+        return (None if problems else tables_of), problems
+
+    def _edges(self, found: Mapping[str, Any], tables: Any) -> tuple[TableConfig | None, list[Any]]:
+        """Checks `[features.edges]`."""
+        if not has_edge_table(found):
+            return None, []
+        where, keys = (self.table, "edges"), found["edges"]
+        apart = [name for name, value in keys.items() if isinstance(value, Mapping) and name != "encode"]
+        if apart:
+            text = f"[features.edges.{apart[0]}] has the rows of one relation, which are not read yet: give [features.edges] a file with"
+            return None, [
+                tables.problem((*where, apart[0]), f"{text} a row for each edge of all relations, in their order")
+            ]
+        return tables.parse(TableConfig, keys, where)
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yields the tables that the source cannot read."""
@@ -125,6 +147,11 @@ class FeaturesStage(SourceStage):
                 features_config(graph, table)
             except InputError as error:
                 yield name, f"{error.problem}; {error.remedy}"
+        if found.edges is not None:
+            try:
+                features_config(graph, found.edges, of_edges=True)
+            except InputError as error:
+                yield "edges", f"{error.problem}; {error.remedy}"
 
     def configs(self, pipeline: Any) -> Mapping[str, FeaturesConfig]:
         """Returns the configs of the main table, unless a pipeline names and uses only other ones, and of the named ones."""
@@ -132,7 +159,14 @@ class FeaturesStage(SourceStage):
         chosen = {each.feature_table for each in pipeline.train}
         main = tables.alone or not tables.named or "" in chosen
         names = [*([""] if main else []), *tables.named]
-        return {step_name(name): features_config(pipeline.graph, tables.find(name)) for name in names}
+        found = {step_name(name): features_config(pipeline.graph, tables.find(name)) for name in names}
+        if tables.edges is None:
+            return found
+        return found | {EDGES: features_config(pipeline.graph, tables.edges, of_edges=True)}
+
+    def survey(self, semantic: FeaturesConfig) -> Survey:
+        """Returns the survey of the source with this table, of rows of nodes or of edges."""
+        return edge_survey(semantic.graph.survey(), semantic) if semantic.of_edges else super().survey(semantic)
 
     def source(self, semantic: FeaturesConfig) -> GraphConfig:
         """Returns the keys of `[graph]`."""
@@ -144,28 +178,34 @@ class FeaturesStage(SourceStage):
 
     def raw(self, semantic: FeaturesConfig) -> Mapping[str, str]:
         """Returns the digests of the content that decides the rows."""
+        if semantic.of_edges and semantic.table.file is not None:
+            return {"file": sha256_file(semantic.table.file)}
         return {**_file_digests(semantic.table), **self.source_digests(semantic)}
 
     def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> Sound:
         """Reads all rows and checks each value; returns the checks that warn."""
-        normalize, blocks = semantic.graph.normalize, _blocks(opened, semantic)
+        normalize, blocks = semantic.normalize, _blocks(opened, semantic)
         stored = blocks_type(blocks, semantic.dtype, normalize)
         watched = watches(blocks, stored)
         for block, watch in watched:
             for _ in checked_slices(block, stored, normalize, watch):
                 pass
+        if semantic.of_edges:
+            return Sound({}, _warnings(blocks, [watch for _, watch in watched]))
         widths = tuple(columns_of_types(blocks, opened.node_types))
         return Sound({"type_widths": widths}, _warnings(blocks, [watch for _, watch in watched]))
 
     def build_from(self, opened: OpenSource, building: Building[FeaturesConfig, Threads]) -> Summary:
         """Writes and describes the rows."""
         semantic, writer = building.semantic, building.writer
-        normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
+        normalize, blocks = semantic.normalize, _blocks(opened, semantic)
+        owner = "edge" if semantic.of_edges else "node"
+        num_nodes = cast("EdgeSource", opened).num_edge_rows if semantic.of_edges else opened.num_nodes
         beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, building.progress)
         _write_encoders(writer, opened, blocks)
         rows = open_array(writer.path("rows.npy"))
         numbers = {
-            "num_nodes": num_nodes,
+            f"num_{owner}s": num_nodes,
             "num_rows": len(rows),
             "num_features": rows.shape[1],
             "feature_dtype": blocks_type(blocks, semantic.dtype, normalize),
@@ -173,9 +213,9 @@ class FeaturesStage(SourceStage):
             "num_without_features": num_nodes - len(rows),
         }
         numbers |= {"beyond_float32": beyond} if beyond else {}
-        if len(opened.node_types) > 1:
+        if len(opened.node_types) > 1 and not semantic.of_edges:
             numbers["type_columns"] = columns_of_types(blocks, opened.node_types)
-        checks = [*_checks(writer, num_nodes, *rows.shape), *_warnings(blocks, watched)]
+        checks = [*_checks(writer, num_nodes, *rows.shape, owner), *_warnings(blocks, watched)]
         return Summary(numbers=numbers, checks=checks)
 
 
@@ -184,6 +224,11 @@ FEATURES = FeaturesStage()
 
 def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlock]:
     """Returns the rows of the table, from its file or from the source; raises InputError if they have no columns."""
+    if semantic.of_edges:
+        found = edge_blocks(opened, semantic)
+        if not blocks_width(found):
+            raise InputError(f"{found[0].where}: the rows of edges have 0 columns", "give at least one column")
+        return found
     table = semantic.table
     found = _file_blocks(opened, semantic.graph, table) if table.file else opened.blocks(table)
     if not blocks_width(found):
@@ -235,7 +280,7 @@ def _file_blocks(opened: OpenSource, graph: GraphConfig, table: TableConfig) -> 
     return [file_block(table.file, table.tensor, first, count, rows)]
 
 
-def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int) -> Iterator[Check]:
+def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int, owner: str) -> Iterator[Check]:
     values = num_rows * width
     yield Check(
         name="values are finite",
@@ -246,14 +291,14 @@ def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int) -> Iterat
     path = writer.path("row_of.npy")
     if not path.exists():
         passed, misplaced = num_rows == num_nodes, abs(num_rows - num_nodes)
-        detail = f"{num_rows:,} rows for {num_nodes:,} nodes, row i for node i"
+        detail = f"{num_rows:,} rows for {num_nodes:,} {owner}s, row i for {owner} i"
     else:
         row_of = open_array(path)
         found, expected = row_of[row_of >= 0], np.arange(num_rows)
         passed = len(row_of) == num_nodes and np.array_equal(found, expected)
         misplaced = int(np.count_nonzero(found != expected)) if len(found) == num_rows else abs(len(found) - num_rows)
-        without = f"{num_nodes - num_rows:,} of {num_nodes:,} nodes without features"
-        detail = f"{num_rows:,} rows, {misplaced:,} out of the order of their nodes, {without}"
+        without = f"{num_nodes - num_rows:,} of {num_nodes:,} {owner}s without features"
+        detail = f"{num_rows:,} rows, {misplaced:,} out of the order of their {owner}s, {without}"
     yield Check(
         name="rows are in the order of their nodes",
         passed=passed,

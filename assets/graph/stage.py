@@ -39,7 +39,7 @@ from graphmill.assets.sources.registry import config_class, sound_classes, sourc
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.targets import require_known
-from graphmill.assets.sources.unread import all_tables, named_columns
+from graphmill.assets.sources.unread import asked_by_features
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
@@ -223,9 +223,7 @@ class GraphStage(SourceStage):
         problems = [*mistakes, *problems]
         if config is None:
             return None, problems
-        features = raw.get("features")
-        encodes = any("encode" in each for each in all_tables(features))
-        config = replace(config.without_unused(), feature_columns=named_columns(features), encodes=encodes)
+        config = replace(config.without_unused(), **asked_by_features(raw.get("features")))
         apart = config.by_split()
         return apart[0] if len(apart) == 1 else config, problems
 

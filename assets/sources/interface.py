@@ -62,6 +62,8 @@ class GraphConfig(Checked):
         example: keys of `[graph]` in a pipeline file that `graphmill new` writes.
         tasks: the kinds of tasks whose labels the source gives.
         gives_candidates: whether the source may have candidates that links are ranked among.
+        takes_edge_rows: whether edges get ids, by which rows of edges are found.
+        has_edge_rows: whether the source may have rows of edges of its own.
     """
 
     # names the kind of source, see graphmill.assets.sources.registry
@@ -80,6 +82,8 @@ class GraphConfig(Checked):
     feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
     # whether a feature table of the pipeline has the key encode, which `for_table` reads; not a key of [graph]
     encodes: bool = field(default=False, metadata={"key": False, "hashed": False})
+    # whether the pipeline has rows of edges ([features.edges]), which are found by edge ids; not a key of [graph]
+    edge_rows: bool = field(default=False, metadata={"key": False, "hashed": "unless default"})
     # a model adds its own self term, so the graph holds no self-loops unless the key says "keep"
     self_loops: Literal["drop", "keep"] = "drop"
     # "row" divides each feature row by its sum of absolute values; the features are then float32, or the type that [features] names
@@ -96,6 +100,8 @@ class GraphConfig(Checked):
     example: ClassVar[Mapping[str, Any]] = {}
     tasks: ClassVar[tuple[Kind, ...]] = ("classes",)
     gives_candidates: ClassVar[bool] = False
+    takes_edge_rows: ClassVar[bool] = False
+    has_edge_rows: ClassVar[bool] = False
 
     def files(self) -> Mapping[str, Path]:
         """Returns name -> file that the source reads; the names do not say where the files are."""
@@ -129,6 +135,10 @@ class GraphConfig(Checked):
         Raises:
             InputError: the content is missing or unreadable.
         """
+
+    def edge_matrix(self) -> tuple[int, int, Any]:
+        """Returns number, columns and type of the source's own rows of edges, for a source that may have some (`has_edge_rows`)."""
+        raise NotImplementedError
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields shares that do not split the nodes, and the problems of the key `split`, see `by_split`."""

@@ -59,7 +59,7 @@ class SpooledConfig(GraphConfig):
     @property
     def attributes(self) -> tuple[str, ...]:
         """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
-        chosen = {"edge_ids": self.edge_ids, "edge_types": self.typed}
+        chosen = {"edge_ids": self.edge_ids or self.edge_rows, "edge_types": self.typed}
         return (*super().attributes, *(name for name, given in chosen.items() if given))
 
     @property
@@ -79,7 +79,7 @@ class SpooledConfig(GraphConfig):
         return EdgeColumns(
             weights=self.weighted,
             num_types=len(relations),
-            edge_ids=self.edge_ids,
+            edge_ids=self.edge_ids or self.edge_rows,
             merge_weights=self.merge_weights,
             reverse_types=self.reverse_types,
         )

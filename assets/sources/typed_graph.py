@@ -91,6 +91,7 @@ class TypedGraph:
         labels: labels of N nodes (assets/tasks/labels.py); splits: global ids, or None.
         class_names: names of the classes, labels or targets; None: they are numbered.
         node_names, original_ids, candidates: as in `RawGraph`.
+        edge_blocks: rows of edges of the source, by the edges of all relations in their order.
     """
 
     where: str
@@ -105,6 +106,7 @@ class TypedGraph:
     node_names: Any = None
     original_ids: Any = None
     candidates: Sequence[Given] = ()
+    edge_blocks: Sequence[FeatureBlock] = ()
 
     @property
     def num_nodes(self) -> int:
@@ -143,6 +145,15 @@ class TypedSource:
     ):
         self.found, self.config, self.folder, self.blocks = found, config, folder, blocks_of
         self.num_nodes, self.node_types = found.num_nodes, found.node_types
+
+    @property
+    def num_edge_rows(self) -> int:
+        """Number of edges of all relations."""
+        return sum(relation.num_edges for relation in self.found.relations)
+
+    def edge_blocks(self) -> Sequence[FeatureBlock]:
+        """Returns the rows of edges, by the edges of all relations in their order."""
+        return self.found.edge_blocks
 
     def graph(self, progress: Progress) -> RawGraph:
         """Spools the edges and returns the rest; raises InputError if an edge names a node outside its type, or the split is not valid."""

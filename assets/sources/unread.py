@@ -29,9 +29,14 @@ def unread_notes(unread: Sequence[str]) -> list[str]:
 
 
 def named_tables(tables: Any) -> dict[str, Mapping[str, Any]]:
-    """Returns the `[features.NAME]` tables of a pipeline file's `[features]`, whose form is not checked yet."""
+    """Returns the `[features.NAME]` tables of a pipeline file's `[features]` that are about nodes; their form is not checked yet."""
     found = tables if isinstance(tables, Mapping) else {}
-    return {name: keys for name, keys in found.items() if isinstance(keys, Mapping) and name != "encode"}
+    return {name: keys for name, keys in found.items() if isinstance(keys, Mapping) and name not in ("encode", "edges")}
+
+
+def has_edge_table(tables: Any) -> bool:
+    """Returns whether a pipeline file's `[features]` has the table of rows of edges, whose form is not checked yet."""
+    return isinstance(tables, Mapping) and isinstance(tables.get("edges"), Mapping)
 
 
 def all_tables(tables: Any) -> list[Mapping[str, Any]]:
@@ -47,3 +52,9 @@ def named_columns(tables: Any) -> tuple[str, ...]:
         listed = columns if isinstance(columns, list) else [columns]
         found += [each for each in listed if isinstance(each, str)]
     return tuple(dict.fromkeys(found))
+
+
+def asked_by_features(tables: Any) -> dict[str, Any]:
+    """Returns what `[features]` of a pipeline file, whose form is not checked yet, asks of a source, by the names of `GraphConfig`."""
+    encodes = any("encode" in each for each in all_tables(tables))
+    return {"feature_columns": named_columns(tables), "encodes": encodes, "edge_rows": has_edge_table(tables)}

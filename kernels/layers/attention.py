@@ -2,12 +2,12 @@
 
 Every destination attends to its in-neighbours and to itself. For edge e from source s to destination i and each head:
 
-    score_e = leaky(left[s] + right[i])          alpha_e = exp(score_e) / sum over i's edges and its own term
+    score_e = leaky(left[s] + right[i] + edge_e)     alpha_e = exp(score_e) / sum over i's edges and its own term
     out[i]  = sum of m_e alpha_e z[s]            m_e: attention dropout, 0 or 1 / (1 - p), times the edge's weight if there are any
 
 Source: Velickovic et al., Graph Attention Networks, equations 3 to 6, with the attention vector cut into its source and its
-destination half. The own term is not an edge of the block (a graph holds no self-loops): it is always there, so no row is empty, and its
-weight is row nnz + i of the edge arrays.
+destination half; edge_e is what features of the edge add to its score, 0 without them. The own term is not an edge of the block (a graph
+holds no self-loops): it is always there, so no row is empty, and its weight is row nnz + i of the edge arrays.
 
 Backward, with g = grad_out: d alpha_e = m_e <g[i], z[s]>; d score_e = alpha_e (d alpha_e - sum of alpha d alpha over the row), times the
 slope of leaky; destinations sum it to grad_right, and sources pull grad_left and grad_z = sum of m_e alpha_e g[i] over the transpose.
@@ -111,6 +111,7 @@ def attend_reference(
     slope: float = 0.2,
     mask: EdgeMask | None = None,
     weight: Array | None = None,
+    edge: Array | None = None,
 ) -> tuple[Array, Array]:
     """Returns (out, alpha) as `attend` does; rows of alpha that belong to removed edges are 0 (the rule in NumPy)."""
     heads, nnz, dtype = left.shape[1], len(block.indices), z.dtype
@@ -121,7 +122,7 @@ def attend_reference(
         own = i if block.dst_pos is None else int(block.dst_pos[i])
         edges = [*range(block.start[i], block.end[i]), nnz + i]
         sources = [*(int(block.indices[e]) for e in edges[:-1]), own]
-        raw = left[sources] + right[i]
+        raw = left[sources] + right[i] if edge is None else left[sources] + right[i] + edge[edges]
         score = np.where(raw > 0, raw, raw * z.dtype.type(slope))
         power = np.exp(score - score.max(axis=0))
         alpha[edges] = power / power.sum(axis=0)
@@ -141,6 +142,7 @@ def attend(
     slope: float = 0.2,
     mask: EdgeMask | None = None,
     weight: Array | None = None,
+    edge: Array | None = None,
     out: Array | None = None,
     alpha: Array | None = None,
     threads: int = 1,
@@ -152,6 +154,7 @@ def attend(
         left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
         slope: slope of the leaky ReLU below 0.
         weight: f32[nnz], factors of edges after the softmax, or None; the own term has none.
+        edge: [nnz + num_dst, H] of alpha's dtype, what is added to the scores before the leaky ReLU, or None; on the host alone.
         out: [num_dst, H D], or None.
         alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.
 
@@ -160,12 +163,12 @@ def attend(
     """
     if on_device(z):
         assert out is not None and alpha is not None
-        _there(block, z, left, right, slope, mask, weight).attend(out, alpha)
+        _there(block, z, left, right, slope, mask, weight, edge).attend(out, alpha)
         return out, alpha
     z, left, right = _inputs(block, z, left, right)
     out = as_out(out, (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
-    factors = *_mask(mask, alpha.shape), _weight(weight, block)
+    factors = *_mask(mask, alpha.shape), _weight(weight, block), _edge(edge, alpha)
     _native.attend(*block_rows(block), z, left, right, slope, *factors, alpha, out, check_threads(threads))
     return out, alpha
 
@@ -181,6 +184,8 @@ def attend_backward(
     slope: float = 0.2,
     mask: EdgeMask | None = None,
     weight: Array | None = None,
+    edge: Array | None = None,
+    grad_edge: Array | None = None,
     out: tuple[Array, Array, Array] | None = None,
     threads: int = 1,
 ) -> tuple[Array, Array, Array]:
@@ -188,6 +193,7 @@ def attend_backward(
 
     Args:
         grad_out: [num_dst, H D].
+        grad_edge: like `edge`, written with its gradient, or None; rows of removed edges are not written.
         out: arrays for the three results, or None for new ones.
 
     Returns:
@@ -198,14 +204,14 @@ def attend_backward(
     """
     if on_device(z):
         assert out is not None
-        _there(block, z, left, right, slope, mask, weight).backward(alpha, grad_out, out)
+        _there(block, z, left, right, slope, mask, weight, edge).backward(alpha, grad_out, out)
         return out
     z, left, right = _inputs(block, z, left, right)
     transposed = _transposed(block)
     grad_out = as_out(np.require(grad_out, requirements=["C", "A", "W"]), (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
-    factors = *_mask(mask, alpha.shape), _weight(weight, block)
-    threads, grad_score = check_threads(threads), np.empty_like(alpha)
+    factors = *_mask(mask, alpha.shape), _weight(weight, block), _edge(edge, alpha)
+    threads, grad_score = check_threads(threads), as_out(grad_edge, alpha.shape, alpha.dtype)
     places, like = out or (None, None, None), (z, left, right)
     grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
     _native.attend_backward(
@@ -216,9 +222,18 @@ def attend_backward(
 
 
 def _there(
-    block: Block, z: Array, left: Array, right: Array, slope: float, mask: EdgeMask | None, weight: Array | None
+    block: Block,
+    z: Array,
+    left: Array,
+    right: Array,
+    slope: float,
+    mask: EdgeMask | None,
+    weight: Array | None,
+    edge: Array | None,
 ) -> Attention:
     """Returns what both passes take on the device that holds z."""
+    if edge is not None:
+        raise InputError("scores with features of edges are computed on the host alone", 'set device = "cpu"')
     kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
     return Attention(block, z, left, right, slope, kept, scale, weight, device_of(z))
 
@@ -259,3 +274,12 @@ def _weight(weight: Array | None, block: Block) -> Array | None:
     if weight.shape != (len(block.indices),) or weight.dtype != np.float32:
         raise InputError(f"the weights are {weight.dtype}{list(weight.shape)}", f"give float32[{len(block.indices)}]")
     return np.require(weight, requirements=["C", "A"])
+
+
+def _edge(edge: Array | None, alpha: Array) -> Array | None:
+    if edge is None:
+        return None
+    if edge.shape != alpha.shape or edge.dtype != alpha.dtype:
+        given = f"the terms of edges are {edge.dtype}{list(edge.shape)}"
+        raise InputError(given, f"give {alpha.dtype}{list(alpha.shape)}: a row per edge, and one per destination")
+    return np.require(edge, requirements=["C", "A"])

@@ -52,8 +52,10 @@ class LayerDraws:
 class AnySampler(Protocol):
     """The interface of samplers for trainers and stages: `graphmill.kernels.sampling.sample.Sampler` or an `OwnSampler`."""
 
-    def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Samples the blocks under the seeds."""
+    def sample(
+        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", **more: bool
+    ) -> tuple[Block, ...]:
+        """Samples the blocks under the seeds; `edge_ids = True` asks a sampler of edges for their ids."""
         ...
 
 

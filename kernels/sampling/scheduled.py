@@ -21,10 +21,12 @@ class ScheduledSampler:
         self._fanouts: tuple[Any, ...] = ()
         self._sampler: AnySampler | None = None
 
-    def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
+    def sample(
+        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", **more: bool
+    ) -> tuple[Block, ...]:
         """Samples the blocks under the seeds by the fan-outs of the batch's epoch."""
         fanouts = self.fanouts_at(batch.epoch)
         if self._sampler is None or fanouts != self._fanouts:
             self._sampler = None  # its memory goes before the next one's comes
             self._sampler, self._fanouts = self.make(fanouts), fanouts
-        return self._sampler.sample(batch, seeds, transpose=transpose)
+        return self._sampler.sample(batch, seeds, transpose=transpose, **more)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphmill.trainers.recipe.techniques import TECHNIQUES
@@ -145,6 +146,9 @@ ASKED: Mapping[str, Ask] = {
     "own_fanouts": Ask(keys={"fanouts": [3, 2]}),
     "relations": Ask(keys={"model": "rgcn"}, graph=TYPED),
     "edge_weight": Ask(keys={"edge_weight": True}, graph=TYPED),
+    "edge_features": Ask(
+        keys={"edge_features": True}, tables={"features": {"edges": {"file": "edge_rows.npy"}}}, graph=TYPED
+    ),
     "node_rows": Ask(keys={"input": "typed", "embedding": "node"}, graph=FEATURELESS),
     "pyg": Ask(keys={"model": f"{MODULE}:Whole", "blocks": "pyg"}),
     "subgraph": Ask(keys={"model": f"{MODULE}:Graph", "blocks": "subgraph"}),
@@ -257,6 +261,8 @@ def write_beside(folder: Path) -> None:
             "test_mask": part >= 0.8,
         }
     }
+    rows = np.random.default_rng(7).standard_normal((edges, 4)).astype(np.float32)
+    np.save(folder / "edge_rows.npy", rows)
     relations = {
         ("paper", name, "paper"): {
             "edge_index": torch.randint(0, nodes, (2, edges // 2), generator=made),

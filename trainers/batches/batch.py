@@ -25,6 +25,7 @@ from graphmill.kernels.sampling.epoch_plan import Plan, PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.trainers.batches.edge_rows import EdgeRows, place_edges
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line, Timeline
@@ -39,7 +40,8 @@ DATA_WEIGHTS = ("data", *DATA_SUMS, *DATA_MEANS)
 BLOCKS, LABELS = Line("h2d", "topology"), Line("h2d", "label")
 FETCHED_BLOCKS = Line("d2h", "topology")
 ARRAYS = (
-    "start", "end", "indices", "dst_pos", "weight", "self_weight", "share", "edge_type", "edge_id", "t_start", "t_edge", "t_dst",
+    "start", "end", "indices", "dst_pos", "weight", "self_weight", "share", "edge_type", "edge_id", "edge_place",
+    "t_start", "t_edge", "t_dst",
 )  # fmt: skip
 """The arrays of a block besides the ids of its sources."""
 
@@ -55,6 +57,7 @@ class MiniBatch:
         train_epoch, position: the training epoch and the batch's place in it, which never repeat; dropout and resume use them.
         group: (position, size) in the batch's optimiser step; group_seeds: seeds of that whole step.
         slots: i32[n], the place of each input row; None for plain node ids.
+        edge_ids: i64[U], the edges whose rows the blocks share, ascending (`Block.edge_rows`); None without rows of edges.
         x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
         origin: i32[n], after pruning: the place of each surviving input before it; None if nothing was pruned.
         staged: rows that were loaded for this batch (trainers/rows/source.py), or None.
@@ -70,6 +73,7 @@ class MiniBatch:
     group: tuple[int, int]
     group_seeds: int
     slots: Array | None = None
+    edge_ids: Array | None = None
     x: Any = None
     origin: Array | None = None
     staged: Any = None
@@ -120,6 +124,7 @@ class Batching:
         ledger: receives rows, edges and bytes of every batch that the step took.
         timeline: receives the spans of every thread, and of the step while it waits for a batch.
         dtype: NumPy name of the type of gathered input rows.
+        edge_rows: the rows of edges, None if the model reads none.
     """
 
     topology: Topology
@@ -133,6 +138,7 @@ class Batching:
     ledger: Ledger = field(default_factory=Ledger)
     timeline: Timeline = field(default_factory=Timeline)
     dtype: str = "float32"
+    edge_rows: EdgeRows | None = None
     device: Device = field(default_factory=LogicalDevice)
 
     def waiting(self, lanes: int) -> dict[str, Any]:
@@ -195,9 +201,10 @@ def draw_batch(
     if isinstance(sampler, Drawer):
         blocks, moved = sampler(item, transpose)
         return batching.batch(item, epoch, blocks, moved=moved)
-    blocks = sampler.sample(item.key, item.seeds, transpose=transpose)
+    more = {} if batching.edge_rows is None else {"edge_ids": True}
+    blocks = sampler.sample(item.key, item.seeds, transpose=transpose, **more)
     attach_weights(blocks, batching.topology, batching.edge_weight)
-    return batching.batch(item, epoch, blocks)
+    return batching.batch(item, epoch, blocks, edge_ids=place_edges(blocks) if more else None)
 
 
 def mark_batch(batch: MiniBatch, features: FeatureSource) -> None:
@@ -228,6 +235,8 @@ def extract_batch(
             features.gather(RowIds(None, staged=batch.staged), batch.x, moved)
         else:
             features.gather_found(batch.input_ids, batch.x, moved, device)
+        if batch.edge_ids is not None and batching.edge_rows is not None:
+            batching.edge_rows.gather(batch.blocks, batch.edge_ids, device, moved, pool)
         batch.staged = None
         if staged is not None:
             staged.release()
@@ -300,7 +309,8 @@ def batch_bytes(batch: MiniBatch, width: int, dtype: str = "float32") -> int:
 
 def block_bytes(blocks: tuple[Block, ...]) -> int:
     """Returns the bytes of all arrays of blocks."""
-    arrays = [getattr(block, field.name) for block in blocks for field in fields(block)]
+    names = [field.name for field in fields(Block) if field.name != "edge_rows"]  # which the blocks of a batch share
+    arrays = [getattr(block, name) for block in blocks for name in names]
     return sum(array.nbytes for array in arrays if hasattr(array, "nbytes"))  # device tensors have it, too
 
 

@@ -31,7 +31,9 @@ class StoredSampler:
     def __init__(self, samples: Samples):
         self.samples = samples
 
-    def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
+    def sample(
+        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", edge_ids: bool = False
+    ) -> tuple[Block, ...]:
         """Returns the stored blocks of a batch; raises InputError if it is not stored, is damaged, or was drawn for other seeds."""
         stored, blocks = self.samples.batch(batch.epoch, batch.step)
         if not np.array_equal(stored, seeds):

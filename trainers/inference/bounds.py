@@ -16,8 +16,10 @@ from graphmill.assets.building.stage import Progress, Silent
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.storage.system.control_group import free_bytes
+from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.types import Array, Topology
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.trainers.batches.edge_rows import EdgeRows
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.devices.protocol import Device
@@ -43,6 +45,7 @@ class Bounds:
         drawing: the way in which mini-batches draw neighbours, which defines the whole neighbourhood; None = every neighbour, equally.
         kept: keeps what is computed for the case of a kill; None keeps nothing.
         needs: function that counts the bytes of exact inference; None if they are not known.
+        edge_rows: the rows of edges; None if the model reads none.
     """
 
     workspace_bytes: int
@@ -54,6 +57,7 @@ class Bounds:
     drawing: Drawing | None = None
     kept: RowLog | None = None
     needs: Needs | None = None
+    edge_rows: EdgeRows | None = None
 
     @property
     def fitting_bytes(self) -> int:
@@ -80,6 +84,16 @@ class Bounds:
     def whole(self, topology: Topology, layers: int = 1) -> Sampler:
         """Returns the sampler that gives nodes their whole neighbourhoods."""
         return (self.drawing or ALL).whole(topology, layers, threads=self.threads)
+
+    def sampled(self, sampler: AnySampler, key: BatchKey, node_ids: Array) -> tuple[Block, ...]:
+        """Returns the blocks of nodes on the host, without transposes; their edges have ids if the model reads rows of edges."""
+        more = {} if self.edge_rows is None else {"edge_ids": True}
+        return sampler.sample(key, node_ids, transpose="none", **more)
+
+    def give_edges(self, blocks: Sequence[Block]) -> None:
+        """Gives blocks the rows of their edges, if the model reads some."""
+        if self.edge_rows is not None:
+            self.edge_rows.give(blocks, self.device)
 
     def ends(self, topology: Topology) -> Array:
         """Returns i64[N+1], upper bounds of the ends of each node's edges: `indptr`, or a fixed number per node if walks choose sources."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sizes import parse_size
 from graphmill.kernels.sampling.epoch_plan import evaluation_plan
 from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.batches.edge_rows import EdgeRows
 from graphmill.trainers.batches.source import EvaluationSource
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import Bounds
@@ -42,16 +44,18 @@ def evaluation(
     drawing: Drawing | None,
     domain: Callable[[Bounds], Domain] | None = None,
     needs: Needs | None = None,
+    edge_rows: EdgeRows | None = None,
 ) -> Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor]:
     """Returns the function that evaluates a model in the way of its train table (`Run.infer`, trainers/loop/executor.py).
 
     Args:
-        topology, device, drawing, needs: as of `Inference` and its `Bounds`.
+        topology, device, drawing, needs, edge_rows: as of `Inference` and its `Bounds`.
         features: rows of nodes for an exact evaluation, and for a sampled one of several processes.
         domain: a function that makes the domain of this process; None for all nodes.
     """
     train, sampling = semantic.train, semantic.sampling
     # Needed nodes of the validation nodes, and of all splits at the end; and what was hinted at.
+    read_as: Any = {"device": device, "dtype": train.dtype, "drawing": drawing, "needs": needs, "edge_rows": edge_rows}
     known, hinted = dict[bytes, NeededNodes | None](), set[str]()
 
     def infer(
@@ -63,10 +67,7 @@ def evaluation(
             threads=train.num_threads,
             folder=folder,
             progress=progress,
-            device=device,
-            dtype=train.dtype,
-            drawing=drawing,
-            needs=needs,
+            **read_as,
             # Of a sampled one the file has the batches of each split.
             kept=RowLog(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None,
         )

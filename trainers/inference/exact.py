@@ -184,7 +184,8 @@ class Inference:
         at_once = model.takes_graph and [*ranges] == [(0, self.topology.num_nodes)]
         sampler, device = self.bounds.whole(self.topology, 1 if at_once else model.hops), self.bounds.device
         for low, high in ranges:
-            drawn = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
+            drawn = self.bounds.sampled(sampler, BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high))
+            self.bounds.give_edges(drawn)
             x = torch.empty((drawn[0].num_src, self.features.width), dtype=dtype_of(model), device=device.torch_device)
             self.features.gather(RowIds(drawn[0].src_ids), x, device.traffic)
             logits = self.bounds.fetched(model(send_blocks(drawn, device, device.traffic), x, EVALUATION))

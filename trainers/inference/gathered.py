@@ -320,13 +320,14 @@ class GatheredLayers:
     def _read_block(self, sampler: Sampler, seeds: Array, wanted: Array | None, source: Rows) -> tuple[Block, Tensor]:
         """Returns the block of a range and its input rows; nodes that are not wanted have no edges and rows of zeros."""
         nodes = seeds if wanted is None else seeds[wanted]
-        (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes, transpose="none")
+        (block,) = self.bounds.sampled(sampler, BatchKey(Stream.EVAL, 0, 0), nodes)
         forget_pages(self.topology.indices)
         read = source.gather(block.src_ids, self.bounds.threads)
         if wanted is not None:
             block, places = spread(block, seeds, wanted)
             read = spread_rows(read, places, block.num_src)
         attach_weights((block,), self.topology, self.model.edge_weight)
+        self.bounds.give_edges((block,))
         return block, read
 
     def _forward(self, index: int, block: Block, read: Tensor, own: Tensor | None) -> Tensor:
@@ -374,7 +375,7 @@ def _range_costs(model: LayeredModel, layer: Any, index: int, width: int, carrie
     if hasattr(layer, "project"):
         projected = layer.projected_width
         widest = max(projected, getattr(layer, "inner_width", 0))
-        edge = value * (2 * projected + 6 * getattr(layer, "heads", 0)) + 48
+        edge = value * (2 * projected + 6 * getattr(layer, "heads", 0) + getattr(layer, "edge_values", 0)) + 48
         own = 0 if not layer.reads_own else 2 * projected if isinstance(layer, MapsFirst) else width
         node = value * (6 * widest + 3 * own + (2 * widest if own else 0)) + edge
     else:

@@ -126,8 +126,9 @@ def _drawn(
     def draw(item: PlannedBatch | None) -> tuple[Block, ...]:
         if item is None:
             return ()
-        blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
+        blocks = bounds.sampled(sampler, item.key, node_ids[item.seeds])
         attach_weights(blocks, topology, model.edge_weight)
+        bounds.give_edges(blocks)
         return blocks
 
     def gathered(blocks: tuple[Block, ...]) -> DrawnInputs | None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.features.read import open_features, require_nodes
+from graphmill.assets.features.config import EDGES, MAIN
+from graphmill.assets.features.read import open_features, require_edges, require_nodes
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.schema import Tables
@@ -107,20 +108,23 @@ def trained_data(model: Artifact) -> dict[str, Artifact]:
     return there
 
 
-def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
+def load_model(
+    artifact: Artifact, semantic: ModelConfig, graph: Graph, features: FeatureTable, edges: FeatureTable | None = None
+) -> Model:
     """Builds the model of a recipe and fills it with an artifact's weights.
 
     Args:
         artifact, semantic: the trained model and its recipe.
         graph: the graph, which names classes and relations.
         features: the features, which name the columns of each node type.
+        edges: the rows of edges, None without.
 
     Raises:
         InputError: the user's own code makes another model than it did in the training.
     """
     from safetensors.torch import load
 
-    model = make_model(semantic, graph, features)
+    model = make_model(semantic, graph, features, edges)
     try:
         model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
     except RuntimeError as error:
@@ -129,31 +133,44 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features
     return model
 
 
-def make_model(semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
+def make_model(semantic: ModelConfig, graph: Graph, features: FeatureTable, edges: FeatureTable | None = None) -> Model:
     """Returns the model of a recipe with its initial weights; arguments as for `load_model`."""
     require_weights(semantic.train, graph.topology)
     types = model_types(semantic.train, graph.topology, features)
-    return build_model(semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types)
+    sizes = features.width, graph.num_classes, semantic.seed, len(graph.relations)
+    return build_model(semantic.train, *sizes, types, 0 if edges is None else edges.width)
 
 
 class OpenedData(NamedTuple):
-    """A graph and its features, opened again under the lease, since a collector may have been faster."""
+    """A graph and its features, opened again under the lease, since a collector may have been faster.
+
+    `edges` are the rows of edges, None without.
+    """
 
     artifacts: Mapping[str, Artifact]
     graph: Graph
     features: FeatureTable
+    edges: FeatureTable | None = None
 
 
 def reopened(store: Store, inputs: Mapping[str, Artifact]) -> OpenedData:
     """Returns the graph and the features of inputs, each opened by its version."""
-    return open_data({role: store.open(inputs[role].stage, inputs[role].version) for role in ("graph", "features")})
+    return open_data({role: store.open(inputs[role].stage, inputs[role].version) for role in _roles(inputs)})
 
 
 def open_data(artifacts: Mapping[str, Artifact]) -> OpenedData:
     """Returns the graph and the features among artifacts; raises InputError if they are of different nodes."""
     graph, features = open_graph(artifacts["graph"]), open_features(artifacts["features"])
     require_nodes(features, graph.topology.num_nodes, "the graph")
-    return OpenedData({role: artifacts[role] for role in ("graph", "features")}, graph, features)
+    edges = open_features(artifacts[EDGES]) if EDGES in artifacts else None
+    if edges is not None:
+        require_edges(edges, graph.topology)
+    return OpenedData({role: artifacts[role] for role in _roles(artifacts)}, graph, features, edges)
+
+
+def _roles(artifacts: Mapping[str, Artifact]) -> tuple[str, ...]:
+    """Returns the roles of the data that a model reads, of those that are there."""
+    return ("graph", MAIN, *([EDGES] if EDGES in artifacts else []))
 
 
 class PredictedData(NamedTuple):
@@ -173,7 +190,7 @@ class PredictedData(NamedTuple):
         artifacts = self.read.artifacts
         require_schema(read_schema(self.learnt.artifacts), read_schema(artifacts), artifacts["graph"], model)
         trained, graph = self.learnt.graph, self.read.graph
-        if node_rows(make_model(semantic, trained, self.learnt.features)) is not None:
+        if node_rows(make_model(semantic, trained, self.learnt.features, self.learnt.edges)) is not None:
             problem = (
                 f"{model.label} has learnt a row for each node without features of the graph that it was trained on"
             )

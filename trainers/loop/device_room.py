@@ -24,6 +24,7 @@ from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.sampling.epoch_plan import Plan
 from graphmill.kernels.types import Stream
 from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.edge_rows import EdgeRows
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
@@ -68,7 +69,7 @@ def peak_of_run(run: Run, stored: NodeRows, device: Device) -> int:
     """
     types = model_types(run.semantic.train, run.graph.topology, stored)
     of_run = run.graph, run.semantic, run.plan, stored.width, device.work_bytes
-    return simulated_peak(*of_run, run.drawing, types, run.edges, run.loss if run.edges else None)
+    return simulated_peak(*of_run, run.drawing, types, run.edges, run.loss if run.edges else None, run.edge_rows)
 
 
 def _other_bytes(run: Run, device: Device) -> tuple[int, int, int]:
@@ -99,6 +100,7 @@ def simulated_peak(
     types: NodeTypes | None = None,
     edges: EdgeSeeds | None = None,
     pair_loss: Loss | None = None,
+    edge_rows: EdgeRows | None = None,
 ) -> int:
     """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
 
@@ -109,6 +111,7 @@ def simulated_peak(
         drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
         types: the node types and the columns of their features; None if nodes have no types.
         edges, pair_loss: the edges that are the seeds of the plan, and the loss of their pairs; None if nodes are.
+        edge_rows: the rows of edges; None if the model reads none.
 
     Raises:
         OverBudget: the step does not fit in the workspace.
@@ -118,7 +121,8 @@ def simulated_peak(
     drawing = drawing or Drawing(neighbours=semantic.sampling)
     with torch.random.fork_rng(devices=[]):
         item, device = next(each for each in plan.batches(0) if len(each.seeds)), LogicalDevice(work_bytes=work_bytes)
-        model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
+        sizes = width, graph.num_classes, semantic.seed, len(graph.relations)
+        model = build_model(semantic.train, *sizes, types, 0 if edge_rows is None else edge_rows.width)
         if isinstance(model, RowsAlone):
             model.nodes.table.trained = True  # nothing else has a gradient
         largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
@@ -130,8 +134,11 @@ def simulated_peak(
             assert pair_loss is not None
             links = edges.batch(key, item.seeds)
             seeds, labels, loss = links.nodes, links.scored, pair_loss.of(model)
-        blocks = sampler.sample(key, seeds, transpose=model.transpose)
+        more = {} if edge_rows is None else {"edge_ids": True}
+        blocks = sampler.sample(key, seeds, transpose=model.transpose, **more)
         attach_weights(blocks, graph.topology, model.edge_weight)
+        if edge_rows is not None:
+            edge_rows.give(blocks, device)
         device.adopt(model.parameters(), "parameters")
         if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
             rows = nodes.table.values  # in the host's memory on the CPU; else on the device, with two moments

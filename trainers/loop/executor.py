@@ -33,6 +33,7 @@ from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import Batching, MiniBatch
+from graphmill.trainers.batches.edge_rows import EdgeRows
 from graphmill.trainers.batches.source import EvaluationSource, OnlineSource, PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from graphmill.trainers.models.layer import Between
@@ -174,6 +175,7 @@ class Run:
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
         ranks: this process among those that share the training.
         edges: the edges that are the seeds of batches; None if nodes are.
+        edge_rows: the rows of edges; None if the model reads none.
 
         plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
         features: the source of rows, and the device.
@@ -193,6 +195,7 @@ class Run:
     drawing: Drawing | None = None
     ranks: Ranks = ALONE
     edges: EdgeSeeds | None = None
+    edge_rows: EdgeRows | None = None
     plan: Plan = field(init=False)
     features: Features = field(init=False)
     infer: Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor] = field(init=False)

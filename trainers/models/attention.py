@@ -25,27 +25,36 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None, weight: Any
+        ctx: Any,
+        z: Tensor,
+        left: Tensor,
+        right: Tensor,
+        edge: Tensor | None,
+        block: Block,
+        mask: EdgeMask | None,
+        weight: Any,
     ) -> Tensor:
         z, left, right = (each.contiguous() for each in (z, left, right))
         ctx.block, ctx.factors = block, (mask, weight)
-        out, alpha = attended(block, z, left, right, mask, weight)
-        ctx.save_for_backward(z, left, right, alpha)
+        out, alpha = attended(block, z, left, right, mask, weight, edge)
+        ctx.save_for_backward(z, left, right, alpha, edge)
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        return *attended_backward(ctx.block, ctx.saved_tensors, grads[0], *ctx.factors), None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *kept, edge = ctx.saved_tensors
+        return *attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge), None, None, None
 
 
 def attended(
-    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None, weight: Any
+    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None, weight: Any, edge: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Returns the attended rows, float[num_dst, H D], and the attention of each edge and own term, which the gradient needs.
 
     Args:
         block, z, left, right, mask: see `attend`; the tensors are contiguous.
         weight: float[E], factors of the edges after the softmax, or None.
+        edge: float[E + num_dst, H], what is added to the scores of edges and own terms, or None.
     """
     out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
     alpha = torch.empty(
@@ -54,14 +63,20 @@ def attended(
         device=z.device,
     )
     rows, into = (as_array(each) for each in (z, left, right)), {"out": as_array(out), "alpha": as_array(alpha)}
-    attend_arrays(block, *rows, mask=mask, weight=weight, **into, threads=torch.get_num_threads())
+    of_edges = None if edge is None else as_array(edge)
+    attend_arrays(block, *rows, mask=mask, weight=weight, edge=of_edges, **into, threads=torch.get_num_threads())
     return out, alpha
 
 
 def attended_backward(
-    block: Block, kept: Sequence[Tensor], grad: Tensor, mask: EdgeMask | None, weight: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of z, left and right.
+    block: Block,
+    kept: Sequence[Tensor],
+    grad: Tensor,
+    mask: EdgeMask | None,
+    weight: Any,
+    edge: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Returns the gradients of z, left, right and edge, None without `edge`.
 
     Args:
         kept: its z, left and right, and the attention that it returned.
@@ -70,8 +85,12 @@ def attended_backward(
     z, left, right, _ = kept
     found = torch.empty_like(z), torch.empty_like(left), torch.empty_like(right)
     rows, into = (as_array(each) for each in (*kept, grad.contiguous())), tuple(as_array(each) for each in found)
-    attend_backward(block, *rows, mask=mask, weight=weight, out=into, threads=torch.get_num_threads())
-    return found
+    of_edges: dict[str, Any] = {}
+    below = None if edge is None else torch.zeros_like(edge)
+    if edge is not None and below is not None:
+        of_edges = {"edge": as_array(edge), "grad_edge": as_array(below)}
+    attend_backward(block, *rows, mask=mask, weight=weight, out=into, threads=torch.get_num_threads(), **of_edges)
+    return *found, below
 
 
 def by_head(vectors: Tensor) -> Tensor:
@@ -89,6 +108,7 @@ def attend(
     mask: EdgeMask | None = None,
     *,
     weighted: bool = False,
+    edge: Tensor | None = None,
 ) -> Tensor:
     """Attends from every destination to its sources and itself, with gradient; see `graphmill.kernels.layers.attention`.
 
@@ -97,6 +117,7 @@ def attend(
         z: float[num_src, H D], head after head.
         left: float[num_src, H] and right: float[num_dst, H], the two halves of the scores.
         weighted: whether `block.weight` multiplies the attention of each edge after the softmax; the own term has the factor 1.
+        edge: float[E + num_dst, H], what features of edges add to the scores of edges and own terms, or None.
 
     Returns:
         float[num_dst, H D].
@@ -104,7 +125,7 @@ def attend(
     if isinstance(block, EdgeIndexBlock):
         return block.attend(z, left, right, weighted)
     weight = block.weight if weighted else None
-    return _Attend.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
+    return _Attend.apply(z, left, right, edge, block, mask, weight)  # pyright: ignore[reportReturnType]
 
 
 class _AttendProjected(torch.autograd.Function):
@@ -112,26 +133,33 @@ class _AttendProjected(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None, weight: Any
+        ctx: Any,
+        z: Tensor,
+        left: Tensor,
+        right: Tensor,
+        edge: Tensor | None,
+        block: Block,
+        mask: EdgeMask | None,
+        weight: Any,
     ) -> Tensor:
         z, heads = z.contiguous(), len(left)
         vectors = torch.cat([by_head(left), by_head(right)])
         scores = times(z, vectors)
         of_left, of_right = scores[:, :heads].contiguous(), own_rows(scores[:, heads:], block).contiguous()
         ctx.block, ctx.factors = block, (mask, weight)
-        out, alpha = attended(block, z, of_left, of_right, mask, weight)
-        ctx.save_for_backward(z, of_left, of_right, alpha, vectors)
+        out, alpha = attended(block, z, of_left, of_right, mask, weight, edge)
+        ctx.save_for_backward(z, of_left, of_right, alpha, vectors, edge)
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        *kept, vectors = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *kept, vectors, edge = ctx.saved_tensors
         z, heads = kept[0], kept[1].shape[1]
-        below, left, right = attended_backward(ctx.block, kept, grads[0], *ctx.factors)
+        below, left, right, of_edge = attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge)
         of_scores = _side_by_side(left, right, ctx.block)
         of_vectors = summed_over_rows(of_scores, z)
         left, right = _own_columns(of_vectors[:heads]), _own_columns(of_vectors[heads:])
-        return add_times(below, of_scores, vectors.T), left, right, None, None, None
+        return add_times(below, of_scores, vectors.T), left, right, of_edge, None, None, None
 
 
 def attend_projected(
@@ -142,13 +170,14 @@ def attend_projected(
     mask: EdgeMask | None = None,
     *,
     weighted: bool = False,
+    edge: Tensor | None = None,
 ) -> Tensor:
     """As `attend`, from left, right: float[H, D], of z's type, the two halves of the attention vector, for sources and destinations."""
     if isinstance(block, EdgeIndexBlock):
         rows = z.view(z.shape[0], *left.shape)
         return block.attend(z, (rows * left).sum(2), (rows[block.dst_pos] * right).sum(2), weighted)
     weight = block.weight if weighted else None
-    return _AttendProjected.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
+    return _AttendProjected.apply(z, left, right, edge, block, mask, weight)  # pyright: ignore[reportReturnType]
 
 
 def _own_columns(rows: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.cut.cut import build_fitting_model
 from graphmill.trainers.models.ends import LinearHead, Projection, TypedProjection
 from graphmill.trainers.models.layer import LayeredModel, initialise
+from graphmill.trainers.models.layers.edge_features import WITH_EDGES
 from graphmill.trainers.models.layers.feed_forward import feed_forward_layer
 from graphmill.trainers.models.layers.finish import ACTIVATIONS, LayerOptions
 from graphmill.trainers.models.layers.gat import GatLayer
@@ -46,7 +47,13 @@ LAYERS: dict[str, type[nn.Module]] = {"gcn": GcnLayer, "gat": GatLayer, "gin": G
 
 
 def build_model(
-    config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int = 0, types: NodeTypes | None = None
+    config: TrainConfig,
+    in_width: int,
+    num_classes: int,
+    seed: int,
+    relations: int = 0,
+    types: NodeTypes | None = None,
+    edge_width: int = 0,
 ) -> Model:
     """Builds and initialises the model of a train table.
 
@@ -55,13 +62,16 @@ def build_model(
         num_classes: number of logits; a model of links gives rows of `hidden` columns instead, for its head.
         seed: with the parameter names, decides every initial value.
         types: the graph's node types and the columns of their features; None if nodes have no types. For `model = "rows"` required.
+        edge_width: columns of the rows of edges; 0 without.
 
     Raises:
         InputError: the user's own model cannot be made, or the model reads relations or node types that the graph does not have, or node
             types have features of different widths and the model reads one kind of rows.
     """
     # Initial values are drawn in float32, so that models of all types begin at the same point.
-    return _build(config, in_width, num_classes, seed, relations, types).to(getattr(torch, kept_dtype(config.dtype)))
+    return _build(config, in_width, num_classes, seed, relations, types, edge_width).to(
+        getattr(torch, kept_dtype(config.dtype))
+    )
 
 
 def require_weights(config: TrainConfig, topology: Topology) -> None:
@@ -89,7 +99,13 @@ def send_model(model: Model, device: Device) -> Model:
 
 
 def _build(
-    config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int, types: NodeTypes | None
+    config: TrainConfig,
+    in_width: int,
+    num_classes: int,
+    seed: int,
+    relations: int,
+    types: NodeTypes | None,
+    edge_width: int,
 ) -> Model:
     head = link_head(config.link_head, config.hidden, relations=relations) if config.predicts_links else None
     if is_reference(config.model):
@@ -113,7 +129,7 @@ def _build(
         edge_weight=config.edge_weight,
     )
     options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
-    kind, blocks = _kind(config, relations), config.feed_forward
+    kind, blocks = _kind(config, relations, edge_width), config.feed_forward
     layers: list[nn.Module] = []
     for index, (wide, out) in enumerate(pairwise(widths)):
         if blocks:
@@ -160,8 +176,23 @@ def _projection(
     return Projection(in_width, config.hidden, config.dropout, activation) if config.projects else None
 
 
-def _kind(config: TrainConfig, relations: int) -> Any:
+def _kind(config: TrainConfig, relations: int, edge_width: int) -> Any:
     """Returns the function (columns of the input, of the output, options) -> layer."""
+    if not config.edge_features:
+        return _plain_kind(config, relations)
+    if not edge_width:
+        problem = f"{config.model} was trained with rows of edges (edge_features = true), which are not read here"
+        raise InputError(problem, "predict with graphmill predict, on a pipeline with a table [features.edges]")
+    kind = _plain_kind(config, relations)
+    return (
+        partial(WITH_EDGES[kind.func], edge_width=edge_width, **kind.keywords)
+        if isinstance(kind, partial)
+        else partial(WITH_EDGES[kind], edge_width=edge_width)
+    )
+
+
+def _plain_kind(config: TrainConfig, relations: int) -> Any:
+    """Returns the kind of layers without rows of edges."""
     if config.model == "sage":
         return AGGREGATORS[config.aggregator]
     if config.model not in ("rgcn", "rgat"):

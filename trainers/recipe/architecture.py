@@ -45,6 +45,8 @@ class Architecture(Checked):
     bases: int = field(default=0, metadata=within(0, 1_000, hashed="unless default"))
     # Whether the data's edge weights multiply messages, in `gcn`, `sage`, `gin`, `gat` and `rgcn`; means are weighted means.
     edge_weight: bool = field(default=False, metadata={"hashed": "unless default"})
+    # Whether messages carry the rows of edges of [features.edges], in `gcn`, `sage`, `gin`, `gat`, `rgcn` and `rgat`.
+    edge_features: bool = field(default=False, metadata={"hashed": "unless default"})
     # Attention heads of `gat` and `rgat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = field(default=1, metadata=within(1, 10_000))
     # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
@@ -97,6 +99,9 @@ class Architecture(Checked):
             if self.edge_weight:
                 text = f"edge_weight = true is for the models of graphmill, not for {self.model}, which may read weights itself"
                 yield KeyProblem("edge_weight model", text)
+            if self.edge_features:
+                text = f"edge_features = true is for the models of graphmill; {self.model} gets no rows of edges yet"
+                yield KeyProblem("edge_features model", f"{text}: remove the key")
             ends = {"input": "none", "head": "convolution", "jk": "none"}
             given = [name for name, none in ends.items() if getattr(self, name) != none]
             if given:
@@ -139,6 +144,10 @@ class Architecture(Checked):
                     yield KeyProblem(f"{name} model", text)
         if self.edge_weight:
             yield from self._weight_problems()
+        if self.edge_features and (self.model in ("pinsage", "rows") or self.feed_forward):
+            who = "layers with feed_forward" if self.feed_forward else self.model
+            text = f"edge_features = true is for gcn, sage, gin, gat, rgcn and rgat, not for {who}: remove the key"
+            yield KeyProblem("edge_features model", text)
         if isinstance(self.residual, str) and self.residual != "linear":
             yield KeyProblem("residual", f'residual = {self.residual!r} is not true, false or "linear"')
         if (

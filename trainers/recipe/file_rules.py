@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.fanouts import by_relation, spelled
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.labels import LINKS
 from graphmill.kernels.errors import did_you_mean
 from graphmill.trainers.recipe.option_table import FileCase
@@ -79,6 +80,17 @@ def _of_source(case: FileCase) -> bool:
     return case.features is not None and case.features.file is None and case.features.columns is None
 
 
+def _without_edge_rows(case: FileCase) -> str:
+    """Returns the end of the sentence about a training that gets no rows of edges, "" if it gets some."""
+    if "features" not in case.tables or (case.tables["features"] and case.tables["features"].edges is None):
+        return "the file has no table [features.edges]: add it, or remove the key"
+    if case.drawn and (case.drawn.method == "random_walk" or is_reference(case.drawn.method)):
+        return f'[sampling] method = "{case.drawn.method}" draws nodes, and no edges of the graph: remove the key'
+    if case.kind == LINKS:
+        return "[task] kind = 'links' gives batches none yet: remove the key"
+    return ""
+
+
 KINDS_OF = {
     "class_weights": ("classes",),
     "label_smoothing": ("classes",),
@@ -143,6 +155,11 @@ RULES = (
         "edge_weight",
         lambda c: c.train.edge_weight and c.drawn and c.drawn.without_weights(),
         "edge_weight = true multiplies messages by edge weights, but [sampling] {found}: remove the key",
+    ),
+    FileRule(
+        "edge_features",
+        lambda c: c.train.edge_features and _without_edge_rows(c),
+        "edge_features = true gives messages the rows of edges, but {found}",
     ),
     FileRule(
         "model",

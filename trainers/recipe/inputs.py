@@ -14,6 +14,7 @@ from pathlib import Path
 
 from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.stage import Stage
+from graphmill.assets.features.config import EDGES, MAIN
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import OUTDATED, Step, is_outdated
@@ -25,6 +26,9 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable, find_recipe, find_table, model_configs
 from graphmill.trainers.recipe.recipe import START, ModelRecipe
+
+STAGES = {START: ModelRecipe.name, EDGES: MAIN}
+"""Role of an artifact -> its stage, if that has another name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,7 @@ def find_data(
     Raises:
         InputError: an artifact is missing, or the pipeline has no table that defines it.
     """
-    roles = ["graph", "features", *(sampling.inputs if sampling else ())]
+    roles = ["graph", "features", *([EDGES] if table.edge_features else []), *(sampling.inputs if sampling else ())]
     return _Finder(pipeline, store, {}, table).find_all(roles)
 
 
@@ -116,7 +120,7 @@ class _Finder:
         self.of_set, self.feature_table = pipeline.of_set(table.sample_set), table.feature_table
         self.steps = {step.name: step for step in preprocessing_steps(pipeline, store.home)}
         self._found = {
-            self.step_of(role): store.resolve(f"{ModelRecipe.name if role == START else role}/{version}", parts=whole)
+            self.step_of(role): store.resolve(f"{STAGES.get(role, role)}/{version}", parts=whole)
             for role, version in given.items()
         }
         self._named = {

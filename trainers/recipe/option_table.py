@@ -231,6 +231,7 @@ OPTIONS: Mapping[str, Option] = {
         _key("own_fanouts", "`fanouts` in `[[train]]`", "fanouts", asked=lambda c: c.train.fanouts),
         _key("relations", '`model = "rgcn"`, "rgat"', "model", asked=lambda c: c.train.reads_relations),
         _key("edge_weight", "`edge_weight = true`"),
+        _key("edge_features", "`edge_features = true`"),
         _key("node_rows", '`embedding = "node"`', "embedding"),
         _key("pyg", '`blocks = "pyg"`', "blocks", asked=lambda c: c.train.blocks == "pyg"),
         _key("subgraph", '`blocks = "subgraph"`', "blocks", asked=lambda c: c.train.blocks == "subgraph"),

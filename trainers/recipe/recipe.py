@@ -10,6 +10,7 @@ from types import MappingProxyType
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.costs.needs import Need, Sizes
+from graphmill.assets.features.config import EDGES, MAIN
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.memory import training_need, waiting_term
@@ -44,10 +45,11 @@ class ModelRecipe(Stage):
     )
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
-        """Returns the graph, its features, the stages that decide the weights of the technique and the sampling, and the start."""
+        """Returns the graph, its rows of nodes and edges, the stages that decide the weights (of technique and sampling), and the start."""
         sampling, start = semantic.sampling, {START: self.name} if semantic.train.start else {}
         stages = ("graph", "features", *semantic.train.inputs, *(sampling.inputs if sampling else ()))
-        return {name: name for name in stages} | start
+        edges = {EDGES: MAIN} if semantic.train.edge_features else {}
+        return {name: name for name in stages} | edges | start
 
     def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:
         """Returns the model's checks; the ledger is tested if the technique predicts it."""

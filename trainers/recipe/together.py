@@ -105,6 +105,7 @@ def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
         if train is not None:
             yield from (((*where, *path.split(".")), text) for path, text in _conflicts(case))
     yield from _of_links(file.tables)
+    yield from _unread_edges(file)
     if None not in file.train:
         yield from (
             (path, text)
@@ -121,6 +122,14 @@ def _of_links(tables: Tables) -> Iterator[tuple[KeyPath, str]]:
     for key in changed(sampling, ("negatives", "per_positive", "known_negatives")):
         text = f"{key} = {_spelled(getattr(sampling, key))} is for [task] kind = 'links', and the kind is {kind!r}"
         yield ("sampling", key), f"{text}: remove the key"
+
+
+def _unread_edges(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the table of rows of edges if there are trainings and none reads it."""
+    edges = getattr(file.tables.get("features"), "edges", None)
+    if edges is not None and file.train and not any(train is None or train.edge_features for train in file.train):
+        text = "[features.edges] is read by no training: set edge_features = true in [[train]], or remove the table"
+        yield ("features", "edges"), text
 
 
 def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterator[tuple[str, str]]:
@@ -240,7 +249,7 @@ def unused_attributes(table: Any, sampling: SamplingConfig | None, stored: Colle
     drawn = None if table.technique.whole_graph else sampling
     own = is_reference(table.model) or (drawn is not None and is_reference(drawn.method))
     equal = f'model = "{table.model}" treats all edges alike'
-    found = {"edge_ids": "a training reads none"}
+    found = {} if table.edge_features else {"edge_ids": "a training reads none"}
     drawn_by_relation = drawn is not None and by_relation(table.fanouts or drawn.fanouts)
     if not own and table.model not in ("rgcn", "rgat") and not drawn_by_relation:
         found["edge_types"] = f"{equal}; {OWN_MODEL}"

@@ -25,6 +25,7 @@ from graphmill.kernels.types import Traffic
 LINKS = ("disk", "mapped", "h2d", "d2h", "d2d", "rank")
 KINDS = (
     "feature",
+    "edge_feature",
     "neighbour",
     "embedding",
     "gradient",

@@ -16,6 +16,7 @@ EVERYWHERE = (
     *each("module", "makes no blocks of DGL", whens="gpu", remedy='write it for blocks = "pyg", or set device = "cpu"'),
 )
 """Limits of every technique."""
+NO_EDGE_ROWS = each("edge_features", "has no rows of edges yet", remedy='remove the key, or set trainer = "minibatch"')
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
@@ -64,8 +65,16 @@ BY_PARTS = (
     *each("buffers", "cannot share running statistics", whens="parts", remedy="set [partitions] parts = 1"),
     *two_step("unfused"),
 )
-MINIBATCH = (*UNPACKED, *DRAWN, *ON_DEVICE, *OF_ALL_SEEDS, *UNBOOKED)
+MINIBATCH = (
+    *UNPACKED,
+    *DRAWN,
+    *ON_DEVICE,
+    *OF_ALL_SEEDS,
+    *UNBOOKED,
+    *each("edge_features", "sends no rows of edges yet", whens="gpu", remedy='remove the key, or set device = "cpu"'),
+)
 DISK = (
+    *NO_EDGE_ROWS,
     *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=OWN_SET),
     *each("topology booked", "reads batches that were drawn before"),
@@ -113,6 +122,7 @@ def roles(name: str) -> tuple[Limit, ...]:
 
 
 FACTORED = (
+    *NO_EDGE_ROWS,
     *PACKED_OR_NOT,
     *DRAWN,
     *OF_ALL_SEEDS,
@@ -122,7 +132,7 @@ FACTORED = (
     *ON_DEVICE,
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
-FRESH = (*OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
+FRESH = (*NO_EDGE_ROWS, *OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),
@@ -139,6 +149,7 @@ FRESH_FACTORED = (
 )
 ALL_ROWS = "has all rows on the device"
 FULLGRAPH = (
+    *NO_EDGE_ROWS,
     *UNPACKED,
     *each("topology", "takes all neighbours"),
     *UNBOOKED,
@@ -167,6 +178,7 @@ FULLGRAPH = (
     *each("hotness", "counts the rows that its chunks load", useless=True, remedy="remove the table"),
 )
 DISTRIBUTED = (
+    *NO_EDGE_ROWS,
     *BY_PARTS,
     *each("link", "moves its rows between ranks", whens="exchanged", useless=True, remedy=MODELLED),
     *UNPEERED,
@@ -186,6 +198,7 @@ DISTRIBUTED = (
     *each("relations edge_weight", "draws edges without relations and weights", whens="vanilla"),
 )
 FRESH_DISTRIBUTED = (
+    *NO_EDGE_ROWS,
     *BY_PARTS,
     *PACKED_OR_NOT,
     *each("link", "moves its rows between ranks", whens="unpacked", useless=True, remedy=MODELLED),

@@ -122,7 +122,9 @@ def _open_model(run: Run) -> Model:
     """
     semantic, graph, width, drawing = run.semantic, run.graph, run.features.source.width, run.drawing
     types = model_types(run.semantic.train, graph.topology, run.features.stored)
-    model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
+    edge_width = 0 if run.edge_rows is None else run.edge_rows.width
+    sizes = semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types, edge_width
+    model = build_model(*sizes)
     walks = drawing is not None and drawing.neighbours.method == "random_walk"
     if walks and isinstance(model, LayeredModel) and model.reads_relations:
         problem = "the model reads relations, and nodes that random walks visit have none"
@@ -151,6 +153,7 @@ def _open_batching(run: Run) -> Batching:
         most_queue_bytes=most_queue_bytes,
         ahead=batches_ahead(run.execution.queue),
         dtype=kept_dtype(run.semantic.train.dtype),
+        edge_rows=run.edge_rows,
         device=run.features.device,
     )
 

@@ -57,6 +57,7 @@ class DglConfig(NamedSource):
     index: int = field(default=0, metadata=within(0, **FEATURES_TOO))
 
     one_name = "ndata has"
+    edge_feature = "feat"
     example: ClassVar[Mapping[str, Any]] = {"path": "graph.dgl"}
 
     def files(self) -> Mapping[str, Path]:

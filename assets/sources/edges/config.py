@@ -176,6 +176,7 @@ class EdgeTableKeys(SpooledConfig):
 
     tasks = ("classes", "multilabel", "regression")
     example: ClassVar[Mapping[str, Any]] = {"edges": "edges.parquet", "nodes": "nodes.parquet"}
+    takes_edge_rows = True
 
     @property
     def weighted(self) -> bool:

@@ -185,6 +185,15 @@ class TablesSource:
         """Node ids of the rows of the node tables."""
         return self.numbering.node_of_row
 
+    @property
+    def num_edge_rows(self) -> int:
+        """Number of rows of the edge tables."""
+        return sum(self.edges.counts())
+
+    def edge_blocks(self) -> Sequence[FeatureBlock]:
+        """Returns nothing: columns of edge tables are not read as rows of edges."""
+        return ()
+
     def nodes_of(self, ids: Array, node_type: str | None) -> tuple[Array, Array]:
         """Returns the nodes of ids; see `OwnIds`."""
         return self.numbering.of_numbers(ids)

@@ -62,6 +62,7 @@ class FeatureBlock:
         column: function column -> its name in words; None for "column COLUMN of WHERE".
         recount: function that counts the numbers that float32 rounds, for a source whose rows are float32 already; None for exact rows.
         encoders: encoders of the columns with what they were fitted to, as JSON values; empty for columns as the source has them.
+        owner: what the rows belong to, "node" or "edge", for errors.
     """
 
     where: str
@@ -77,6 +78,7 @@ class FeatureBlock:
     column: Callable[[int], str] | None = None
     recount: Recount | None = None
     encoders: Sequence[Mapping[str, Any]] = ()
+    owner: str = "node"
 
 
 def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> str:
@@ -198,7 +200,7 @@ def _beyond_float32(rows: Array, low: int, block: FeatureBlock) -> str:
         return ""
     row, column = (int(i) for i in np.argwhere(~np.isfinite(as_stored(rows, "float32")))[0])
     node = block.first + low + row if block.node_of_row is None else int(block.node_of_row[low + row])
-    return f"column {column} of node {node} is {rows[row, column]}"
+    return f"column {column} of {block.owner} {node} is {rows[row, column]}"
 
 
 def checked_slices(
@@ -225,8 +227,8 @@ def checked_slices(
     if done != block.num_rows:
         raise InputError(
             f"{block.where}: has {'more than ' if done > block.num_rows else ''}{min(done, block.num_rows)} rows of features "
-            f"for {block.num_rows} nodes",
-            "give one row of features for every node",
+            f"for {block.num_rows} {block.owner}s",
+            f"give one row of features for every {block.owner}",
         )
 
 
@@ -249,5 +251,9 @@ def _refuse_non_finite(found: Array, rows: Array, low: int, block: FeatureBlock,
     if held.strip(" +-").lower() not in ("", "inf", "infinity"):
         problem = f"{place} holds {held}, beyond the range of {rows.dtype}"
         raise InputError(problem, "scale the features, or write Parquet")
-    remedy = "give every node finite features, and run again" if not why else "scale the features, or ask for float32"
+    remedy = (
+        f"give every {block.owner} finite features, and run again"
+        if not why
+        else "scale the features, or ask for float32"
+    )
     raise InputError(f"{place} is {rows[row, column]}{why}", remedy)

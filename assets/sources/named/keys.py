@@ -27,6 +27,9 @@ class NamedKeys(SpooledConfig):
 
     one_name: ClassVar[str] = "the data have"
     """The beginning of the rule that a feature table has one name."""
+    edge_feature: ClassVar[str] = "edge_attr"
+    """Name of the rows of edges among the data of edges."""
+    takes_edge_rows = has_edge_rows = True
 
     @property
     def weighted(self) -> bool:
@@ -41,7 +44,8 @@ class NamedKeys(SpooledConfig):
     @property
     def edge_names(self) -> tuple[str, ...]:
         """Names of the data of edges that keys name."""
-        return tuple(name for name in (self.weight, self.time) if name is not None)
+        named = (self.weight, self.time, self.edge_feature if self.edge_rows else None)
+        return tuple(name for name in named if name is not None)
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields names of times that nothing reads, and of labels that links do not need."""

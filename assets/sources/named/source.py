@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.sources.arrays.mapped_arrays import array_block
-from graphmill.assets.sources.features.blocks import FeatureBlock
+from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, blocks_width
 from graphmill.assets.sources.interface import TableConfig, one_split
 from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
 from graphmill.assets.sources.named.edges import relations_of
@@ -74,6 +74,16 @@ class NamedSource(NamedKeys):
             graph, _ = read(self, Path(folder), [self.feature], wants_features=False)
             return survey_typed(graph, self, self.files())
 
+    def edge_matrix(self) -> tuple[int, int, Any]:
+        """Returns number, columns and type of the rows of edges; raises InputError if the file has none."""
+        with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder:
+            graph, _ = read(self, Path(folder), [self.feature], wants_features=False)
+        found = graph.edge_blocks
+        if not found:
+            problem = f"{graph.where}: no edges have '{self.edge_feature}'"
+            raise InputError(problem, "save it with the graph, or give [features.edges] a file")
+        return sum(block.num_rows for block in found), blocks_width(found), blocks_type(found, "as stored", "none")
+
 
 def read(
     config: NamedSource, folder: Path, features: Sequence[str | None], *, wants_features: bool
@@ -122,6 +132,7 @@ def read(
         splits=splits,
         node_names=data.node_names,
         unread=unread_data(data, config, features),
+        edge_blocks=_edge_blocks(data, config) if config.edge_rows else (),
     )
     return graph, blocks
 
@@ -132,6 +143,23 @@ def _block(data: NamedArrays, kind: str, name: str, node_types: dict[str, int], 
     values, where = values.reshape(-1, 1) if values.ndim == 1 else values, f"{data.place(kind)}: '{name}'"
     block = array_block(values, first_ids(node_types)[kind], node_types[kind], where, dtype=dtype)
     return replace(block, named_twice=config.named_twice(name, data.words.label))
+
+
+def _edge_blocks(data: NamedArrays, config: NamedKeys) -> list[FeatureBlock]:
+    """Returns the rows of the edges of each edge type that has some, by the edges of all types in their order; one column may be [E]."""
+    found, first = [], 0
+    for kind, names in data.edges.items():
+        count = data.array(kind, "edge_index")[0].shape[-1]
+        if config.edge_feature in names:
+            values, dtype = data.array(kind, config.edge_feature)
+            values = values.reshape(-1, 1) if values.ndim == 1 else values
+            where = f"{data.place(kind)}: '{config.edge_feature}'"
+            if values.ndim == 2 and len(values) != count:
+                problem = f"{where} has {len(values):,} rows for {count:,} edges"
+                raise InputError(problem, "save a row for each edge")
+            found.append(array_block(values, first, count, where, dtype=dtype))
+        first += count
+    return found
 
 
 def _labels(data: NamedArrays, name: str, node_types: dict[str, int], task: Kind) -> Array:

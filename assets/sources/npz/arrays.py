@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from graphmill.assets.sources.arrays.archive import Archive
+from graphmill.assets.sources.arrays.archive import Archive, Header
 from graphmill.assets.sources.edge_marks import EdgeMarks, of_times
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import LinkSplit
@@ -30,6 +30,9 @@ ADJACENCY = (
     "attr_matrix", "labels", "class_names",
 )  # fmt: skip
 """Arrays of the gnn-benchmark form."""
+
+EDGE_ROWS = "edge_attr"
+"""The array of rows of edges of the `edge_index` form."""
 
 OF_EDGES = {"time": "edge_time", "given": "edge_split"}
 """Split of links -> the array of edges that has it: times, or 0 train, 1 valid, 2 test, -1 none."""
@@ -270,6 +273,38 @@ def edge_marks(archive: Archive, marks: LinkSplit | None) -> EdgeMarks | None:
             raise InputError(problem, "give 0 train, 1 valid, 2 test, -1 none")
         found = np.where(values < 0, np.nan, values)
     return EdgeMarks(values=found, place=lambda number: f"{archive.path}: edge_index column {number}")
+
+
+def edge_header(archive: Archive) -> Header:
+    """Returns the header of `edge_attr`; raises InputError if the archive has none, or it holds no numbers."""
+    if EDGE_ROWS not in archive:
+        problem = f"{archive.path}: has no {EDGE_ROWS}, which [features.edges] reads"
+        raise InputError(problem, f"save {EDGE_ROWS} [E, F] in the archive, or give [features.edges] a file")
+    header = archive.header(EDGE_ROWS)
+    if len(header.shape) not in (1, 2) or header.dtype.kind not in "biuf":
+        problem = f"{archive.path}: {EDGE_ROWS} is {header.dtype}{list(header.shape)}, not numbers [E, F]"
+        raise InputError(problem, "save real numbers, such as array.astype('float32')")
+    return header
+
+
+def edge_rows(archive: Archive, num_edges: int) -> Sequence[FeatureBlock]:
+    """Returns `edge_attr` as a block, whose slices are read while the archive is open.
+
+    Raises:
+        InputError: it is missing, or has not a row for each edge.
+    """
+    header, where = edge_header(archive), f"{archive.path}: {EDGE_ROWS}"
+    if header.shape[0] != num_edges:
+        problem = f"{where} has {header.shape[0]:,} rows for {num_edges:,} edges"
+        raise InputError(problem, "save a row for each column of edge_index")
+    width = header.shape[1] if len(header.shape) == 2 else 1
+
+    def slices() -> Iterator[tuple[int, Array]]:
+        if len(header.shape) == 2:
+            return archive.rows(EDGE_ROWS)
+        return iter([(0, archive.read(EDGE_ROWS)[:, None])])
+
+    return (FeatureBlock(where=where, num_rows=num_edges, width=width, dtype=header.dtype, slices=slices),)
 
 
 def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, Array, Array] | None:

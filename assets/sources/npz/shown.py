@@ -4,6 +4,7 @@ from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.npz.arrays import (
     ADJACENCY,
+    EDGE_ROWS,
     KNOWN,
     LISTS,
     MASKS,
@@ -52,12 +53,13 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
     return [f"{rows} split{'s' if rows > 1 else ''}, number {split or 0}: {counts}"]
 
 
-def unread_arrays(archive: Archive, split: int | None, marks: LinkSplit | None = None) -> list[str]:
+def unread_arrays(
+    archive: Archive, split: int | None, marks: LinkSplit | None = None, *, edge_rows: bool = False
+) -> list[str]:
     """Returns a phrase about the arrays that nothing reads; none if all are read."""
     adjacency = "adj_indptr" in archive and "edge_index" not in archive
-    found = [
-        name for name in archive.names if name not in (ADJACENCY if adjacency else (*KNOWN, OF_EDGES.get(marks or "")))
-    ]
+    known = (*KNOWN, OF_EDGES.get(marks or ""), *([EDGE_ROWS] if edge_rows else []))
+    found = [name for name in archive.names if name not in (ADJACENCY if adjacency else known)]
     if "class_names" in archive and "class_names" not in found and archive.dtype("class_names").kind not in "US":
         found.append("class_names (not text)")
     if adjacency and "adj_data" in archive and not archive.dtype("adj_data").hasobject:

@@ -7,6 +7,7 @@ The first form, every array but `edge_index` optional:
     x [N, F]                 features; or CSR x_indptr [N+1], x_indices, x_data, x_shape. Without: one column of ones
     y [N]                    labels 0 to C-1, -1 or NaN unknown, of any type of numbers; also [N, 1], and true and false; with
                              [task] kind = "multilabel" 0 and 1 [N, C], with "regression" numbers [N] or [N, T], NaN unknown
+    edge_attr [E, F]         rows of edges, or [E], for a pipeline with [features.edges]
     train, val, test         node ids of the split, or masks [N]; or train_masks, val_masks, test_masks [S, N] or [N, S] with
                              `split = s`, or [N]. A mask is of true and false, or of 0 and 1
     class_names, node_names  fixed-width text, C (or T) and N of them
@@ -41,7 +42,9 @@ from graphmill.assets.sources.npz.arrays import (
     MASKS,
     check_indptr,
     class_names,
+    edge_header,
     edge_marks,
+    edge_rows,
     endpoints,
     feature_blocks,
     feature_rows,
@@ -56,6 +59,7 @@ from graphmill.assets.sources.npz.arrays import (
 )
 from graphmill.assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
 from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool, record_dtype
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.assets.sources.unread import unread_notes
 from graphmill.kernels.arrays import largest
@@ -79,6 +83,12 @@ class NpzConfig(GraphConfig):
 
     example: ClassVar[Mapping[str, Any]] = {"path": "graph.npz"}
     tasks = ("classes", "multilabel", "regression")
+    takes_edge_rows = has_edge_rows = True
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that edges get: ids, if they have rows."""
+        return ("edge_ids",) if self.edge_rows else ()
 
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:
@@ -111,7 +121,10 @@ class NpzConfig(GraphConfig):
         """Opens the archive; only its headers are read here."""
         with Archive(self.path) as archive:
             adjacency = "adj_indptr" in archive and "edge_index" not in archive
-            yield AdjacencySource(self, archive) if adjacency else EdgeListSource(self, archive)
+            if adjacency and self.edge_rows:
+                problem = f"{self.path}: has adj_indptr, whose edges have no order of their own for [features.edges]"
+                raise InputError(problem, "save edge_index [2, E] in its place")
+            yield AdjacencySource(self, archive) if adjacency else EdgeListSource(self, archive, folder)
 
     def survey(self) -> Survey:
         """Describes the archive from the headers of its arrays."""
@@ -127,7 +140,9 @@ class NpzConfig(GraphConfig):
                 raise InputError(f"{self.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
             num_nodes, width, value = _survey_nodes(archive, headers)
             contents += [*classes_line(archive, num_nodes, self.task), *splits_line(archive, split, num_nodes)]
-            notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split, self.marks))]
+            unread = unread_arrays(archive, split, self.marks, edge_rows=self.edge_rows)
+            notes = [*meant_lines(archive), *unread_notes(unread)]
+        columns = EdgeColumns(edge_ids=self.edge_rows)
         turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
         num_edges = edges.shape[0] if turned else edges.shape[-1]
         stored = num_edges * (2 if self.undirected else 1)
@@ -138,9 +153,18 @@ class NpzConfig(GraphConfig):
             num_edges=stored,
             num_features=width,
             dtype=stored_type(value, "as stored", self.normalize, str(self.path)),
-            memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
+            attributes=self.attributes,
+            edge_bytes=8 * columns.edge_ids,
+            memory_bytes=in_memory_bytes(num_edges, num_nodes, stored) + SORT_BYTES * stored * self.edge_rows,
+            scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize * self.edge_rows,
             notes=[*notes, *(["edge_index is [E, 2] and cannot be built: save edge_index.T"] if turned else [])],
         )
+
+    def edge_matrix(self) -> tuple[int, int, Any]:
+        """Returns number, columns and type of `edge_attr`."""
+        with Archive(self.path) as archive:
+            header = edge_header(archive)
+        return header.shape[0], header.shape[1] if len(header.shape) == 2 else 1, header.dtype
 
 
 class ArchiveSource:
@@ -184,8 +208,9 @@ class ArchiveSource:
 class EdgeListSource(ArchiveSource):
     """An archive of the `edge_index` form."""
 
-    def __init__(self, config: NpzConfig, archive: Archive):
+    def __init__(self, config: NpzConfig, archive: Archive, folder: Path):
         refuse_strangers(archive)
+        self.folder = folder
         super().__init__(config, archive, "x" if "x" in archive or "x_indptr" in archive else None)
 
     def counts(self) -> dict[str, int | tuple[int, ...]]:
@@ -209,19 +234,47 @@ class EdgeListSource(ArchiveSource):
         named = None if labels is None else attempts(class_names, archive, labels)
         attempts.settle()
         (src, dst), named = ends, named or ()
+        spool = self._spooled(src, dst) if self.config.edge_rows else None
         counted = self._form or any(name in archive for name in ("num_nodes", "y"))
         return RawGraph(
             num_nodes=num_nodes,
-            src=src,
-            dst=dst,
+            **(
+                {"src": src, "dst": dst}
+                if spool is None
+                else {"spool": spool, "memory_bytes": 2 * SORT_BYTES * len(src)}
+            ),
             labels=labels,
             class_names=named,
             splits=parts,
             edge_marks=marks,
             node_names=node_names,
             numbers={} if counted else {"num_ids_of_both_ends": shared_ids((src, dst), num_nodes)},
-            unread=unread_arrays(archive, one_split(self.config.split), self.config.marks),
+            unread=unread_arrays(
+                archive, one_split(self.config.split), self.config.marks, edge_rows=self.config.edge_rows
+            ),
         )
+
+    @property
+    def num_edge_rows(self) -> int:
+        """Number of columns of `edge_index`."""
+        return self._edges().shape[1]
+
+    def edge_blocks(self) -> Sequence[FeatureBlock]:
+        """Returns `edge_attr`, by the columns of `edge_index`; raises InputError if it is missing, or has not a row for each edge."""
+        return edge_rows(self.archive, self.num_edge_rows)
+
+    def _spooled(self, src: Array, dst: Array) -> EdgeSpool:
+        """Returns the edges with their ids, which sorting keeps beside them."""
+        config = self.config
+        spool = EdgeSpool(
+            self.folder,
+            self.num_nodes,
+            EdgeColumns(edge_ids=True),
+            undirected=config.undirected,
+            watched=config.counts_reverses(0),
+        )
+        spool.append(src, dst, tie=np.arange(len(src)))
+        return spool
 
     def _ends(self) -> tuple[Array, Array]:
         """Reads (src, dst) as ids[E] below the number of nodes."""

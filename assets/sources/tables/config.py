@@ -179,6 +179,7 @@ class TypedTableKeys(SpooledConfig):
     order: tuple[tuple[str, ...], ...] = field(init=False, metadata={"key": False})
 
     tasks = ("classes", "multilabel", "regression")
+    takes_edge_rows = True
 
     def __post_init__(self) -> None:
         """Takes the order of the mappings, and checks them."""

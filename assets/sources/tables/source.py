@@ -158,6 +158,15 @@ class TypedTablesSource:
             parts.append((np.arange(self.node_types[name]) if rows is None else rows) + first)
         return np.concatenate(parts)
 
+    @property
+    def num_edge_rows(self) -> int:
+        """Number of rows of the edge tables of all relations."""
+        return sum(relation.num_edges for relation in self.edges())
+
+    def edge_blocks(self) -> Sequence[FeatureBlock]:
+        """Returns nothing: columns of edge tables are not read as rows of edges."""
+        return ()
+
     def nodes_of(self, ids: Array, node_type: str | None) -> tuple[Array, Array]:
         """Returns the nodes of ids within their type; see `OwnIds`."""
         if node_type is None and len(self.types) > 1:

@@ -109,7 +109,7 @@ NUMBERS: Mapping[str, PublishedNumbers] = {
     ),
     "features": PublishedNumbers(
         always="num_rows num_features feature_dtype feature_bytes num_without_features",
-        counts="num_nodes num_rows num_features num_without_features",
+        counts="num_nodes num_edges num_rows num_features num_without_features",
         sizes="feature_bytes",
         words="feature_dtype",
         others={"type_columns": COUNTS, "beyond_float32": text},

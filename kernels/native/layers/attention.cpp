@@ -17,10 +17,11 @@ namespace graphmill {
 template <class T>
 void attend(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Optional<const int32_t> dst_pos,
             Array<const T> z, Array<const T> left, Array<const T> right, Sum<T> slope, Optional<const uint8_t> kept, Sum<T> scale,
-            Optional<const float> weight, Array<Sum<T>> alpha, Array<T> out, int threads) {
+            Optional<const float> weight, Optional<const Sum<T>> edge, Array<Sum<T>> alpha, Array<T> out, int threads) {
     const BlockView block = view_of(start, end, indices, dst_pos, z.shape(0));
     const Heads<Sum<T>> heads(left.shape(1), z.shape(1));
-    const Scores<T> given{{block, slope, scale, pointer(kept), pointer(weight), alpha.data(), heads.heads}, left.data(), right.data()};
+    const Scores<T> given{{block, slope, scale, pointer(kept), pointer(weight), alpha.data(), heads.heads}, left.data(), right.data(),
+                          pointer(edge)};
     const T* rows = z.data();
     T* output = out.data();
     const std::vector<Piece> pieces = cut_block(block, heads.width, HUB_VECTORS * LANES<T>, threads);

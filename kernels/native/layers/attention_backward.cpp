@@ -42,6 +42,7 @@ struct Gradient : Uses<Sum<T>> {
     Heads<Sum<T>> heads;
     HeadCuts<Sum<T>> cuts;
     const T *rows, *left, *right, *grad;
+    const Sum<T>* edge;  // what each edge row adds to its score; null for nothing
     T *of_rows, *of_left, *of_right;
 };
 
@@ -202,7 +203,7 @@ __attribute__((noinline)) HeadVector<S, COUNT> mean_product(const Uses<S>& given
 }
 
 // For COUNT heads from h on, of a destination: gradients of its edges' scores from their inner products, and its own gradient.
-template <int COUNT, class T>
+template <int COUNT, bool OF_EDGES, class T>
 void grade(const Gradient<T>& given, int64_t i, int64_t h) {
     using Few = HeadVector<Sum<T>, COUNT>;
     const int64_t heads = given.num_heads;
@@ -211,7 +212,8 @@ void grade(const Gradient<T>& given, int64_t i, int64_t h) {
     Sum<T>* const of_score = given.of_score + h;
     Few total{};
     each_edge(given.block, i, [&](int64_t e, int64_t s) {
-        const Few raw = load_heads<COUNT>(given.left + s * heads + h) + right;
+        Few raw = load_heads<COUNT>(given.left + s * heads + h) + right;
+        if constexpr (OF_EDGES) raw += load_heads<COUNT>(given.edge + e * heads + h);
         const Few full = load_heads<COUNT>(alpha + e * heads) * (load_heads<COUNT>(of_score + e * heads) - mean);
         const Few found = raw > Sum<T>(0) ? full : full * given.slope;
         store_heads<COUNT>(of_score + e * heads, found);
@@ -243,7 +245,8 @@ template <class T>
 void attend_backward(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Optional<const int32_t> dst_pos,
                      Array<const int32_t> t_start, Array<const int32_t> t_edge, Array<const int32_t> t_dst, Array<const T> z,
                      Array<const T> left, Array<const T> right, Sum<T> slope, Optional<const uint8_t> kept, Sum<T> scale,
-                     Optional<const float> weight, Array<const Sum<T>> alpha, Array<const T> grad, Array<Sum<T>> grad_score,
+                     Optional<const float> weight, Optional<const Sum<T>> edge, Array<const Sum<T>> alpha, Array<const T> grad,
+                     Array<Sum<T>> grad_score,
                      Array<T> grad_z, Array<T> grad_left, Array<T> grad_right, int threads) {
     const int64_t num_heads = left.shape(1), width = z.shape(1);
     const BlockView block = view_of(start, end, indices, dst_pos, z.shape(0));
@@ -254,7 +257,7 @@ void attend_backward(Array<const int32_t> start, Array<const int32_t> end, Array
     const auto own = own_rows(block.num_src, block.num_dst, block.place);
     const Gradient<T> given{{block, transposed, own.data(), num_heads, slope, scale, pointer(kept), pointer(weight), alpha.data(),
                              grad_score.data()},
-                            {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(),
+                            {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(), pointer(edge),
                             grad_z.data(), grad_left.data(), grad_right.data()};
     parallel_for(parts.size() + by_source.size(), 1, threads, [&](int64_t first, int64_t last) {
         TransposedEdges<Sum<T>> edges;
@@ -273,7 +276,12 @@ void attend_backward(Array<const int32_t> start, Array<const int32_t> end, Array
         for (int64_t p = first; p < last; ++p) {
             check_sources(block, by_dst[p]);
             each_heads(num_heads, [&](auto count, int64_t h) {
-                for (int64_t i = by_dst[p].from; i < by_dst[p].to; ++i) grade<count.value>(given, i, h);
+                for (int64_t i = by_dst[p].from; i < by_dst[p].to; ++i) {
+                    if (given.edge)
+                        grade<count.value, true>(given, i, h);
+                    else
+                        grade<count.value, false>(given, i, h);
+                }
             });
         }
     });

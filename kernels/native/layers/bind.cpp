@@ -12,9 +12,9 @@ void bind_sums(nb::module_& m) {
     m.def("aggregate_backward", &aggregate_backward<T>, "start"_a, "end"_a, "dst_pos"_a.none(), "weight"_a.none(), "self_weight"_a.none(),
           "t_start"_a, "t_edge"_a, "t_dst"_a, "t_weight"_a.none(), "grad"_a, "out"_a, "reduce"_a, "threads"_a, Unlocked());
     m.def("attend", &attend<T>, "start"_a, "end"_a, "indices"_a, "dst_pos"_a.none(), "z"_a, "left"_a, "right"_a, "slope"_a, "kept"_a.none(),
-          "scale"_a, "weight"_a.none(), "alpha"_a, "out"_a, "threads"_a, Unlocked());
+          "scale"_a, "weight"_a.none(), "edge"_a.none(), "alpha"_a, "out"_a, "threads"_a, Unlocked());
     m.def("attend_backward", &attend_backward<T>, "start"_a, "end"_a, "indices"_a, "dst_pos"_a.none(), "t_start"_a, "t_edge"_a, "t_dst"_a,
-          "z"_a, "left"_a, "right"_a, "slope"_a, "kept"_a.none(), "scale"_a, "weight"_a.none(), "alpha"_a, "grad"_a, "grad_score"_a,
+          "z"_a, "left"_a, "right"_a, "slope"_a, "kept"_a.none(), "scale"_a, "weight"_a.none(), "edge"_a.none(), "alpha"_a, "grad"_a, "grad_score"_a,
           "grad_z"_a, "grad_left"_a, "grad_right"_a, "threads"_a, Unlocked());
 }
 

@@ -24,10 +24,11 @@ struct Softmax {
     int64_t heads;
 };
 
-// The same and the two halves of the scores.
+// The same, the two halves of the scores, and what each edge row adds to them; null for nothing.
 template <class T>
 struct Scores : Softmax<Sum<T>> {
     const T *left, *right;
+    const Sum<T>* edge;
 };
 
 // The source rows of a piece's edges, row by row, own terms included.
@@ -55,7 +56,7 @@ inline void exp_all(std::vector<S>& values, size_t count) {
 }
 
 // For COUNT heads from h on: each edge's score less the largest of its row, to the factors.
-template <int COUNT, class T>
+template <int COUNT, bool OF_EDGES, class T>
 inline void score(const Scores<T>& given, const Piece& piece, int64_t h, Edges<Sum<T>>& edges) {
     using S = Sum<T>;
     using Few = HeadVector<S, COUNT>;
@@ -67,7 +68,11 @@ inline void score(const Scores<T>& given, const Piece& piece, int64_t h, Edges<S
         const Few right = load_heads<COUNT>(given.right + i * heads + h);
         Few most = Few{} - std::numeric_limits<S>::infinity();
         for (int64_t k = begin; k < end; ++k) {
-            const Few raw = load_heads<COUNT>(given.left + source[k] * heads + h) + right;
+            Few raw = load_heads<COUNT>(given.left + source[k] * heads + h) + right;
+            if constexpr (OF_EDGES) {
+                const int64_t e = k + 1 == end ? given.block.num_edges + i : given.block.begins[i] + k - begin;
+                raw += load_heads<COUNT>(given.edge + e * heads + h);
+            }
             const Few score = raw > S(0) ? raw : raw * given.slope;
             store_heads<COUNT>(factors + k * heads, score);
             most = score > most ? score : most;
@@ -123,7 +128,12 @@ inline void weigh_scores(const Softmax<S>& given, const Piece& piece, Edges<S>& 
 template <class T>
 inline void weigh(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edges) {
     list_edges(given.block, piece, given.heads, edges);
-    each_heads(given.heads, [&](auto count, int64_t h) { score<count.value>(given, piece, h, edges); });
+    each_heads(given.heads, [&](auto count, int64_t h) {
+        if (given.edge)
+            score<count.value, true>(given, piece, h, edges);
+        else
+            score<count.value, false>(given, piece, h, edges);
+    });
     weigh_scores<Sum<T>>(given, piece, edges);
 }
 

@@ -22,14 +22,14 @@ void aggregate_backward(Array<const int32_t> start, Array<const int32_t> end, Op
 template <class T>
 void attend(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Optional<const int32_t> dst_pos,
             Array<const T> z, Array<const T> left, Array<const T> right, Sum<T> slope, Optional<const uint8_t> kept, Sum<T> scale,
-            Optional<const float> weight, Array<Sum<T>> alpha, Array<T> out, int threads);
+            Optional<const float> weight, Optional<const Sum<T>> edge, Array<Sum<T>> alpha, Array<T> out, int threads);
 
 template <class T>
 void attend_backward(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Optional<const int32_t> dst_pos,
                      Array<const int32_t> t_start, Array<const int32_t> t_edge, Array<const int32_t> t_dst, Array<const T> z,
                      Array<const T> left, Array<const T> right, Sum<T> slope, Optional<const uint8_t> kept, Sum<T> scale,
-                     Optional<const float> weight, Array<const Sum<T>> alpha, Array<const T> grad, Array<Sum<T>> grad_score,
-                     Array<T> grad_z, Array<T> grad_left, Array<T> grad_right, int threads);
+                     Optional<const float> weight, Optional<const Sum<T>> edge, Array<const Sum<T>> alpha, Array<const T> grad,
+                     Array<Sum<T>> grad_score, Array<T> grad_z, Array<T> grad_left, Array<T> grad_right, int threads);
 
 // T of dropout: float or double.
 template <class T, class Id>

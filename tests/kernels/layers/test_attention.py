@@ -12,7 +12,7 @@ from graphmill.kernels.arrays import BFLOAT16, narrow, widen
 from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.layers.attention import attend, attend_backward, attend_reference, edge_mask, edge_mask_reference
-from graphmill.kernels.types import Block
+from graphmill.kernels.types import Array, Block
 from tests.kernels.graphs import blocks
 
 
@@ -31,15 +31,19 @@ def inputs(block: Block, heads: int, depth: int, dtype: type = np.float64, seed:
     p=st.sampled_from([0.0, 0.4]),
     key=st.integers(0, 99),
     weighted=st.booleans(),
+    of_edges=st.booleans(),
 )
-def test_native_equals_the_rule(block: Block, heads: int, depth: int, p: float, key: int, weighted: bool) -> None:
+def test_native_equals_the_rule(
+    block: Block, heads: int, depth: int, p: float, key: int, weighted: bool, of_edges: bool
+) -> None:
     mask, expected_mask = edge_mask(block, heads, key, p), edge_mask_reference(block, heads, key, p)
     np.testing.assert_array_equal(mask.kept, expected_mask.kept)
     for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-5)):
         given_, weight = inputs(block, heads, depth, dtype), block.weight if weighted else None
-        space = np.zeros((len(mask.kept), heads), dtype)
-        out, alpha = attend(block, *given_, mask=mask if p else None, weight=weight, alpha=space)
-        expected_out, expected_alpha = attend_reference(block, *given_, mask=mask if p else None, weight=weight)
+        space, more = np.zeros((len(mask.kept), heads), dtype), {"mask": mask if p else None, "weight": weight}
+        more |= {"edge": terms(block, heads, dtype) if of_edges else None}
+        out, alpha = attend(block, *given_, **more, alpha=space)
+        expected_out, expected_alpha = attend_reference(block, *given_, **more)
         np.testing.assert_allclose(alpha, expected_alpha, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(out, expected_out, rtol=tolerance, atol=10 * tolerance)
 
@@ -72,24 +76,38 @@ def test_half_rows_are_the_float32_result_rounded_once(block: Block, heads: int,
     depth=st.integers(1, 3),
     p=st.sampled_from([0.0, 0.4]),
     weighted=st.booleans(),
+    of_edges=st.booleans(),
 )
-def test_gradients_equal_finite_differences(block: Block, heads: int, depth: int, p: float, weighted: bool) -> None:
+def test_gradients_equal_finite_differences(
+    block: Block, heads: int, depth: int, p: float, weighted: bool, of_edges: bool
+) -> None:
     block, given_ = transpose(block), list(inputs(block, heads, depth))
     weight = block.weight if weighted else None
     mask = edge_mask(block, heads, 3, p) if p else None
     grad_out = np.random.default_rng(1).standard_normal((block.num_dst, heads * depth))
-    alpha = attend(block, *given_, mask=mask, weight=weight)[1]
-    grads = attend_backward(block, *given_, alpha, grad_out, mask=mask, weight=weight)
+    edge = terms(block, heads) if of_edges else None
+    grad_edge = None if edge is None else np.zeros_like(edge)
+    more = {"mask": mask, "weight": weight, "edge": edge}
+    alpha = attend(block, *given_, **more)[1]
+    grads = attend_backward(block, *given_, alpha, grad_out, **more, grad_edge=grad_edge)
+    given_, grads = [*given_, *([] if edge is None else [edge])], [*grads, *([] if grad_edge is None else [grad_edge])]
     for number, (array, grad) in enumerate(zip(given_, grads, strict=True)):
         for at in np.ndindex(array.shape):
             sides = []
             for step in (1e-6, -1e-6):
                 moved = array.copy()
                 moved[at] += step
-                moved_inputs = *given_[:number], moved, *given_[number + 1 :]
-                out = attend_reference(block, *moved_inputs, mask=mask, weight=weight)[0]
+                z, left, right, *of_edge = *given_[:number], moved, *given_[number + 1 :]
+                more["edge"] = of_edge[0] if of_edge else None
+                out = attend_reference(block, z, left, right, **more)[0]
                 sides.append((out * grad_out).sum())
             assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(grad[at], abs=1e-6)
+
+
+def terms(block: Block, heads: int, dtype=np.float64) -> Array:
+    """Drawn terms of the scores of edges and own terms."""
+    shape = (len(block.indices) + block.num_dst, heads)
+    return np.random.default_rng(9).standard_normal(shape).astype(dtype)
 
 
 def skewed_block() -> Block:

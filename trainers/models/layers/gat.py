@@ -6,6 +6,8 @@ belongs to the model, and the graph holds no self-loops.
 With `edge_weight = true` the data's weight w_uv multiplies alpha_uv after the softmax; the self term has the weight 1.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -60,14 +62,19 @@ class GatLayer(nn.Module):
 
     def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
         """The same as `aggregate`, from projected rows z: float[num_src, heads * depth]."""
-        mask, weighted = rng.edge_mask(block, self.heads, self.attention_dropout), self.edge_weight is not None
+        mask = rng.edge_mask(block, self.heads, self.attention_dropout)
+        more: Any = {"weighted": self.edge_weight is not None, "edge": self.edge_scores(block)}
         if z.dtype == self.left.dtype:
-            return attend_projected(block, z, self.left, self.right, mask, weighted=weighted)
+            return attend_projected(block, z, self.left, self.right, mask, **more)
         # If products are computed from bfloat16, z is bfloat16, and the scores' halves take its type after their sums.
         by_head = z.view(-1, self.heads, self.depth)
         left = (by_head * self.left).sum(dim=2).to(z.dtype)
         right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
-        return attend(block, z, left, right, mask, weighted=weighted)
+        return attend(block, z, left, right, mask, **more)
+
+    def edge_scores(self, block: Block) -> Tensor | None:
+        """Returns what features of edges add to the scores, None without them; see `graphmill.trainers.models.attention.attend`."""
+        return None
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Maps rows for a pass that reads each row once (trainers/inference/whole.py). Row-wise.

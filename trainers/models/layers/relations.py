@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.kernels.layers.aggregate import Reduce
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.ops import aggregate
 
@@ -49,9 +50,14 @@ def relation_runs(block: Block, weighted: bool = False) -> RelationRuns:
     return found
 
 
+def run_mean(runs: RelationRuns) -> Reduce:
+    """Returns the reduction that makes the mean of each run."""
+    return "mean" if runs.block.weight is None else "weighted"
+
+
 def _made(block: Block, weighted: bool) -> RelationRuns:
     start, end, kind = (as_long(each) for each in (block.start, block.end, block.edge_type))
-    row, place = _edges(start, end, len(block.indices))
+    row, place = edges_of(start, end, len(block.indices))
     kind = kind if place is None else kind[place]
     key = row * MOST_RELATIONS + kind
     if bool((key[1:] < key[:-1]).any()):
@@ -71,10 +77,12 @@ def _made(block: Block, weighted: bool) -> RelationRuns:
         num_src=block.num_src,
         start=like_block(block, begins[order].int()),
         end=like_block(block, ends[order].int()),
-        indices=block.indices if place is None else like_block(block, as_long(block.indices)[place].int()),
+        indices=_in_order(block, block.indices, place),
         src_ids=block.src_ids,
         dst_pos=like_block(block, own[order].int()),
         weight=_parts(block, weighted, place, begins, ends, run),
+        edge_rows=block.edge_rows,
+        edge_place=_in_order(block, block.edge_place, place),
         **_transposed(block, place, new[run]),
     )
     there, counts = torch.unique_consecutive(relation[order], return_counts=True)
@@ -84,6 +92,11 @@ def _made(block: Block, weighted: bool) -> RelationRuns:
         relations=tuple(there.tolist()),
         counts=tuple(counts.tolist()),
     )
+
+
+def _in_order(block: Block, values: Any, place: Tensor | None) -> Any:
+    """Returns i32[edges], values of the edges in the order of runs by destination; None of None."""
+    return values if values is None or place is None else like_block(block, as_long(values)[place].int())
 
 
 def _joined(block: Block, dst: Tensor, order: Tensor, new: Tensor) -> Block:
@@ -118,7 +131,7 @@ def _sorted_places(relation: Tensor) -> Tensor:
     return torch.from_numpy(np.argsort(relation.to(torch.uint8).numpy(), kind="stable"))
 
 
-def _edges(start: Tensor, end: Tensor, num_edges: int) -> tuple[Tensor, Tensor | None]:
+def edges_of(start: Tensor, end: Tensor, num_edges: int) -> tuple[Tensor, Tensor | None]:
     """Returns the destination of each edge in the order of rows, and its place; None for the places if that is all of them in order."""
     taken = end - start
     row = torch.repeat_interleave(taken)

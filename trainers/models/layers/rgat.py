@@ -50,6 +50,8 @@ class RelationPairs:
     by_edge: Block
     # The place of a run in a table with a row for each destination and relation that the block has, i64[runs].
     run_halves: Tensor
+    # The place of each edge's relation among those of the block, i64[edges].
+    kinds: Tensor
 
 
 def relation_pairs(block: Block) -> RelationPairs:
@@ -106,6 +108,7 @@ def _made(block: Block, runs: RelationRuns) -> RelationPairs:
             dst_pos=like_block(like, (num_pairs + by_start).int()),
         ),
         run_halves=dst * len(counts) + kind,
+        kinds=kind[run],
     )
 
 
@@ -165,7 +168,12 @@ class RgatLayer(nn.Module):
         z = torch.cat([z, z.new_zeros((num_runs, z.shape[1]))])
         left = torch.cat([left, left.new_full((num_runs, self.heads), NEVER)])
         mask = rng.edge_mask(pairs.by_edge, self.heads, self.attention_dropout)
-        return aggregate(pairs.runs.joined, attend(pairs.block, z, left, right, mask), "sum")
+        attended = attend(pairs.block, z, left, right, mask, edge=self.edge_scores(pairs))
+        return aggregate(pairs.runs.joined, attended, "sum")
+
+    def edge_scores(self, pairs: RelationPairs) -> Tensor | None:
+        """Returns what features of edges add to the scores, None without them; see `graphmill.trainers.models.attention.attend`."""
+        return None
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The node's own term, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]."""

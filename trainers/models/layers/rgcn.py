@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
-from graphmill.trainers.models.layers.relations import relation_runs
+from graphmill.trainers.models.layers.relations import RelationRuns, relation_runs, run_mean
 from graphmill.trainers.models.maps import map_pieces
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import aggregate
@@ -49,11 +49,15 @@ class RgcnLayer(nn.Module):
             problem = 'a block without relations, and model = "rgcn"'
             raise InputError(problem, "give the sampler a graph with edge_types")
         runs = relation_runs(block, weighted=self.edge_weight is not None)
-        means = aggregate(runs.block, h_src, "mean" if runs.block.weight is None else "weighted")
+        means = self.means(runs, h_src)
         if not runs.relations:
             return means.new_zeros((block.num_dst, self.width))
         mapped = map_pieces(means, runs.counts, [self.matrix(relation) for relation in runs.relations])
         return aggregate(runs.joined, mapped, "sum")  # pyright: ignore[reportArgumentType]
+
+    def means(self, runs: RelationRuns, h_src: Tensor) -> Tensor:
+        """Returns the mean message of each run before its map, float[runs, in_width]."""
+        return aggregate(runs.block, h_src, run_mean(runs))
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The node's own term and the layer's end: float[num_dst, out_width]."""

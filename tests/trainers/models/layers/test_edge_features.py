@@ -1,0 +1,325 @@
+"""Layers with features of edges: forward and gradients equal those of PyG and DGL in float64, on sampled, whole and pruned blocks."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphmill.kernels.blocks.transpose import transpose
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.edge_rows import place_edges
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.layers import edge_features
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
+from tests.trainers.graphs import random_topology
+
+RELATIONS, WIDTH, EDGE_WIDTH, CLASSES = 3, 5, 6, 4
+TOPOLOGY = replace(
+    random_topology(90, 900, seed=2, relations=RELATIONS), edge_ids=np.random.default_rng(3).integers(0, 500, 900)
+)
+"""Several edges share an id, as an edge and its reverse do."""
+MASKS = StepRandom(0, training=False)
+TABLE = torch.randn(500, EDGE_WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+MODELS: dict[str, dict[str, Any]] = {
+    "gcn": {"model": "gcn"},
+    "mean": {"model": "sage"},
+    "sum": {"model": "sage", "aggregator": "sum"},
+    "max": {"model": "sage", "aggregator": "max"},
+    "mean with self": {"model": "sage", "aggregator": "gcn"},
+    "gin": {"model": "gin"},
+    "gat": {"model": "gat", "heads": 3},
+    "rgcn": {"model": "rgcn"},
+    "bases": {"model": "rgcn", "bases": 2},
+    "rgat": {"model": "rgat", "heads": 2},
+}
+
+
+def layer_of(name: str) -> Any:
+    """A layer that gives logits, in float64, with drawn values."""
+    config = TrainConfig(layers=1, hidden=6, dropout=0.0, edge_features=True, **MODELS[name])
+    model = build_model(config, WIDTH, CLASSES, 3, RELATIONS, None, EDGE_WIDTH)
+    assert isinstance(model, LayeredModel)
+    torch.manual_seed(4)
+    for parameter in model.double().parameters():
+        parameter.data.normal_()
+    return model.layers[0]
+
+
+def block_of(kind: str, layer: Any) -> Block:
+    """A block with rows of edges and the weights that a layer asks for; "pruned" lacks the edges of every third row."""
+    sampler = Sampler(TOPOLOGY, (4 if kind == "sampled" else -1,), seed=1)
+    seeds = np.arange(30, dtype=np.int32)
+    (block,) = sampler.sample(BatchKey(Stream.TRAIN, 0, 0), seeds, transpose="all", edge_ids=True)
+    attach_weights((block,), TOPOLOGY, layer.edge_weight)
+    edge_ids = place_edges((block,))
+    block.edge_rows = TABLE[torch.from_numpy(edge_ids)]
+    if kind == "pruned":
+        end = np.where(np.arange(block.num_dst) % 3 == 1, block.start, block.end).astype(np.int32)
+        block = transpose(replace(block, end=end))
+    return block
+
+
+def without_loops(block: Block) -> Block:
+    """The block without edges from a node to itself, which PyG takes out before it adds its own."""
+    assert block.edge_id is not None and block.edge_place is not None
+    dst = np.searchsorted(block.end, np.arange(len(block.indices)), side="right")
+    kept = block.indices != dst
+    ends = np.cumsum([(kept[a:b]).sum() for a, b in zip(block.start, block.end, strict=True)]).astype(np.int32)
+    alive = np.concatenate([np.arange(a, b) for a, b in zip(block.start, block.end, strict=True)])
+    places = alive[kept[alive]]
+    by_edge = {name: getattr(block, name)[places] for name in ("indices", "edge_id", "edge_place", "edge_type")}
+    start = np.concatenate([np.zeros(1, np.int32), ends[:-1]]).astype(np.int32)
+    return transpose(replace(block, start=start, end=ends, **by_edge))
+
+
+def edges_of(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sources, destinations, rows and places of the edges that are left, by the plain rule."""
+    places = [e for i in range(block.num_dst) for e in range(block.start[i], block.end[i])]
+    dst = [i for i in range(block.num_dst) for _ in range(block.start[i], block.end[i])]
+    place = torch.tensor(places, dtype=torch.long)
+    assert block.edge_id is not None
+    return (
+        torch.from_numpy(block.indices).long()[place],
+        torch.tensor(dst, dtype=torch.long),
+        TABLE[torch.from_numpy(block.edge_id)[place]],
+        place,
+    )
+
+
+def run(function: Any, x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """The output of a function of x, and the gradients of x and of parameters."""
+    x = x.clone().requires_grad_()
+    out = function(x)
+    seed = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view_as(out)
+    return out.detach(), list(torch.autograd.grad((out * seed).sum(), [x, *parameters]))
+
+
+def ours(layer: Any, block: Block, x: Tensor) -> Any:
+    """The layer's output as a function of x."""
+    masks = MASKS.layer(1, block.dst_ids)
+    return lambda h: layer.update(layer.aggregate(block, h, masks), h[: block.num_dst], masks)
+
+
+def x_of(block: Block) -> Tensor:
+    return torch.randn(block.num_src, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def same(found: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list[Tensor]]) -> None:
+    for mine, theirs in zip([found[0], *found[1]], [expected[0], *expected[1]], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+def by_hand(name: str, layer: Any, block: Block) -> Any:
+    """The documented formula over single edges, as a function of x; it shares no code with the layer but its parameters."""
+    src, dst, rows, place = edges_of(block)
+    weight = torch.ones(len(src), dtype=torch.float64)
+    if block.weight is not None:
+        weight = torch.from_numpy(block.weight).double()[place]
+    counts = torch.bincount(dst, minlength=block.num_dst).clamp(min=1)[:, None]
+
+    def summed(messages: Tensor) -> Tensor:
+        return torch.zeros(block.num_dst, messages.shape[1], dtype=torch.float64).index_add(0, dst, messages)
+
+    def carried(x: Tensor) -> Tensor:
+        return torch.cat([x[src], rows], dim=1)
+
+    def own(x: Tensor) -> Tensor:
+        assert block.self_weight is not None
+        alone = torch.cat([x[: block.num_dst], x.new_zeros(block.num_dst, EDGE_WIDTH)], dim=1)
+        return alone * torch.from_numpy(block.self_weight).double()[:, None]
+
+    if name in ("gcn", "mean with self"):
+        return lambda x: layer.linear(summed(carried(x) * weight[:, None]) + own(x))
+    if name == "mean":
+        return lambda x: layer.own(x[: block.num_dst]) + layer.neighbours(summed(carried(x)) / counts)
+    if name == "sum":
+        return lambda x: layer.own(x[: block.num_dst]) + layer.neighbours(summed(carried(x) * weight[:, None]))
+    if name == "max":
+        columns = dst[:, None].expand(-1, WIDTH + EDGE_WIDTH)
+
+        def largest(x: Tensor) -> Tensor:
+            out = x.new_zeros(block.num_dst, WIDTH + EDGE_WIDTH)
+            return out.scatter_reduce(0, columns, carried(x), "amax", include_self=False)
+
+        return lambda x: layer.own(x[: block.num_dst]) + layer.neighbours(largest(x))
+    if name == "gin":
+        return lambda x: layer.mlp(
+            (1 + layer.eps) * x[: block.num_dst] + summed(torch.relu(x[src] + layer.edges(rows)) * weight[:, None])
+        )
+    assert block.edge_type is not None
+    kind = torch.from_numpy(block.edge_type).long()[place]
+    return lambda x: (
+        layer.own(x[: block.num_dst])
+        + sum(
+            (_of_relation(name, layer, block, x, r, kind == r, (src, dst, rows)) for r in range(RELATIONS)),
+            x.new_zeros(block.num_dst, CLASSES),
+        )
+    )
+
+
+def _of_relation(name: str, layer: Any, block: Block, x: Tensor, relation: int, mine: Tensor, edges: Any) -> Tensor:
+    src, dst, rows = (each[mine] for each in edges)
+    counts = torch.bincount(dst, minlength=block.num_dst).clamp(min=1)[:, None]
+    if name in ("rgcn", "bases"):
+        messages = torch.cat([x[src], rows], dim=1)
+        means = x.new_zeros(block.num_dst, WIDTH + EDGE_WIDTH).index_add(0, dst, messages) / counts
+        return means @ layer.matrix(relation).T
+    heads, depth = layer.heads, layer.depth
+    z = (x @ layer.matrices[relation].T).view(-1, heads, depth)
+    left = (z * layer.left[relation].view(heads, depth)).sum(2)
+    right = (z * layer.right[relation].view(heads, depth)).sum(2)
+    scores = left[src] + right[dst] + rows @ layer.edge[relation].view(heads, -1).T
+    power = torch.exp(nn.functional.leaky_relu(scores, 0.2))
+    total = x.new_zeros(block.num_dst, heads).index_add(0, dst, power)
+    messages = (power / total[dst])[:, :, None] * z[src]
+    return x.new_zeros(block.num_dst, heads, depth).index_add(0, dst, messages).mean(dim=1)
+
+
+@pytest.mark.parametrize("kind", ["sampled", "whole", "pruned"])
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"gat"}))
+def test_layer_equals_the_formula(name: str, kind: str) -> None:
+    layer = layer_of(name)
+    block = block_of(kind, layer)
+    parameters = [each for each in layer.parameters() if each.requires_grad]
+    x = x_of(block)
+    same(run(ours(layer, block, x), x, parameters), run(by_hand(name, layer, block), x, parameters))
+
+
+@pytest.mark.parametrize("kind", ["sampled", "whole", "pruned"])
+def test_gat_equals_pyg(kind: str) -> None:
+    nn_pyg = pytest.importorskip("torch_geometric.nn")
+    layer = layer_of("gat")
+    block = without_loops(block_of(kind, layer))
+    heads, depth = layer.heads, layer.depth
+    theirs = nn_pyg.GATConv(WIDTH, depth, heads, concat=False, edge_dim=EDGE_WIDTH).double()
+    torch.manual_seed(6)
+    with torch.no_grad():
+        theirs.att_edge.normal_(), theirs.lin_edge.weight.normal_()
+        theirs.lin.weight.copy_(layer.projection.weight)
+        theirs.att_src.copy_(layer.left[None]), theirs.att_dst.copy_(layer.right[None])
+        made = theirs.lin_edge.weight.view(heads, depth, EDGE_WIDTH)
+        layer.edge.copy_((made * theirs.att_edge[0][:, :, None]).sum(1))
+        theirs.bias.copy_(layer.bias.view(heads, depth).mean(0))
+    src, dst, rows, _ = edges_of(block)
+    x = x_of(block)
+    found = run(ours(layer, block, x), x, [layer.projection.weight, layer.left, layer.right, layer.edge])
+
+    def pyg(h: Tensor) -> Tensor:
+        """PyG gives every node a loop: the mean of its edges, as the block's own term has it."""
+        out = theirs(h, torch.stack([src, dst]), rows)
+        return out[: block.num_dst]
+
+    shared = [theirs.lin.weight, theirs.att_src, theirs.att_dst, theirs.lin_edge.weight, theirs.att_edge]
+    out, (of_x, of_map, of_src, of_dst, of_edges, of_vector) = run(pyg, x, shared)
+    of_score = found[1][-1]  # float[H, F]: its chain to PyG's two parameters
+    expected = out, [of_x, of_map, of_src[0], of_dst[0], of_score]
+    same(found, expected)
+    chained = theirs.att_edge.detach()[0][:, :, None] * of_score[:, None]
+    torch.testing.assert_close(chained.reshape(heads * depth, -1), of_edges, rtol=1e-10, atol=1e-10)
+    chained = (made.detach() * of_score[:, None]).sum(2)
+    torch.testing.assert_close(chained[None], of_vector, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("library", ["pyg", "dgl"])
+def test_gin_equals_gineconv(library: str) -> None:
+    layer = layer_of("gin")
+    block = replace(block_of("whole", layer), weight=None)
+    src, dst, rows, _ = edges_of(block)
+    x, parameters = x_of(block), [*layer.mlp.parameters(), layer.eps]
+    if library == "pyg":
+        theirs: Any = pytest.importorskip("torch_geometric.nn").GINEConv(layer.mlp, train_eps=True, edge_dim=EDGE_WIDTH)
+        theirs.lin, theirs.eps = layer.edges, layer.eps
+        other, parameters = (
+            lambda h: theirs(h, torch.stack([src, dst]), rows)[: block.num_dst],
+            [*parameters, *layer.edges.parameters()],
+        )
+    else:
+        dgl = pytest.importorskip("dgl")
+        theirs = dgl.nn.GINEConv(layer.mlp, learn_eps=True).double()
+        theirs.eps = layer.eps
+        graph = dgl.graph((src, dst), num_nodes=block.num_src)
+        other, parameters = (
+            lambda h: theirs(graph, h, layer.edges(rows))[: block.num_dst],
+            [*parameters, *layer.edges.parameters()],
+        )
+    same(run(ours(layer, block, x), x, parameters), run(other, x, parameters))
+
+
+def test_rgcn_with_rows_of_zeros_equals_pyg() -> None:
+    nn_pyg = pytest.importorskip("torch_geometric.nn")
+    layer = layer_of("rgcn")
+    block = block_of("whole", layer)
+    src, dst, rows, place = edges_of(block)
+    assert block.edge_type is not None
+    kind = torch.from_numpy(block.edge_type).long()[place]
+    theirs = nn_pyg.RGCNConv((EDGE_WIDTH + WIDTH, WIDTH), CLASSES, RELATIONS, aggr="mean").double()
+    with torch.no_grad():
+        theirs.weight.copy_(torch.stack([each.T for each in layer.matrices]))
+        theirs.root.copy_(layer.own.weight.T), theirs.bias.copy_(layer.own.bias)
+
+    def pyg(h: Tensor) -> Tensor:
+        """Messages as sources: one for each edge, the sender's row with the edge's row beside it."""
+        messages = torch.cat([h[src], rows], dim=1)
+        edges = torch.stack([torch.arange(len(src)), dst])
+        return theirs((messages, h[: block.num_dst]), edges, kind)
+
+    x = x_of(block)
+    found = run(ours(layer, block, x), x, [*layer.matrices])
+    out, (of_x, of_weight) = run(pyg, x, [theirs.weight])
+    same(found, (out, [of_x, *(each.T for each in of_weight)]))
+
+
+def test_windows_change_no_bit_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of a row of messages depends on the row alone: whatever rows stand beside it, as long as it fits a window."""
+    layer = layer_of("gin")
+    block = block_of("whole", layer)
+    x = x_of(block)
+    masks = MASKS.layer(1, block.dst_ids)
+    expected = layer.aggregate(block, x, masks)
+    longest = int((block.end - block.start).max())
+    monkeypatch.setattr(edge_features, "WINDOW_EDGES", longest)
+    assert torch.equal(layer.aggregate(block, x, masks), expected)
+    monkeypatch.setattr(edge_features, "WINDOW_EDGES", 3)  # rows are cut
+    torch.testing.assert_close(layer.aggregate(block, x, masks), expected, rtol=1e-12, atol=1e-12)
+    parameters = [*layer.edges.parameters()]
+    cut = run(ours(layer, block, x), x, parameters)
+    monkeypatch.undo()
+    same(cut, run(ours(layer, block, x), x, parameters))
+
+
+def test_blocks_without_rows_are_refused() -> None:
+    for name in MODELS:
+        layer = layer_of(name)
+        block = replace(block_of("sampled", layer), edge_rows=None, edge_place=None)
+        with pytest.raises(InputError, match="features of edges"):
+            layer.aggregate(block, x_of(block), MASKS.layer(1, block.dst_ids))
+
+
+def test_a_block_without_edges_has_zeros() -> None:
+    for name in MODELS:
+        layer = layer_of(name)
+        block = block_of("whole", layer)
+        empty = transpose(replace(block, end=block.start.copy()))
+        out, grads = run(ours(layer, empty, x_of(empty)), x_of(empty), [])
+        assert torch.isfinite(out).all() and all(torch.isfinite(each).all() for each in grads)
+
+
+def test_places_name_each_edge_id_once() -> None:
+    """Blocks of a batch share the rows of edges: each id once, whatever blocks and directions it is in."""
+    sampler = Sampler(TOPOLOGY, (5, 5), seed=1)
+    blocks = sampler.sample(BatchKey(Stream.TRAIN, 0, 0), np.arange(9, dtype=np.int32), edge_ids=True)
+    edge_ids = place_edges(blocks)
+    assert (np.diff(edge_ids) > 0).all()
+    drawn = np.concatenate([block.edge_id for block in blocks])
+    assert len(edge_ids) == len(set(drawn.tolist())) < len(drawn), "the graph has edges with one id"
+    for block in blocks:
+        assert block.edge_place is not None
+        np.testing.assert_array_equal(edge_ids[block.edge_place], block.edge_id)

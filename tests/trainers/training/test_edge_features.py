@@ -1,0 +1,229 @@
+"""Trainings on rows of edges: the same from every source, drawn or stored, and evaluated exactly; bad rows are told with counts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.assets.features.read import open_features
+from graphmill.assets.graph.read import open_graph
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.predict import predict_table
+from graphmill.trainers.notebook import open_trained
+from graphmill.trainers.recipe.inputs import find_table_inputs
+from tests.laws.made import Made
+from tests.trainers.runs import content
+
+NODES, EDGES, WIDTH = 120, 700, 3
+SOURCES = ("npz", "npz with a file", "pyg", "dgl", "edges", "tables")
+
+
+class Drawn:
+    """A random graph whose classes follow from the rows of a node's edges."""
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(4)
+        pairs = generator.permutation(NODES * NODES)[:EDGES]
+        self.src, self.dst = pairs // NODES, pairs % NODES
+        self.rows = generator.standard_normal((EDGES, WIDTH)).astype(np.float32)
+        self.x = generator.standard_normal((NODES, 4)).astype(np.float32)
+        total = np.zeros(NODES)
+        for ends in (self.src, self.dst):
+            np.add.at(total, ends, self.rows[:, 0])
+        self.y = (total > 0).astype(np.int64)
+        part = generator.permutation(NODES)
+        self.parts = np.sort(part[:70]), np.sort(part[70:95]), np.sort(part[95:])
+
+    def masks(self) -> dict[str, np.ndarray]:
+        return {
+            name: np.isin(np.arange(NODES), ids)
+            for name, ids in zip(("train_mask", "val_mask", "test_mask"), self.parts, strict=True)
+        }
+
+    def write(self, folder: Path, source: str) -> str:
+        """Writes the graph as a source has it; returns the tables [graph] and [features.edges]."""
+        np.save(folder / "rows.npy", self.rows)
+        beside = '\n[features.edges]\nfile = "rows.npy"\n'
+        if source.startswith("npz"):
+            train, val, test = self.parts
+            more = {} if "file" in source else {"edge_attr": self.rows}
+            arrays = {"edge_index": np.stack([self.src, self.dst]), "x": self.x, "y": self.y, **more}
+            np.savez(folder / "g.npz", train=train, val=val, test=test, **arrays)
+            return '[graph]\nsource = "npz"\npath = "g.npz"\n' + ("\n[features.edges]\n" if more else beside)
+        if source == "pyg":
+            data = {name: torch.from_numpy(each) for name, each in {"x": self.x, "y": self.y, **self.masks()}.items()}
+            data |= {"edge_index": torch.from_numpy(np.stack([self.src, self.dst]))}
+            torch.save(data | {"edge_attr": torch.from_numpy(self.rows)}, folder / "g.pt")
+            return '[graph]\nsource = "pyg"\npath = "g.pt"\n\n[features.edges]\n'
+        if source == "dgl":
+            dgl = pytest.importorskip("dgl")
+            graph = dgl.graph((torch.from_numpy(self.src), torch.from_numpy(self.dst)), num_nodes=NODES)
+            graph.edata["feat"] = torch.from_numpy(self.rows)
+            for name, each in {"feat": self.x, "label": self.y, **self.masks()}.items():
+                graph.ndata[name] = torch.from_numpy(each)
+            dgl.save_graphs(str(folder / "g.dgl"), [graph])
+            return '[graph]\nsource = "dgl"\npath = "g.dgl"\n\n[features.edges]\n'
+        return self._write_tables(folder, source) + beside
+
+    def _write_tables(self, folder: Path, source: str) -> str:
+        import polars as pl
+
+        parts = np.full(NODES, "train", dtype="U5")
+        parts[self.parts[1]], parts[self.parts[2]] = "valid", "test"
+        columns = {f"x{i}": self.x[:, i] for i in range(4)}
+        pl.DataFrame({"id": np.arange(NODES), "label": self.y, "part": parts, **columns}).write_parquet(
+            folder / "nodes.parquet"
+        )
+        pl.DataFrame({"source": self.src, "target": self.dst}).write_parquet(folder / "edges.parquet")
+        keys = 'id_column = "id"\nfeatures = ["x0", "x1", "x2", "x3"]\nlabel_column = "label"\nsplit_column = "part"\n'
+        ends = 'source_column = "source"\ntarget_column = "target"\n'
+        if source == "edges":
+            return f'[graph]\nsource = "edges"\nedges = "edges.parquet"\nnodes = "nodes.parquet"\n{keys}{ends}'
+        nodes = f'[graph.nodes.n]\npath = "nodes.parquet"\n{keys}'
+        edges = f'[graph.edges.e]\npath = "edges.parquet"\nsource_type = "n"\ntarget_type = "n"\n{ends}'
+        return f'[graph]\nsource = "tables"\n\n{nodes}\n{edges}'
+
+
+DRAWN = Drawn()
+TRAIN = """
+[sampling]
+fanouts = [4, 3]
+batch_size = 16
+reuse = 2
+
+[[train]]
+name = "x"
+hidden = 8
+epochs = 3
+lr = 0.02
+threads = 1
+edge_features = true
+"""
+
+
+def text(folder: Path, source: str, more: str = "", **keys: Any) -> str:
+    lines = "".join(f"{name} = {value}\n" for name, value in keys.items())
+    return f"seed = 5\n{DRAWN.write(folder, source)}{TRAIN}{lines}{more}"
+
+
+def trained(made: Made, written: str) -> Any:
+    """The model of a file, and its artifacts."""
+    pipeline = made.parse(written)
+    made.build(pipeline)
+    (table,) = pipeline.train
+    return made.train(pipeline), find_table_inputs(pipeline, table, made.store, {})
+
+
+def weights(model: Any) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load
+
+    return load(model.file("weights.safetensors").read_bytes())
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_gives_the_same_rows(source: str, tmp_path: Path) -> None:
+    """Row i is that of edge i, both directions have it, and the weights are those of the archive."""
+    made = Made(tmp_path)
+    model, found = trained(made, text(tmp_path, source))
+    topology, table = open_graph(found.inputs["graph"]).topology, open_features(found.inputs["features.edges"])
+    np.testing.assert_array_equal(table.open(), DRAWN.rows)
+    assert topology.edge_ids is not None
+    dst = np.repeat(np.arange(NODES), np.diff(topology.indptr))
+    ends = {(int(u), int(v)) for u, v in zip(topology.indices, dst, strict=True)}
+    assert ends == {(u, v) for u, v in zip(DRAWN.src.tolist(), DRAWN.dst.tolist(), strict=True) if u != v} | {
+        (v, u) for u, v in zip(DRAWN.src.tolist(), DRAWN.dst.tolist(), strict=True) if u != v
+    }
+    first: dict[frozenset[int], int] = {}
+    for number, pair in enumerate(zip(DRAWN.src.tolist(), DRAWN.dst.tolist(), strict=True)):
+        first.setdefault(frozenset(pair), number)
+    expected = [first[frozenset((int(u), int(v)))] for u, v in zip(topology.indices, dst, strict=True)]
+    np.testing.assert_array_equal(topology.edge_ids, expected)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    other, _ = trained(Made(plain), text(plain, "npz"))
+    assert {name: each.numpy().tobytes() for name, each in weights(model).items()} == {
+        name: each.numpy().tobytes() for name, each in weights(other).items()
+    }
+
+
+@pytest.mark.parametrize("model", ["sage", "gin", "gat", "gcn"])
+def test_stored_batches_and_threads_change_no_bit(model: str, tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    keys = {"model": f'"{model}"'}
+    online, _ = trained(made, text(tmp_path, "npz", **keys))
+    stored, _ = trained(made, text(tmp_path, "npz", "\n[samples]\n", samples='"stored"', samplers=3, **keys))
+    assert content(online) == content(stored)
+
+
+@pytest.mark.parametrize("model", ["sage", "gin", "gat"])
+def test_exact_evaluation_is_the_whole_neighbourhood(model: str, tmp_path: Path) -> None:
+    """Layer by layer, in ranges of any size, and by fan-outs of -1: the same logits."""
+    made = Made(tmp_path)
+    written = text(tmp_path, "npz", model=f'"{model}"', dtype='"float64"').replace("[4, 3]", "[-1, -1]")
+    pipeline = made.parse(written)
+    made.build(pipeline)
+    made.train(pipeline)
+    opened = open_trained(made.store, pipeline, "x")
+    whole, narrow = opened.logits(), opened.logits(workspace="64KiB")
+    torch.testing.assert_close(narrow, whole, rtol=1e-10, atol=1e-10)
+    for way in ("exact", "sampled"):
+        predict_table(made.store, pipeline, "x", tmp_path / f"{way}.parquet", evaluation=way)
+    import polars as pl
+
+    exact, sampled = (pl.read_parquet(tmp_path / f"{way}.parquet")["probability"] for way in ("exact", "sampled"))
+    np.testing.assert_allclose(exact, sampled, rtol=1e-5)
+    expected = torch.softmax(whole, 1).max(1).values
+    np.testing.assert_allclose(exact, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (DRAWN.rows[:-7], "693 rows for 700 edges"),
+        (np.concatenate([DRAWN.rows, DRAWN.rows]), "1,400 rows for 700 edges"),
+        (np.where(np.arange(EDGES)[:, None] == 9, np.nan, DRAWN.rows), "row 9 column 0 is nan"),
+        (DRAWN.rows.astype("U8"), "not numbers"),
+        (DRAWN.rows[:, :0], "0 columns"),
+        (DRAWN.rows[:, None], "not numbers"),
+    ],
+)
+@pytest.mark.parametrize("source", ["npz", "npz with a file", "edges"])
+def test_bad_rows_are_told_once(source: str, rows: np.ndarray, problem: str, tmp_path: Path) -> None:
+    made, drawn = Made(tmp_path), Drawn()
+    drawn.rows = rows
+    written = f"seed = 5\n{drawn.write(tmp_path, source)}{TRAIN}"
+    with pytest.raises(InputError, match=problem) as told:
+        made.build(made.parse(written))
+    assert str(told.value).count(problem) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text: text.replace("[features.edges]", "[features]"), r"no table \[features.edges\]"),
+        (lambda text: text.replace("edge_features = true", ""), "read by no training"),
+        (lambda text: text.replace("[features.edges]", "[features.edges.cites]"), "rows of one relation"),
+        (
+            lambda text: text.replace("[features.edges]", '[features.edges]\ncolumns = "a"'),
+            "columns is for rows of nodes",
+        ),
+        (lambda text: text + 'model = "pinsage"\n', "edge_features = true is for gcn"),
+        (lambda text: text + 'model = "asked_for:Graph"\n', "gets no rows of edges yet"),
+        (lambda text: text + 'trainer = "fullgraph"\n', "has no rows of edges yet"),
+        (lambda text: text.replace("reuse", 'method = "random_walk"\nreuse'), "draws nodes, and no edges"),
+    ],
+)
+def test_what_does_not_go_with_rows_of_edges_is_refused_by_name(change: Any, problem: str, tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    written = change(text(tmp_path, "npz"))
+    with pytest.raises(InputError, match=problem):
+        made.parse(written)
+
+
+def test_a_source_without_ids_is_refused_by_name(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", DRAWN.rows)
+    graph = '[graph]\nsource = "sbm"\nnodes = 60\nedges = 200\nfeatures = 4\nclasses = 2\n'
+    with pytest.raises(InputError, match="gives its edges no ids"):
+        Made(tmp_path).parse(f'seed = 5\n{graph}\n[features.edges]\nfile = "rows.npy"\n{TRAIN}')
