@@ -52,7 +52,7 @@ from graphmill.trainers.techniques.fullgraph.memory import (
     layer_shapes,
     reads_own,
 )
-from graphmill.trainers.techniques.fullgraph.volumes import held_terms, shares, volumes
+from graphmill.trainers.techniques.fullgraph.volumes import PassVolumes, held_terms, shares, volumes
 
 ROW_COPIES = 2
 """Copies in order that take as long as one of rows, which are gathered."""
@@ -188,7 +188,7 @@ def pass_seconds(case: Case) -> tuple[Mapping[str, float], float]:
 
 
 def _crossing(case: Case, links: Mapping[str, float], found: PassVolumes | None) -> float:
-    """Returns the seconds in which the modelled links of all devices carry the rows of an epoch, each direction on its own; 0 without any."""
+    """Returns the seconds in which modelled links carry the rows of an epoch, each direction on its own; 0 without any."""
     gbps, settings = case.execution.link_gbps, case.settings
     if gbps is None or found is None:
         return 0.0
