@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -15,13 +15,11 @@ from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.edge_rows import open_edge_rows
 from graphmill.trainers.inference.answers.kinds import class_column
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.trained import find_model, load_model, open_data
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.config import ModelConfig, find_recipe
 from graphmill.trainers.recipe.inputs import find_model_inputs
 from graphmill.trainers.rows.open import open_source
@@ -65,9 +63,7 @@ class Trained:
         bounds = Bounds(
             workspace_bytes=parse_size(workspace), threads=train.num_threads, dtype=train.dtype, drawing=self.drawing
         )
-        if self.edges is not None:
-            edge_rows = open_edge_rows(self.edges, kept_dtype(train.dtype), train.num_threads)
-            bounds = replace(bounds, edge_rows=edge_rows)
+        bounds = bounds.with_edges(self.edges)
         return Inference(self.model, self.graph.topology, open_source(self.features, "auto"), bounds).exact(node_ids)
 
     def classes(self, node_ids: Array | None = None) -> list[str] | list[int]:

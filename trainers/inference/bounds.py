@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ from torch import Tensor
 from graphmill.assets.building.stage import Progress, Silent
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
-from graphmill.trainers.batches.edge_rows import EdgeRows
+from graphmill.trainers.batches.edge_rows import EdgeRows, open_edge_rows
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.kept import RowLog
-from graphmill.trainers.models.precision import computing, widened
+from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.recipe.costs.exact import PAGES_BYTES, Needs, fitting_workspace
 from graphmill.trainers.record.ledger import Line
 
@@ -80,6 +81,12 @@ class Bounds:
             return_freed_memory()
             free = free_bytes() or 0
         return fitting_workspace(needs, self.workspace_bytes, free - PAGES_BYTES)
+
+    def with_edges(self, edges: FeatureTable | None) -> Bounds:
+        """Returns the bounds of a model that reads these rows of edges; itself without any."""
+        if edges is None:
+            return self
+        return replace(self, edge_rows=open_edge_rows(edges, kept_dtype(self.dtype), self.threads))
 
     def whole(self, topology: Topology, layers: int = 1) -> Sampler:
         """Returns the sampler that gives nodes their whole neighbourhoods."""

@@ -51,7 +51,6 @@ from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import evaluation_plan
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.edge_rows import open_edge_rows
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
 from graphmill.trainers.inference.answers.kinds import ROW_GROUP, Columns, open_answers
@@ -68,7 +67,6 @@ from graphmill.trainers.inference.trained import PredictedData, find_model, load
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_recipe
 from graphmill.trainers.recipe.inputs import find_data, find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
@@ -277,11 +275,8 @@ def _inference(
 ) -> Inference:
     """Returns the inference of the model on a graph, which goes on from the rows that a killed prediction of the same nodes has kept."""
     read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
-    bounds = replace(bounds, dtype=semantic.train.dtype, **read_as)
+    bounds = replace(bounds, dtype=semantic.train.dtype, **read_as).with_edges(data.read.edges)
     loaded = send_model(load_model(model, semantic, graph, data.read.features, data.read.edges), bounds.device)
-    if data.read.edges is not None:
-        dtype = kept_dtype(semantic.train.dtype)
-        bounds = replace(bounds, edge_rows=open_edge_rows(data.read.edges, dtype, bounds.threads))
     version = f"{model.version} {'' if data.learnt is None else data.read.artifacts['graph'].version}{evaluation}"
     bounds = replace(bounds, kept=open_log(kept_path(out), loaded, version, bounds, ids))
     return Inference(loaded, graph.topology, open_source(data.read.features, "auto"), bounds)

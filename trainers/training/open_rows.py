@@ -132,12 +132,10 @@ def _filler(
         if "device" in budgets.automatic:
             peak_bytes = peak_of_run(run, stored, device) if step_bytes is None else step_bytes
             device_bytes = device_room(run, budgets, device, peak_bytes, samples=step_bytes is None, beside=devices)
-        of_host = host_bytes // devices
-        bounds, left = [], stored.num_bytes if most is None else most * stored.row_bytes
-        for num_bytes in (device_bytes, of_host):
-            bounds.append(min(num_bytes, left))
-            left -= bounds[-1]
-        placement = place_bytes(order, stored.row_bytes, *bounds, stored.row_of)
+        left = stored.num_bytes if most is None else most * stored.row_bytes
+        in_device, of_host = min(device_bytes, left), host_bytes // devices
+        in_host = min(of_host, left - in_device)
+        placement = place_bytes(order, stored.row_bytes, in_device, in_host, stored.row_of)
         device.cache_bytes = device_bytes
         record.update(
             simulated_peak_bytes=peak_bytes,
