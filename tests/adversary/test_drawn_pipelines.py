@@ -180,6 +180,8 @@ def test_a_disk_that_is_refused_would_not_do(
 @pytest.mark.parametrize(
     ("trainer", "asked"),
     [
+        ("minibatch", Ask()),
+        ("fullgraph", Ask()),
         ("distributed", Ask()),
         ("fresh-distributed", Ask()),
         ("distributed", Ask(keys={"features": "mapped"})),
@@ -192,7 +194,7 @@ def test_rows_in_memory_are_refused_exactly_if_the_training_refuses_them(
     made: Made, monkeypatch: pytest.MonkeyPatch, trainer: str, asked: Ask, host: int | str
 ) -> None:
     memory = {**asked.tables.get("memory", {}), "host": host}
-    tables = {"hotness": {"policy": "degree"}, "memory": memory}
+    tables = {"memory": memory} | ({} if trainer == "fullgraph" else {"hotness": {"policy": "degree"}})
     text = pipeline_text(trainer, Ask(keys={"features": "memory"}) | asked | Ask(tables=tables))
     pipeline = made.parse(text)
     try:
@@ -200,8 +202,8 @@ def test_rows_in_memory_are_refused_exactly_if_the_training_refuses_them(
     except InputError as error:
         assert "[memory] host allows" in error.problem and host != "100%" and not asked.keys, error
         assert follow_once(lambda text: begin(made, validated(made, text)), text, error)
-        monkeypatch.setattr("graphmill.trainers.recipe.known_mistakes.shards_mistake", lambda *given: None)
-        with pytest.raises(InputError, match=r"of shards where .memory. host allows"):
+        monkeypatch.setattr("graphmill.trainers.recipe.known_mistakes.memory_mistake", lambda *given: None)
+        with pytest.raises(InputError, match=r"holds .* where .memory. host allows"):
             begin(made, pipeline)
     else:
         assert host == "100%" or asked.keys

@@ -35,23 +35,28 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
         yield found
     if found := workspace_mistake(semantic, execution, sizes):
         yield found
-    if found := shards_mistake(train, execution, sizes):
+    if found := memory_mistake(train, execution, sizes):
         yield found
 
 
-def shards_mistake(train: TrainConfig, execution: TrainExecution, sizes: Sizes) -> InputError | None:
-    """Returns the mistake of `features = "memory"` if some rank holds more rows than `[memory] host` allows; None if none is certain.
+def memory_mistake(train: TrainConfig, execution: TrainExecution, sizes: Sizes) -> InputError | None:
+    """Returns the mistake of `features = "memory"` if that holds more rows than `[memory] host` allows; None if it is not certain.
 
-    Packed rows are read from disk, and nothing counts against `host` without a cache.
+    Of shards some rank holds more. Packed rows are read from disk, and nothing counts against `host` without a cache.
     """
-    settings, budget = train.own_settings, budget_bytes(sizes, "host")
-    cached = {"hotness", "budgets"} <= {*sizes.configs, *sizes.artifacts} and execution.cache != "none"
-    if execution.features != "memory" or not find_technique(train.trainer).own_shards or not cached:
+    settings, technique, known = train.own_settings, find_technique(train.trainer), {*sizes.configs, *sizes.artifacts}
+    needed = {"budgets", "hotness"} if technique.own_shards else {"budgets"}
+    cached = needed <= known and "budgets" in technique.reads and "budgets" not in settings.unread
+    if execution.features != "memory" or execution.cache == "none" or settings.rows == "packed" or not cached:
         return None
-    largest = -(-sizes.feature_bytes // settings.ranks)  # of equal shares; of others one rank holds more
-    if budget is None or largest <= budget or settings.rows == "packed":
+    budgets = sizes.artifacts.get("budgets")
+    automatic = budgets is not None and "host" in budgets.summary["numbers"]["automatic"]
+    budget = None if automatic else budget_bytes(sizes, "host")
+    held = -(-sizes.feature_bytes // settings.ranks) if technique.own_shards else sizes.feature_bytes
+    if budget is None or held <= budget:
         return None
-    problem = f'features = "memory" holds {format_bytes(largest)} of shards on a rank at least, and [memory] host allows {budget:,} bytes'
+    what = " of shards on a rank at least" if technique.own_shards else ""
+    problem = f'features = "memory" holds {format_bytes(held)}{what}, and [memory] host allows {budget:,} bytes'
     return InputError(problem, 'raise host, or set features = "mapped"')
 
 

@@ -248,11 +248,6 @@ OF_DISTRIBUTED = (
         lambda c: c.own.exchange == "peer" and c.missing("hotness", "memory"),
         'exchange = "peer" needs {found}',
     ),
-    FileRule(
-        "*.exchange",
-        lambda c: c.own.exchange == "peer" and "hotness" in c.tables and c.table("memory", "device") == "auto",
-        'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]',
-    ),
 )
 RULES: Mapping[str, tuple[FileRule, ...]] = {
     "factored": OF_FACTORED,

@@ -66,9 +66,6 @@ BROKEN = {
         'trainer = "distributed"\n[train.distributed]\nranks = 4\nlinks = "0 1 @ 32GB/s"', SAMPLING + PARTS
     ),
     "peers without a cache": text_of('trainer = "distributed"\ndistributed.exchange = "peer"', SAMPLING + PARTS),
-    "peers without a size": text_of(
-        'trainer = "distributed"\ndistributed.exchange = "peer"', SAMPLING + PARTS + CACHED
-    ),
     "devices and parts": text_of('trainer = "fullgraph"\nfullgraph.devices = 3', PARTS),
     "links of GPUs": text_of('trainer = "fullgraph"\ndevice = "cuda"\nfullgraph.peer_link = "4 GB/s"', PARTS),
     "devices and ranks": text_of('trainer = "fullgraph"\n[train.fullgraph]\ndevices = 2\nranks = 4', PARTS),

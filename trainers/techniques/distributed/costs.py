@@ -124,11 +124,11 @@ def _exchange_terms(case: Case) -> list[Term]:
     """Returns the terms of rows of other ranks: cached ones, and those that are fetched for a batch."""
     ranks, sizes = case.ranks, case.sizes
     fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
-    on_devices = _device_rows(case)
+    on_devices, automatic = _device_rows(case), tier_rows(sizes, "device")[1]
     # A rank caches rows of others alone, and less beside shards in memory.
     cached = ranks * min(tier_rows(sizes, "host")[0], sizes.num_rows) * sizes.row_bytes
     return [
-        Term("rows on the ranks' devices", ranks * on_devices * sizes.row_bytes, "[memory] device"),
+        Term("rows on the ranks' devices", ranks * on_devices * sizes.row_bytes, "[memory] device", bound=automatic),
         Term("places of rows on devices", ranks * 4 * sizes.num_nodes if on_devices else 0),
         Term("cached rows of other ranks", cached, "[memory] host", bound=True),
         Term("rows of other ranks for a batch", ranks * fetched, BATCH, bound=True),
@@ -136,9 +136,9 @@ def _exchange_terms(case: Case) -> list[Term]:
 
 
 def _device_rows(case: Case) -> int:
-    """Returns the rows that each device holds: a size is filled with them, and a measured budget is not."""
+    """Returns the rows that each device holds; ranks of a machine share a budget of "auto", which is a bound."""
     rows, automatic = tier_rows(case.sizes, "device")
-    return 0 if automatic else rows
+    return rows // case.ranks if automatic else rows
 
 
 def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> tuple[dict[str, float], float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.inference.evaluation import evaluation
+from graphmill.trainers.loop.device_room import device_room, peak_of_run
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.ranks.gpu_links import gpu_links
 from graphmill.trainers.ranks.group import Lane, Ranks
@@ -72,12 +73,12 @@ def open_data(run: Run) -> None:
         accumulate=semantic.train.accumulate,
     )
     given = {**run.inputs, **run.reads}
-    record = {}
-    if {"hotness", "budgets"} <= given.keys():
-        record |= _fill_devices(source, shards.row_of, given, settings)
-        record |= _fill_cache(source, shards.row_of, given, execution)
+    record: dict[str, Any] = {}
     whole = node_types(graph.topology, shards)
     stored = replace(shards.tables(owned.parts)[0], type_columns=None if whole is None else whole.columns)
+    if {"hotness", "budgets"} <= given.keys():
+        record |= _fill_devices(run, shards, source, given)
+        record |= _fill_cache(source, shards.row_of, given, execution)
     # No rank reads the table as a whole: evaluation goes through the source.
     run.features = Features(stored=stored, table=source, source=source, device=device, record=record)
     domain = part_nodes(graph.topology, source)
@@ -101,35 +102,40 @@ def _open_shards(run: Run) -> tuple[Shards, Ownership]:
 
 
 def _fill_devices(
-    source: ShardedSource, row_of: Array, given: Mapping[str, Artifact], settings: DistributedSettings
-) -> dict[str, int]:
+    run: Run, shards: Shards, source: ShardedSource, given: Mapping[str, Artifact]
+) -> dict[str, int | None]:
     """Copies the hottest rows to the devices of the ranks within [memory] device, and returns facts about them.
 
-    With `exchange = "peer"` the devices of a machine share rows; else each has the hottest for its rank alone, if the budget is a size and
-    training rows come from the shards.
+    With `exchange = "peer"` the devices of a machine share rows; else each has the hottest for its rank alone, if training rows come from
+    the shards.
 
     Raises:
-        InputError: the budget of devices that share rows is "auto", a device has too little memory, or cannot read that of another.
+        InputError: a device has too little memory, or cannot read that of another.
     """
-    budgets, ranks, peer = open_budgets(given["budgets"]), source.ranks, settings.exchange == "peer"
-    rows = budgets.device_bytes // max(1, source.row_bytes)
-    if not peer and ("device" in budgets.automatic or settings.rows == "packed" or not rows):
+    settings, budgets, ranks = run.semantic.train.own_settings, open_budgets(given["budgets"]), source.ranks
+    if settings.rows == "packed":
         return {}
+    peer, row_of, peak_bytes, device_bytes = settings.exchange == "peer", shards.row_of, None, budgets.device_bytes
     if "device" in budgets.automatic:
-        problem = 'exchange = "peer" fills the devices of all ranks, and [memory] device = "auto" is measured for one'
-        raise InputError(problem, 'write a size, for example device = "10%"')
+        peak_bytes = peak_of_run(run, shards, source.device)
+        device_bytes = device_room(run, budgets, source.device, peak_bytes)
+    rows = device_bytes // max(1, source.row_bytes)
     require(given["hotness"], {"arrays": {"order": {"shape": (len(row_of),)}}})
     room, share = {rank: each for rank, each in ranks.beside([ranks.rank, rows])}, settings.replicated if peer else 1.0
+    if not peer and not any(room.values()):
+        return {}
     hot = choose_hot(open_hotness(given["hotness"]).order, row_of, source.owned.ranks_of, room, share)
     hot = hot if peer else hot._replace(by_rank=())
-    source.device.cache_bytes = budgets.device_bytes
+    source.device.cache_bytes = device_bytes
     source.fill_devices(hot)
     by_rank = dict(zip(room, hot.by_rank, strict=peer))
-    own = {
+    return {
+        "simulated_peak_bytes": peak_bytes,
+        "device_budget_bytes": device_bytes,
         "device_rows": len(hot.everywhere) + len(by_rank.get(ranks.rank, ())),
         "replicated_rows": len(hot.everywhere),
+        "peer_rows": sum(map(len, hot.by_rank)),
     }
-    return {"device_budget_bytes": budgets.device_bytes, **own, "peer_rows": sum(map(len, hot.by_rank))}
 
 
 def _fill_cache(

@@ -16,6 +16,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.techniques.distributed.costs import remote_links
 from graphmill.trainers.techniques.distributed.hot_rows import choose_hot
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from tests.assets.budgets.test_budgets import write_measured
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, Stops, content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import bits, ledger, trained
@@ -188,6 +189,20 @@ def test_the_rank_whose_device_fails_is_named(tmp_path, monkeypatch):
     assert len(failed) == 2 and len(set(failed)) == 1 and failed[0].startswith("rank 0: the rows of process")
 
 
-def test_devices_of_several_ranks_need_a_size(tmp_path):
-    with pytest.raises(InputError, match=r'exchange = "peer" fills .*\n.*remedy: write a size'):
-        trained(tmp_path, 2, 1, epochs=1, settings={"exchange": "peer"}, memory={"device": "auto", "host": 0})
+@pytest.mark.parametrize("settings", [{}, {"exchange": "peer"}], ids=["of its own", "peer"])
+@pytest.mark.parametrize("world", [1, 2])
+def test_an_automatic_device_takes_what_a_step_leaves(tmp_path, settings, world):
+    """Devices of ranks that have no memory of their own share the machine's; a batch of the first seeds says what a step takes."""
+    expected = bits(trained(tmp_path / "plain", 4, 1, epochs=EPOCHS)[0])
+    memory = {"device": "auto", "host": 0}
+    write_measured(tmp_path / "all", 1 << 30)
+    everything = trained(tmp_path / "all", 4, world, epochs=EPOCHS, settings=settings, memory=memory)[0]
+    record = everything.run_record()["cache"]
+    assert record["device_rows"] == 400 and ledger(everything)[0]["hits_device", 0] > 0
+    total = world * (record["simulated_peak_bytes"] * 5 // 4 + 30 * 48)
+    write_measured(tmp_path / "some", 4 * total)
+    some = trained(tmp_path / "some", 4, world, epochs=EPOCHS, settings=settings, memory=memory)[0]
+    assert some.run_record()["cache"]["device_budget_bytes"] // 48 == 30
+    for model in (everything, some):
+        assert bits(model) == expected
+        assert all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
