@@ -183,6 +183,7 @@ def test_a_modelled_link_is_refused():
 
 EMBEDDINGS = [
     ("sage", {}, {"device": "2KiB", "host": "3KiB"}),
+    ("sage", {"lookahead": 1, "arena": "30%", "policy": "performance+features", "t_stale": 6, "p_grad": 1.0}, None),
     ("gin", {"arena": "30%", "policy": "performance+features", "t_stale": 6, "p_grad": 1.0}, None),
     ("gcn", {"policy": "accuracy"}, None),
     ("gat", {"t_stale": "forever", "p_grad": 1.0}, {"device": "2KiB", "host": "3KiB"}),
@@ -192,10 +193,10 @@ EMBEDDINGS = [
 @pytest.mark.parametrize(
     ("model", "settings", "memory"),
     [
-        *EMBEDDINGS[:2],
+        *EMBEDDINGS[:3],
         *(
             pytest.param(*each, marks=pytest.mark.slow("more models and settings of embeddings on a device"))
-            for each in EMBEDDINGS[2:]
+            for each in EMBEDDINGS[3:]
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

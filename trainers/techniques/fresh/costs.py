@@ -202,6 +202,8 @@ def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances
     # Ages are counted in steps; a history sees its own part's batches.
     per_step = max(1, plan.batches_per_step // parts)
     longest = None if stale is None else stale * per_step
+    # With lookahead an embedding is found one batch later, and no older.
+    found = None if longest is None else max(0, longest - settings.lookahead)
     size = parse_size(settings.arena, sizes.feature_bytes // parts)
     slot_bytes, row_bytes = train.hidden * value, sizes.width * value
     own = None if parts == 1 or case.part_of is None else np.asarray(case.part_of) == part
@@ -214,7 +216,7 @@ def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances
         if share is not None:
             enters = (share.score[layer] >= share.least) & (share.score[layer] > 0)
         times = _beside_ends(case) * (1.0 if own is None else _times(own, parts, within[layer]))
-        held = _held(counted.layer_visits[layer], counted.num_batches, settings.p_grad, longest, times)
+        held = _held(counted.layer_visits[layer], counted.num_batches, settings.p_grad, found, times)
         if share is None:
             rates = np.asarray(counted.layer_visits[layer]) / max(1, counted.num_batches) * times
             # Of the first window, in which the history fills: its longest one, and features that it displaces never return.

@@ -150,8 +150,9 @@ def test_rows_without_columns_are_not_exchanged(tmp_path: Path) -> None:
     assert predicted(model)["bytes_per_epoch"] == moved(model)
 
 
-def test_a_history_spares_about_what_the_rates_of_visits_say(tmp_path: Path) -> None:
-    model = train_fresh(tmp_path, epochs=8, fresh={"t_stale": 6, "arena": "60%"}, accumulate=1)
+@pytest.mark.parametrize("more", [{}, {"lookahead": 1, "policy": "accuracy"}], ids=["behind", "ahead"])
+def test_a_history_spares_about_what_the_rates_of_visits_say(tmp_path: Path, more: dict[str, Any]) -> None:
+    model = train_fresh(tmp_path, epochs=8, fresh={"t_stale": 6, "arena": "60%"} | more, accumulate=1)
     counts = {
         row["name"]: row["n"] for row in json.loads(model.file("ledger.json").read_text())["counts"] if row["layer"] < 2
     }

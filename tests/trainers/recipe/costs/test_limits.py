@@ -40,6 +40,7 @@ TABLES: list[dict[str, Any]] = [
     {"model": "rgcn"},
     {"trainer": "disk"},
     {"trainer": "fresh"},
+    {"trainer": "fresh", "fresh": {"lookahead": 1}},
     {"trainer": "factored"},
     {"trainer": "fresh-factored"},
     {"trainer": "fullgraph"},

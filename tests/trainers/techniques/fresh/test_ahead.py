@@ -120,8 +120,11 @@ def test_the_papers_order_counts_nothing_decided_otherwise(tmp_path: Path, monke
     assert "history_hits" in names and not names & {"history_hits_evicted", "history_hits_missed"}
 
 
-def test_rows_load_while_the_batch_before_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step ends before the rows of the next batch are there."""
+@pytest.mark.parametrize("queue", ["auto", "1", "40kB"])
+def test_rows_load_while_the_batch_before_is_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    """No step ends before the rows of the next batch are there, also if the queue had space for one batch alone."""
     there, gather, compute, batches = threading.Semaphore(0), Pruner.gathered, BatchGradient.__call__, []
 
     def gathered(pruner: Pruner, *given: Any) -> Any:
@@ -138,7 +141,7 @@ def test_rows_load_while_the_batch_before_is_trained_on(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Pruner, "gathered", gathered)
     monkeypatch.setattr(BatchGradient, "__call__", late)
-    train_fresh(tmp_path, fresh=AHEAD, epochs=2)
+    train_fresh(tmp_path, fresh=AHEAD, epochs=2, queue=queue)
     assert len(batches) == 2 * batches[0] > 2
 
 
