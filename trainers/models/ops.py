@@ -116,13 +116,14 @@ class _Splice(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         grad, splice = grads[0].contiguous(), ctx.splice
-        found = []
-        for rows in (splice.computed, splice.hist_pos):
-            found.append(torch.empty((len(rows), grad.shape[1]), dtype=grad.dtype, device=grad.device))
-            _place(grad, rows, found[-1], None)
-        return found[0], found[1].to(ctx.dtype), None
+        found: list[Tensor | None] = [None, None]
+        for number, rows in enumerate((splice.computed, splice.hist_pos)):
+            if ctx.needs_input_grad[number]:  # rows of the history need none
+                found[number] = taken = torch.empty((len(rows), grad.shape[1]), dtype=grad.dtype, device=grad.device)
+                _place(grad, rows, taken, None)
+        return found[0], None if found[1] is None else found[1].to(ctx.dtype), None
 
 
 def _place(source: Tensor, source_rows: Any, out: Tensor, out_rows: Any) -> None:

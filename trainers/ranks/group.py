@@ -62,6 +62,7 @@ class Lane:
 
     Attributes:
         rounds: number of exchanges, counted at the call.
+        messages: number of messages with content that this rank sent in exchanges, at most one to each other rank in an exchange.
         received_bytes: bytes that came from other ranks.
         order: the rounds in which the transfers of an exchange run; None if all run at once.
     """
@@ -69,7 +70,7 @@ class Lane:
     def __init__(self, rank: int, world: int, group: Group | None = None, model: LinkModel | None = None):
         self.rank, self.world, self.model = rank, world, model
         self._group = group or Group(None)
-        self.rounds = self.received_bytes = 0
+        self.rounds = self.messages = self.received_bytes = 0
         self.order: Rounds | None = None
 
     def unmodelled(self) -> Lane:
@@ -83,8 +84,7 @@ class Lane:
             sent: u8[sum of sent_bytes], the pieces one after the other.
             sent_bytes, received_bytes: bytes to and from each rank; 0 for this one.
         """
-        self.rounds += 1
-        self.received_bytes += sum(received_bytes)
+        self._count(sent_bytes, received_bytes)
         if self.order is not None:
             return self._in_rounds(self.order, sent, sent_bytes, received_bytes)
         shared = self._shared_seconds(sent_bytes)
@@ -96,6 +96,12 @@ class Lane:
                 )
         self._wait(began, max(sum(sent_bytes), sum(received_bytes)), shared)
         return found.numpy()
+
+    def _count(self, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> None:
+        """Counts an exchange, its messages, and the bytes that come."""
+        self.rounds += 1
+        self.messages += sum(size > 0 for size in sent_bytes)
+        self.received_bytes += sum(received_bytes)
 
     def _in_rounds(self, order: Rounds, sent: Array, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> Array:
         """Makes the exchange of `all_to_all` in rounds of single transfers.

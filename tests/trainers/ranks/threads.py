@@ -53,8 +53,7 @@ class ThreadLane(Lane):
         self.log.append(sum(received_bytes))
         if self.order is not None:
             return super().all_to_all(sent, sent_bytes, received_bytes)
-        self.rounds += 1
-        self.received_bytes += sum(received_bytes)
+        self._count(sent_bytes, received_bytes)
         pieces = np.split(sent.copy(), np.cumsum(sent_bytes)[:-1])
         found = [theirs[self.rank] for theirs in self.meeting.exchange(self.rank, pieces)]
         assert [len(piece) for piece in found] == list(received_bytes), "ranks disagree about sizes"

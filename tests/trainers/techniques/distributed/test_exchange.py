@@ -57,11 +57,13 @@ def test_every_request_gets_its_rows(case):
             out[request.places] = buffer[places]
             for got, (owner, row) in zip(out, wanted[number][ranks.rank], strict=True):
                 assert got.tobytes() == rows[owner][row].tobytes()
-        return lane.rounds, ledger.rows()
+        return lane.rounds, lane.messages, ledger.rows()
 
     row_bytes = width * np.dtype(dtype).itemsize
-    for rank, (rounds, ledger) in enumerate(run_threads(world, work)):
+    for rank, (rounds, messages, ledger) in enumerate(run_threads(world, work)):
         assert rounds == (2 * len(wanted) if world > 1 else 0)
+        # One message to each rank whose rows are wanted, and one reply, with the next sizes, to each other rank.
+        assert messages == sum(len({owner for owner, _ in turn[rank]}) + world - 1 for turn in wanted)
         counts = {row["name"]: row["n"] for row in ledger["counts"]}
         assert counts == ({"rounds": rounds, "size_rounds": 1} if world > 1 else {})
         moved = sum(row["moved_bytes"] for row in ledger["moves"] if row["kind"] == "feature")
