@@ -208,7 +208,7 @@ def pass_seconds(case: Case) -> tuple[Mapping[str, float], float]:
 
 
 def _crossing(case: Case, links: Mapping[str, float], found: PassVolumes | None) -> float:
-    """Returns the seconds in which the modelled links of all devices carry the rows of an epoch, each direction on its own; 0 without any."""
+    """Returns the seconds in which the modelled links of all devices carry the rows of an epoch, in both directions at once; 0 without."""
     gbps, settings = case.execution.link_gbps, case.settings
     if gbps is None or found is None:
         return 0.0
