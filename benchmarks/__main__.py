@@ -76,6 +76,7 @@ ON_DEMAND = (
     "gather_cuda",
     "growth",
     "limited",
+    "payoff",
     "plans",
     "predicted",
     "published",
@@ -86,7 +87,7 @@ ON_DEMAND = (
     "whole_scores",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
-"factored_staleness", "limited", "published", "quality", "training_memory" and "whole_scores" take longer than a minute even when
+"factored_staleness", "limited", "payoff", "published", "quality", "training_memory" and "whole_scores" take longer than a minute even when
 quick."""
 
 
@@ -104,17 +105,17 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, limited, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
+        help="of big, limited, payoff, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
     )
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, limited, links, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
+        help="of big, limited, links, payoff, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
         action="store_true",
-        help="of big, limited, plans, whole_scores and whole_wait: train once more what is trained already",
+        help="of big, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
     )
     return parser
 
@@ -128,6 +129,7 @@ def main() -> None:
         "limited": kept,
         "whole_scores": kept,
         "whole_wait": kept,
+        "payoff": kept,
         "plans": kept,
         "links": {"parts": options.parts},
         "rivals": {"parts": options.parts},

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -142,13 +143,18 @@ def whole_waits(plans: list[dict[str, Any]], rounds: list[dict[str, float]]) -> 
     exact = [name for name in names if rows[0][name]["exact_epochs"] and rows[0][name]["fits"]]
     first, least = min(exact, key=measured.__getitem__), min(planned[name] for name in exact)
     ties = [name for name in exact if planned[name] <= (1 + TIE) * least]
-    chosen = min(ties, key=lambda name: rows[0][name]["memory_bytes"])  # as the plan chooses
+    chosen = min(ties, key=lambda name: preparing_and_memory(rows[0][name]))
     right = measured[chosen] <= 1.1 * measured[first]
     print(f"  the plan takes {chosen}, and {first} was the fastest: {'right' if right else 'WRONG'}")
     return {
         "planned": planned, "measured": measured, "ratios": ratios, "chosen": chosen, "first": first, "right": right,
         "of_the_file": plans[0]["chosen"],
     }  # fmt: skip
+
+
+def preparing_and_memory(row: dict[str, Any]) -> tuple[float, float]:
+    """Returns the numbers by which a plan chooses among trainings that wait equally long: seconds of preparing, and bytes of memory."""
+    return sum(row["prepare_seconds"].values()), row["memory_bytes"]
 
 
 def plan_and_train(
@@ -171,16 +177,37 @@ def plan_and_train(
     )
     assert plan["ended"] == "well", f"the plan of {file.stem} did not end"
     values = plan_of(plan["said"])
-    planned, waits = {each["name"]: each["epoch_seconds"] for each in values["rows"] if each["own"]}, {}
-    drawn, measured = random.Random(0).sample(list(planned), len(planned)), {}
-    for table in reversed(drawn) if number else drawn:
-        part = f"{table}{behind}"
-        row = limited.command(part, "train", str(file), table, *(["--retrain"] if number else []), seconds=600)
+    planned = {each["name"]: each["epoch_seconds"] for each in values["rows"] if each["own"]}
+    drawn = random.Random(0).sample(list(planned), len(planned))
+    measured, waits = train_each(limited, file, drawn[::-1] if number else drawn, number)
+    return planned, measured, values, waits
+
+
+def train_each(
+    limited: LimitedHome, file: Path, tables: Sequence[str], number: int, more: Sequence[str] = ()
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Trains tables one after the other, each alone and anew.
+
+    Args:
+        limited: the home.
+        file: the pipeline.
+        tables: their names, in order.
+        number: number of the round.
+        more: further arguments of the commands.
+
+    Returns:
+        (table -> median seconds of an epoch, without the first; table -> seconds of its command), without those that did not end well.
+    """
+    behind = f", round {number + 1}" if number else ""
+    measured, waits = {}, {}
+    for table in tables:
+        # Anew in the first round, too: a model may be left of a call that was stopped.
+        row = limited.command(part := f"{table}{behind}", "train", str(file), table, *more, "--retrain", seconds=600)
         if row["ended"] == "well" and "epoch_seconds" not in row:
             row = limited.note(part, epoch_seconds=limited.models()[table]["epoch_seconds"])
         if row["ended"] == "well":
             measured[table], waits[table] = statistics.median(row["epoch_seconds"][1:]), row["seconds"]
-    return planned, measured, values, waits
+    return measured, waits
 
 
 def plan_of(said: str) -> dict[str, Any]:

@@ -116,9 +116,8 @@ def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique
     if technique.whole_graph:
         for key in ("fanouts", "accumulate", *(["eval"] if entry.get("eval") == "sampled" else [])):
             entry.pop(key, None)
-    if "link" in first and (
-        technique.whole_graph or not technique.by_parts
-    ):  # ranks that exchange rows have a key of their own
+    # Ranks that exchange rows have a key of their own.
+    if "link" in first and (technique.whole_graph or not technique.by_parts):
         entry["link"] = first["link"]
     if technique.by_parts and not technique.whole_graph:
         entry[technique.name] = {"ranks": max(1, min(2, room.cores))}
