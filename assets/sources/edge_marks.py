@@ -33,11 +33,23 @@ def of_times(values: Array, num_edges: int, where: str) -> Array:
         problem = f"{where} is {values.dtype}{list(values.shape)}, not times [{num_edges}]"
         raise InputError(problem, "give a number for each edge, which grows with time")
     given = values.reshape(-1)
-    dated = given.dtype.kind in "mM"
-    wrong = np.flatnonzero(np.isnat(given) if dated else ~np.isfinite(given))
+    times = as_numbers(given)
+    wrong = np.flatnonzero(~np.isfinite(times))
     if len(wrong):
         raise InputError(f"{where}: edge {wrong[0]} is {given[wrong[0]]}", "give each edge its time")
-    return (given.astype(np.int64) if dated else given).astype(np.float64)
+    return times
+
+
+def as_numbers(times: Array) -> Array:
+    """Returns f64[n] of times [n]: numbers as they are, dates in microseconds since 1970, lengths in microseconds; NaN for NaT."""
+    if times.dtype.kind not in "mM":
+        return times.astype(np.float64)
+    unit, count = np.datetime_data(times.dtype)
+    finer = {"ns": 1e3, "ps": 1e6, "fs": 1e9, "as": 1e12}
+    whole = times if unit in finer or unit == "generic" else times.astype(f"{times.dtype.kind}8[us]")
+    numbers = whole.astype(np.int64).astype(np.float64) * (count / finer[unit] if unit in finer else 1)
+    numbers[np.isnat(times)] = np.nan
+    return numbers
 
 
 def of_parts(parts: tuple[Array, Array, Array], num_edges: int, where: str) -> Array:

@@ -28,8 +28,8 @@ Memory: 16 to 64 bytes per source of the largest batch for the map of pairs, and
 without times, up to as many as its seeds' trees have together.
 
 PyG's `NeighborLoader` has the same trees, one per seed, also for seeds of equal time, and includes edges of the seed's own time
-(`torch.ops.pyg.neighbor_sample`, `temporal_strategy` "uniform" and "last"). A bound that moves down with each edge's own time (TGAT, Xu et al., ICLR
-2020) is another rule, which is not here.
+(`torch.ops.pyg.neighbor_sample`, `temporal_strategy` "uniform" and "last"). A bound that moves down with each edge's own time is
+another rule (TGAT, Xu et al., ICLR 2020), which is not here.
 
 Not checked: that rows are in the order of time.
 """
@@ -168,7 +168,9 @@ class TemporalSampler(Sampler):
         if edge_times is None:
             raise InputError("the edges of the graph have no times", "build the graph with a time for each edge")
         if edge_times.dtype != np.float64 or edge_times.shape != (topology.num_edges,):
-            problem = f"edge_times is {edge_times.dtype}{list(edge_times.shape)}, the graph has {topology.num_edges} edges"
+            problem = (
+                f"edge_times is {edge_times.dtype}{list(edge_times.shape)}, the graph has {topology.num_edges} edges"
+            )
             raise InputError(problem, "give float64[E]")
         native = _native.TemporalSampler32 if topology.indices.dtype == np.int32 else _native.TemporalSampler64
         most, by_relation = native_fanouts(self.fanouts, topology)

@@ -84,8 +84,8 @@ def test_the_folders_are_ours(layer: str) -> None:
 
 # The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
 ROOMS = {
-    "kernels": "errors environment _native types arrays ranges warn_once rng cuda graph blocks sampling temporal links hotness rows disk_cache "
-    "layers chunks history",
+    "kernels": "errors environment _native types arrays ranges warn_once rng cuda graph blocks sampling temporal links hotness rows "
+    "disk_cache layers chunks history",
     "assets": "sizes tasks storage costs building score cluster figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models tasks loop inference techniques training run notebook __main__",

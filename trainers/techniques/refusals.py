@@ -16,6 +16,12 @@ EVERYWHERE = (
     *each("module", "makes no blocks of DGL", whens="gpu", remedy='write it for blocks = "pyg", or set device = "cpu"'),
 )
 """Limits of every technique."""
+ONE_ROW = each("before", "keeps one row of a node, which has another one as of each time")
+UNTIMED = each("before", "draws no neighbours as of a time")
+UNTIMED_HERE = (
+    *each("before", "draws no such batches", whens="on_device"),
+    *each("before", "reads batches that have no times", whens="stored", remedy='set samples = "online" in [[train]]'),
+)
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
@@ -55,6 +61,7 @@ UNPEERED = each(
 )
 MODELLED = "remove the key, or model them by rank_link in {own}"
 BY_PARTS = (
+    *UNTIMED,
     *ON_DEVICE,
     *UNBOOKED,
     *each("topology", "samples on the CPU", whens="unfused"),
@@ -64,8 +71,9 @@ BY_PARTS = (
     *each("buffers", "cannot share running statistics", whens="parts", remedy="set [partitions] parts = 1"),
     *two_step("unfused"),
 )
-MINIBATCH = (*UNPACKED, *DRAWN, *ON_DEVICE, *OF_ALL_SEEDS, *UNBOOKED)
+MINIBATCH = (*UNPACKED, *DRAWN, *UNTIMED_HERE, *ON_DEVICE, *OF_ALL_SEEDS, *UNBOOKED)
 DISK = (
+    *UNTIMED,
     *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=OWN_SET),
     *each("topology booked", "reads batches that were drawn before"),
@@ -113,6 +121,7 @@ def roles(name: str) -> tuple[Limit, ...]:
 
 
 FACTORED = (
+    *UNTIMED,
     *PACKED_OR_NOT,
     *DRAWN,
     *OF_ALL_SEEDS,
@@ -122,7 +131,7 @@ FACTORED = (
     *ON_DEVICE,
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
-FRESH = (*OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
+FRESH = (*ONE_ROW, *OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),
@@ -137,6 +146,7 @@ FRESH_FACTORED = (
     *each("staleness", "would read a history that an update changes"),
 )
 FULLGRAPH = (
+    *each("before", "computes each node once, as of no time"),
     *UNPACKED,
     *each("topology", "takes all neighbours"),
     *UNBOOKED,

@@ -1,5 +1,7 @@
 """Lines of `graphmill inspect` about an archive's labels, split and arrays that nothing reads."""
 
+from collections.abc import Sequence
+
 from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.npz.arrays import (
@@ -52,11 +54,15 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
     return [f"{rows} split{'s' if rows > 1 else ''}, number {split or 0}: {counts}"]
 
 
-def unread_arrays(archive: Archive, split: int | None, marks: LinkSplit | None = None) -> list[str]:
-    """Returns a phrase about the arrays that nothing reads; none if all are read."""
+def unread_arrays(
+    archive: Archive, split: int | None, marks: LinkSplit | None = None, read: Sequence[str] = ()
+) -> list[str]:
+    """Returns a phrase about the arrays that nothing reads; none if all are read. `read` are names of others that are read."""
     adjacency = "adj_indptr" in archive and "edge_index" not in archive
     found = [
-        name for name in archive.names if name not in (ADJACENCY if adjacency else (*KNOWN, OF_EDGES.get(marks or "")))
+        name
+        for name in archive.names
+        if name not in (ADJACENCY if adjacency else (*KNOWN, *read, OF_EDGES.get(marks or "")))
     ]
     if "class_names" in archive and "class_names" not in found and archive.dtype("class_names").kind not in "US":
         found.append("class_names (not text)")
