@@ -1,10 +1,11 @@
-"""What splits the edges of a source into links to train on, to validate and to test."""
+"""What splits the edges of a source into links to train on, to validate and to test, and the times of edges and nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from graphmill.assets.building.keys import KeyProblem
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -60,3 +61,31 @@ def of_parts(parts: tuple[Array, Array, Array], num_edges: int, where: str) -> A
             raise InputError(f"{where}: edge {edges[twice][0]} is in two parts of the split", "leave it in one of them")
         found[edges] = part
     return found
+
+
+def node_time_problems(key: str, value: str | None, *, times: bool, linked: bool) -> Iterator[KeyProblem]:
+    """Yields a key of the times of nodes that no [sampling] reads.
+
+    Args:
+        times: whether [sampling] asks for times.
+        linked: whether links are predicted.
+    """
+    if value is not None and (not times or linked):
+        why = "the seeds of links have the times of their edges" if times else "no `before` of [sampling] reads it"
+        yield KeyProblem(key, f"{key} = {value!r} has no effect, since {why}: leave it out")
+
+
+def of_node_times(values: Array, num_nodes: int, where: str) -> Array:
+    """Returns f64[N], the times of nodes, NaN for a node without one, of an array of times.
+
+    Raises:
+        InputError: the array is not numbers [N] or [N, 1], or one is infinite, with its node.
+    """
+    if values.shape not in ((num_nodes,), (num_nodes, 1)) or values.dtype.kind not in "biufmM":
+        problem = f"{where} is {values.dtype}{list(values.shape)}, not times [{num_nodes}]"
+        raise InputError(problem, "give a time for each node, NaN for one that is never a seed")
+    times = as_numbers(values.reshape(-1))
+    wrong = np.flatnonzero(np.isinf(times))
+    if len(wrong):
+        raise InputError(f"{where}: node {wrong[0]} is {times[wrong[0]]}", "give a time, or NaN")
+    return times

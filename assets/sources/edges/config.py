@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.assets.sources.edge_marks import node_time_problems
 from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, LinkSplit, TableConfig
-from graphmill.assets.sources.node_times import node_time_problems
 from graphmill.assets.sources.readers.part_files import expand
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
@@ -286,7 +286,9 @@ class EdgeTableKeys(SpooledConfig):
         yield from label_problems(self, self.task)
         yield from text_problems(self.delimiter, self.comment)
         yield from shared_columns(self)
-        yield from node_time_problems("node_time_column", self.node_time_column, self)
+        yield from node_time_problems(
+            "node_time_column", self.node_time_column, times=self.times, linked=self.links is not None
+        )
         yield from link_problems(partial(getattr, self), self.marks, linked=self.links is not None)
         for key in ("label_column", "label_columns") if self.links is not None else ():
             if getattr(self, key) is not None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.edge_marks import node_time_problems
 from graphmill.assets.sources.interface import FEATURES_ONLY, LinkSplit, TableConfig
 from graphmill.assets.sources.named.arrays import MASKS
-from graphmill.assets.sources.node_times import node_time_problems
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.kernels.errors import InputError
 
@@ -57,7 +57,7 @@ class NamedKeys(SpooledConfig):
         if self.time is not None and self.marks != "time":
             how = "set before = 'seed' in [sampling], or split = 'time' in [task], with kind = 'links', or leave it out"
             yield KeyProblem("time", f"time = {self.time!r} has no effect: {how}")
-        yield from node_time_problems("node_time", self.node_time, self)
+        yield from node_time_problems("node_time", self.node_time, times=self.times, linked=self.links is not None)
         for key in ("label", "split") if self.links is not None else ():
             if getattr(self, key) is not None:
                 yield KeyProblem(key, f"{key} has no effect with [task] kind = 'links': leave it out")

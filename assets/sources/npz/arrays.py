@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive
-from graphmill.assets.sources.edge_marks import EdgeMarks, of_times
+from graphmill.assets.sources.edge_marks import EdgeMarks, of_node_times, of_times
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.named.arrays import MEANT
-from graphmill.assets.sources.node_times import of_node_times
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.splits import is_mask, mask_ids, part_meant
 from graphmill.assets.sources.targets import column_names, read_labels

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sources.edge_marks import node_time_problems
 from graphmill.assets.sources.edges.config import (
     OF_EDGES,
     OF_NODES,
@@ -23,7 +24,6 @@ from graphmill.assets.sources.edges.config import (
 )
 from graphmill.assets.sources.encoders.rules import Encode, Rules, encode_problems, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, TableConfig
-from graphmill.assets.sources.node_times import node_time_problems
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
@@ -230,7 +230,12 @@ class TypedTableKeys(SpooledConfig):
                         text = f"graph.nodes.{name}.{key} has no effect with [task] kind = 'links': leave it out"
                         yield KeyProblem(f"nodes.{name}.{key}", text)
         for name, table in self.nodes.items():
-            yield from node_time_problems(f"nodes.{name}.time_column", _given(table, "time_column"), self)
+            yield from node_time_problems(
+                f"nodes.{name}.time_column",
+                _given(table, "time_column"),
+                times=self.times,
+                linked=self.links is not None,
+            )
         for name, relation in self.edges.items() if self.times and "time" in self.link_splits else ():
             if _given(relation, "time_column") is None:
                 text = f"graph.edges.{name} has no time_column, and `before` of [sampling] needs the times of all edges"
