@@ -109,6 +109,10 @@ class _Rows:
         self.outside += int(np.count_nonzero((row < 0) | (row >= self.topology.num_nodes)))
         self.smallest, self.largest = min(self.smallest, int(row.min())), max(self.largest, int(row.max()))
         wrong = row[1:] <= row[:-1] if self.merged else row[1:] < row[:-1]
+        if self.topology.edge_times is not None:
+            time = self.topology.edge_times[indptr[low] : indptr[high]]
+            wrong = (time[1:] < time[:-1]) | ((time[1:] == time[:-1]) & wrong)
+            forget_pages(self.topology.edge_times)
         if types is not None:
             kind = types[indptr[low] : indptr[high]]
             wrong = (kind[1:] < kind[:-1]) | ((kind[1:] == kind[:-1]) & wrong)

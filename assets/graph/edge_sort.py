@@ -3,8 +3,9 @@
 1. Deal. The nodes are cut into ranges that receive about equal numbers of edges, few enough that one range fits in
    memory. One pass over the spool adds reverse edges, drops self-loops, and appends every edge to the file of its
    destination's range.
-2. Sort. Range by range, the edges are ordered by (destination, edge type, source, row in the source table), equal ones
-   are merged, and the columns are appended to the arrays of the artifact.
+2. Sort. Range by range, the edges are ordered by (destination, edge type, source, row in the source table), or if they have
+   times by (destination, edge type, time, source, row), equal ones are merged, and the columns are appended to the arrays of the
+   artifact. Edges of different times are not equal.
 
 The order is total up to equal bytes, so neither the batches nor the number of ranges changes the result: it equals that of
 `graphmill.kernels.graph.csc.build_csc` on the same edges.
@@ -129,6 +130,7 @@ class _Sort:
         wanted |= {"weights": np.dtype(np.float32)} if columns.weights else {}
         wanted |= {"edge_types": np.dtype(np.uint8)} if columns.num_types else {}
         wanted |= {"edge_ids": np.dtype(np.int64)} if columns.edge_ids else {}
+        wanted |= {"edge_times": np.dtype(np.float64)} if columns.times else {}
         num_records = sum(path.stat().st_size for path in self.files) // spool.dtype.itemsize
         self.progress.start("sort edges", num_records, "edges")
         with ExitStack() as stack:
@@ -164,13 +166,17 @@ class _Sort:
         src = np.ascontiguousarray(records["src"])
         types = np.ascontiguousarray(records["type"]) if "type" in names else None
         ties = np.ascontiguousarray(records["tie"]) if "tie" in names else None
-        order = edge_order(rows, src, high - low, types, ties, threads)
+        times = np.ascontiguousarray(records["time"]) if "time" in names else None
+        order = edge_order(rows, src if times is None else _rank(times, src), high - low, types, ties, threads)
         rows, src = rows[order], src[order]
         types = None if types is None else types[order]
         repeats = np.zeros(len(rows), bool)
         repeats[1:] = (rows[1:] == rows[:-1]) & (src[1:] == src[:-1])
         if types is not None:
             repeats[1:] &= types[1:] == types[:-1]
+        if times is not None:
+            times = times[order]
+            repeats[1:] &= times[1:] == times[:-1]
         self.num_duplicates += int(np.count_nonzero(repeats))
         kept = ~repeats if policy.merge else np.ones(len(rows), bool)
         self.in_degree[low:high] = _as_degrees(np.bincount(rows[kept], minlength=high - low), low)
@@ -181,6 +187,8 @@ class _Sort:
             out["edge_types"].append(types[kept])
         if "edge_ids" in out and ties is not None:
             out["edge_ids"].append(ties[order][kept])
+        if times is not None:
+            out["edge_times"].append(times[kept])
         if "weights" in out:
             weights = records["weight"][order]
             if policy.merge and self.spool.columns.merge_weights == "sum":
@@ -194,6 +202,15 @@ class _Sort:
         if not self.policy.undirected:
             # Counted in place: an array of all nodes for every range of nodes would make the work grow with N squared.
             _native.count_prefixes(src, [len(src)], self.out_degree[:, None])
+
+
+def _rank(times: Array, src: Array) -> Array:
+    """Returns i64[n], the place of each edge's (time, source) among the different ones in ascending order."""
+    order = np.lexsort((src, times))
+    new = (np.diff(times[order], prepend=np.nan) != 0) | (np.diff(src[order], prepend=-1) != 0)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.cumsum(new)
+    return rank
 
 
 def _counted_degrees(counts: Array, num_edges: int) -> Array:

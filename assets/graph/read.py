@@ -16,7 +16,7 @@ from graphmill.kernels.types import Array, Topology
 SAMPLING = "sampling"
 """The aspect of a graph that samplers read: topology and splits, without labels and names."""
 
-OPTIONAL_ARRAYS = ("weights", "edge_types", "edge_ids", "node_type_ptr")
+OPTIONAL_ARRAYS = ("weights", "edge_types", "edge_ids", "edge_times", "node_type_ptr")
 """Arrays of the topology that not every source has."""
 
 SIDES: tuple[Side, ...] = ("target", "source")
@@ -35,6 +35,7 @@ class Graph:
         num_classes, class_names: the classes in label order; the columns of the labels if these are of another kind.
         relations: names of the edge types, in the order of their numbers; none if edges have no types.
         node_types: names of the node types, in the order of their ids; none if nodes have no types.
+        node_times: f64[N], the time of each node as a seed, NaN where it is not known; None of a graph without times.
         links: the edges that are predicted; None for other tasks. The topology lacks those that are held out, and nodes have no labels.
     """
 
@@ -47,6 +48,7 @@ class Graph:
     class_names: tuple[str, ...]
     relations: tuple[str, ...] = ()
     node_types: tuple[str, ...] = ()
+    node_times: Array | None = None
     links: Links | None = None
 
     def __repr__(self) -> str:
@@ -125,6 +127,7 @@ def open_graph(artifact: Artifact) -> Graph:
         class_names=names,
         relations=tuple(artifact.summary["numbers"].get("edge_types", ())),
         node_types=tuple(artifact.summary["numbers"].get("node_types", ())),
+        node_times=array("node_times") if "node_times.npy" in artifact.files else None,
         links=_links(artifact) if artifact.config.get("task") == LINKS else None,
     )
 

@@ -34,6 +34,17 @@ from graphmill.assets.graph.links import (
 )
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import ABOUT_CLASSES, REMARKS, degrees, remarks, watch_directions
+from graphmill.assets.graph.times import (
+    EARLY,
+    LATER,
+    TIMES,
+    asks_times,
+    later_check,
+    require_times,
+    spooled,
+    times_found,
+)
+from graphmill.assets.graph.times import SAYS as TIMES_SAY
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph, TaskTable, sound_task
 from graphmill.assets.sources.registry import config_class, sound_classes, source_names
 from graphmill.assets.sources.splits import checked, stratified
@@ -55,7 +66,7 @@ CANDIDATES = "candidates"
 """Name of the file of candidates among the content that is read."""
 WEIGHTS = "weights are finite"
 """Name of the check that only graphs with weights have."""
-OF_SPLIT = {"split_column", "time_column", "time", "valid_edges", "test_edges"}
+OF_SPLIT = {"split_column", *TIMES, "valid_edges", "test_edges"}
 """Keys of [graph] whose meaning depends on the split of links."""
 OF_KIND = {"label_column", "label_columns", "labels", "no_label", *OF_SPLIT}
 """Keys of [graph] whose meaning depends on the kind of `[task]`."""
@@ -184,9 +195,10 @@ class GraphStage(SourceStage):
         **REMARKS,
         **SAYS,
         WEIGHTS: "No edge weight is NaN or infinite, sums of merged duplicates included.",
+        **TIMES_SAY,
     }
-    checks = tuple(name for name in says if name != WEIGHTS)
-    warnings = (SHARED, *REMARKS, ODD)
+    checks = tuple(name for name in says if name not in (WEIGHTS, EARLY, LATER))
+    warnings = (SHARED, *REMARKS, ODD, EARLY, LATER)
 
     aspects = (SAMPLING,)
 
@@ -214,7 +226,7 @@ class GraphStage(SourceStage):
             wrong = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
             return None, wrong if graph["source"] in source_names() else wrong + _unknown_everywhere(graph, tables)
         kind = CLASSES if task is None else task.kind
-        given = {"seed": seed, "task": kind, "links": task if kind == LINKS else None}
+        given = {"seed": seed, "task": kind, "links": task if kind == LINKS else None, "times": asks_times(raw)}
         config, problems = tables.parse(schema, graph, ("graph",), given)
         # What depends on a key of [task] that is wrong is not known.
         wrong = {str(each.path[-1]) for each in mistakes if each.path}
@@ -240,6 +252,8 @@ class GraphStage(SourceStage):
         left = () if semantic.task == CLASSES else (SHARED, *ABOUT_CLASSES)
         left = left if semantic.task == LINKS else (*left, HELD_OUT, ODD)
         checks = tuple(name for name in self.checks if name not in left)
+        checks = (*checks, EARLY) if semantic.times and semantic.links is None else checks
+        checks = (*checks, LATER) if semantic.untold_times else checks
         return (*checks, WEIGHTS) if semantic.weighted else checks
 
     def columns_from(self, semantic: GraphConfig) -> Mapping[str, str]:
@@ -262,6 +276,7 @@ class GraphStage(SourceStage):
         require_numbers(raw.numbers, semantic.source)
         links = take_links(raw, semantic)[0] if semantic.links is not None else None
         parts = _split(raw, semantic)
+        require_times(raw, np.concatenate(parts))
         found = degrees(raw, semantic)
         if not found[0].any():
             raise InputError("all edges are self-loops, which are dropped", 'set self_loops = "keep" in [graph]')
@@ -284,12 +299,15 @@ class GraphStage(SourceStage):
         require_numbers(raw.numbers, semantic.source)
         found = take_links(raw, semantic) if semantic.links is not None else None
         parts = _split(raw, semantic)
+        seeds = np.concatenate(parts)
+        require_times(raw, seeds)
         raw.directions = watch_directions(raw, semantic)
+        later = [later_check(raw, seeds)] if semantic.untold_times else []
         topology, dropped = _compress(raw, semantic, building.execution, writer, progress)
         for name, array in (
             ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
             ("train_ids", parts[0]), ("valid_ids", parts[1]), ("test_ids", parts[2]),
-            ("node_type_ptr", raw.node_type_ptr),
+            ("node_type_ptr", raw.node_type_ptr), ("node_times", raw.node_times if semantic.times else None),
         ):  # fmt: skip
             if array is not None:
                 writer.save(name, array)
@@ -298,6 +316,8 @@ class GraphStage(SourceStage):
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
         checks += node_checks(raw.labels, len(raw.class_names), parts)
         checks += remarks(raw, semantic, parts, topology.in_degree, topology.out_degree)
+        timed, early = times_found(raw, topology, seeds)
+        numbers, checks = numbers | timed, [*checks, *early, *later]
         if found is not None:
             links, held_out = found
             save_links(links, writer)
@@ -335,6 +355,8 @@ def _compress(
     from graphmill.assets.graph.edge_sort import EdgePolicy, sort_edges
     from graphmill.kernels.graph.csc import build_csc
 
+    if config.times and raw.spool is None:
+        raw.spool = spooled(raw, config, writer.scratch())
     if raw.spool is not None:
         merge, drop = config.duplicates == "merge", config.self_loops == "drop"
         policy = EdgePolicy(undirected=config.undirected, merge=merge, drop_loops=drop)

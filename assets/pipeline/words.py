@@ -19,7 +19,8 @@ SEED = "one seed stands above all tables; several stand here, as a list: seeds =
 SPEED = '{new} has the unit in its value: {new} = "12 GB/s"; a card of 12 Gbit/s has an eighth of it, and is written {new} = "12 Gbit/s"'
 DEVICE = 'it is called device: "cpu", "cuda" or "auto"'
 TIMES = (
-    'times of edges split links: they are time_column of an edge table, with [task] kind = "links" and split = "time"'
+    'times of edges split links, with [task] kind = "links" and split = "time", or say what a seed sees, with [sampling] '
+    'before = "seed": they are time_column of an edge table'
 )
 
 TRAIN: Mapping[str, str] = {

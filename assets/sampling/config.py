@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
+from graphmill.assets.sampling.windows import window_problem
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import EmptyRows
@@ -79,6 +80,15 @@ class Neighbours(Checked):
     # [task] kind = "links": whether these pairs may be edges of the training split
     known_negatives: bool = field(default=False, metadata=LATER)
 
+    # "seed" = a node's neighbours are those of edges that are earlier than the time of the seed above it, at every depth (uniform). A node
+    # that stands below seeds of several times is computed as of each of them
+    before: Literal["seed"] | None = field(default=None, metadata=LATER)
+    # before: most time by which an edge is older than the seed, a number in the unit of the times; of dates a length such as "7d", with
+    # the units s, min, h, d, w. None for no bound
+    window: float | str | None = field(default=None, metadata=LATER)
+    # before: which of these edges are drawn: uniform = each set of k equally likely; recent = the k latest
+    choose: Literal["uniform", "recent"] = field(default="uniform", metadata=LATER)
+
     remedy = "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0"
 
     def problems(self) -> Iterator[KeyProblem]:
@@ -93,6 +103,22 @@ class Neighbours(Checked):
             yield KeyProblem("weights", f'weights = {self.weights!r} is neither "edge" nor "node:COLUMN"')
         yield from self._walk_problems()
         yield from self._unused()
+        yield from self._time_problems()
+
+    def _time_problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of times."""
+        if problem := window_problem(self.window):
+            yield KeyProblem("window", problem)
+        if self.before is None:
+            for name, value in (("window", self.window), ("choose", self.choose if self.choose != "uniform" else None)):
+                if value is not None:
+                    yield KeyProblem(name, f"{name} = {value!r} is for before = 'seed': set it, or leave {name} out")
+        elif self.method != "uniform":
+            text = f"before = {self.before!r} is for method = 'uniform', not for {self.method!r}"
+            yield KeyProblem("before method", text)
+        elif self.choose == "recent" and self.replace:
+            text = "replace = True takes edges several times, and choose = 'recent' draws none: leave one of them out"
+            yield KeyProblem("replace choose", text)
 
     def _walk_problems(self) -> Iterator[KeyProblem]:
         """Yields the problems of the walks, those of an exact evaluation included."""

@@ -10,18 +10,25 @@ import numpy as np
 
 from graphmill.assets.sampling.config import MORE_PATHS, Neighbours
 from graphmill.assets.sampling.fanouts import Entry, relations_of, resolved
+from graphmill.assets.sampling.windows import require_dates, window_size
 from graphmill.assets.storage.files.arrays import expect_random_reads, mapped_apart
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.read_verified import read_vector
 from graphmill.assets.storage.local.require import require
 from graphmill.assets.storage.names.user_code import is_reference, load_reference
 from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import AliasTables
 from graphmill.kernels.sampling.own_sampling import AnySampler, OwnSampler
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.sampling.walk import Walks, WalkSampler
 from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.temporal.sampler import TemporalSampler
 from graphmill.kernels.types import Array, Topology
+
+ARRAYS = ("indptr", "indices", "weights", "edge_types", "edge_ids", "edge_times")
+"""Arrays of a topology that samplers read."""
+NO_WHOLE = "before = 'seed' gives a node other neighbours below each seed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +38,13 @@ class Drawing:
     Attributes:
         neighbours: the keys of `[sampling]`.
         tables: alias tables of weighted sampling, mapped; else None.
+        times: f64[N], the times of nodes as seeds, mapped; None unless `before` asks for them.
         relations: names of the graph's relations, in the order of their numbers, which fan-outs may name.
     """
 
     neighbours: Neighbours
     tables: AliasTables | None = None
+    times: Array | None = None
     relations: tuple[str, ...] = ()
 
     def with_fanouts(self, fanouts: tuple[Entry, ...]) -> Drawing:
@@ -68,6 +77,10 @@ class Drawing:
             return OwnSampler(topology, how.numbers, load_reference(how.method), seed=seed, name=how.method)
         if how.method == "random_walk":
             return WalkSampler(topology, self.walks(), how.numbers, seed=seed, threads=threads)
+        if how.before is not None:
+            more: dict[str, Any] = {"window": window_size(how.window), "choose": how.choose, "replace": how.replace}
+            fanouts = resolved(how.fanouts, self.relations)
+            return TemporalSampler(topology, fanouts, seed=seed, times=self.times, **more)
         if self.tables is not None:
             return WeightedSampler(topology, self.tables, how.numbers, seed=seed, replace=how.replace, threads=threads)
         return Sampler(topology, resolved(how.fanouts, self.relations), seed=seed, replace=how.replace, threads=threads)
@@ -79,8 +92,10 @@ class Drawing:
         always the same; else, also for users' functions, every neighbour.
 
         Raises:
-            InputError: the topology or the tables are not sound.
+            InputError: the topology or the tables are not sound, or neighbours depend on the times of seeds.
         """
+        if self.neighbours.before is not None:
+            raise InputError(f"{NO_WHOLE}, and this is exact", 'ask for drawn neighbours: eval = "sampled"')
         if self.neighbours.method == "random_walk":
             walks = self.walks(MORE_PATHS)
             return WalkSampler(topology, walks, (self._most_sources,) * layers, seed=0, threads=threads)
@@ -109,16 +124,14 @@ class Drawing:
 
 def _arrays(topology: Topology) -> list[Array]:
     """Returns the arrays of a topology that samplers read."""
-    arrays = topology.indptr, topology.indices, topology.weights, topology.edge_types, topology.edge_ids
-    return [array for array in arrays if array is not None]
+    return [array for name in ARRAYS if (array := getattr(topology, name)) is not None]
 
 
 def _apart(topology: Topology) -> Topology | None:
     """Returns another mapping of a mapped topology that is larger than the memory for it, None of any other."""
     if not isinstance(topology.indices, np.memmap) or fits_memory(sum(array.nbytes for array in _arrays(topology))):
         return None
-    names = ("indptr", "indices", "weights", "edge_types", "edge_ids")
-    mapped = {name: array for name in names if (array := getattr(topology, name)) is not None}
+    mapped = {name: array for name in ARRAYS if (array := getattr(topology, name)) is not None}
     return replace(topology, **{name: mapped_apart(array) for name, array in mapped.items()})
 
 
@@ -136,8 +149,18 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
     if "sampling_tables" not in neighbours.inputs:
         relations = relations_of(inputs["graph"])
         resolved(neighbours.fanouts, relations)
-        return Drawing(neighbours=neighbours, relations=relations)
+        times = None if neighbours.before is None else _open_times(neighbours, inputs["graph"])
+        return Drawing(neighbours=neighbours, relations=relations, times=times)
     return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"]))
+
+
+def _open_times(neighbours: Neighbours, graph: Artifact) -> Array:
+    """Opens the times of nodes; raises InputError if the graph has no times, or those of edges are no dates and the window is a length."""
+    if "edge_times.npy" not in graph.files or "node_times.npy" not in graph.files:
+        problem = f"before = {neighbours.before!r}, and {graph.label} has no times"
+        raise InputError(problem, "build it from a pipeline whose [sampling] has `before`")
+    require_dates(neighbours.window, graph.summary["numbers"]["edge_times"])
+    return graph.array("node_times")
 
 
 def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:

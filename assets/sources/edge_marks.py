@@ -1,10 +1,11 @@
-"""What splits the edges of a source into links to train on, to validate and to test."""
+"""What splits the edges of a source into links to train on, to validate and to test, and the times of edges and nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from graphmill.assets.building.keys import KeyProblem
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -33,11 +34,23 @@ def of_times(values: Array, num_edges: int, where: str) -> Array:
         problem = f"{where} is {values.dtype}{list(values.shape)}, not times [{num_edges}]"
         raise InputError(problem, "give a number for each edge, which grows with time")
     given = values.reshape(-1)
-    dated = given.dtype.kind in "mM"
-    wrong = np.flatnonzero(np.isnat(given) if dated else ~np.isfinite(given))
+    times = as_numbers(given)
+    wrong = np.flatnonzero(~np.isfinite(times))
     if len(wrong):
         raise InputError(f"{where}: edge {wrong[0]} is {given[wrong[0]]}", "give each edge its time")
-    return (given.astype(np.int64) if dated else given).astype(np.float64)
+    return times
+
+
+def as_numbers(times: Array) -> Array:
+    """Returns f64[n] of times [n]: numbers as they are, dates in microseconds since 1970, lengths in microseconds; NaN for NaT."""
+    if times.dtype.kind not in "mM":
+        return times.astype(np.float64)
+    unit, count = np.datetime_data(times.dtype)
+    finer = {"ns": 1e3, "ps": 1e6, "fs": 1e9, "as": 1e12}
+    whole = times if unit in finer or unit == "generic" else times.astype(f"{times.dtype.kind}8[us]")
+    numbers = whole.astype(np.int64).astype(np.float64) * (count / finer[unit] if unit in finer else 1)
+    numbers[np.isnat(times)] = np.nan
+    return numbers
 
 
 def of_parts(parts: tuple[Array, Array, Array], num_edges: int, where: str) -> Array:
@@ -48,3 +61,31 @@ def of_parts(parts: tuple[Array, Array, Array], num_edges: int, where: str) -> A
             raise InputError(f"{where}: edge {edges[twice][0]} is in two parts of the split", "leave it in one of them")
         found[edges] = part
     return found
+
+
+def node_time_problems(key: str, value: str | None, *, times: bool, linked: bool) -> Iterator[KeyProblem]:
+    """Yields a key of the times of nodes that no [sampling] reads.
+
+    Args:
+        times: whether [sampling] asks for times.
+        linked: whether links are predicted.
+    """
+    if value is not None and (not times or linked):
+        why = "the seeds of links have the times of their edges" if times else "no `before` of [sampling] reads it"
+        yield KeyProblem(key, f"{key} = {value!r} has no effect, since {why}: leave it out")
+
+
+def of_node_times(values: Array, num_nodes: int, where: str) -> Array:
+    """Returns f64[N], the times of nodes, NaN for a node without one, of an array of times.
+
+    Raises:
+        InputError: the array is not numbers [N] or [N, 1], or one is infinite, with its node.
+    """
+    if values.shape not in ((num_nodes,), (num_nodes, 1)) or values.dtype.kind not in "biufmM":
+        problem = f"{where} is {values.dtype}{list(values.shape)}, not times [{num_nodes}]"
+        raise InputError(problem, "give a time for each node, NaN for one that is never a seed")
+    times = as_numbers(values.reshape(-1))
+    wrong = np.flatnonzero(np.isinf(times))
+    if len(wrong):
+        raise InputError(f"{where}: node {wrong[0]} is {times[wrong[0]]}", "give a time, or NaN")
+    return times

@@ -41,6 +41,9 @@ LinkSplit = Literal["random", "time", "given"]
 LINK_SPLITS: Mapping[LinkSplit, str] = {"random": "", "time": "times", "given": "split"}
 """Split of links -> what the edges of a source must have for it."""
 
+ASKS_TIMES = "[sampling] before = 'seed', but [graph]"
+UNTIMED = "name them, or leave `before` out"
+
 FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
 """Metadata of a key that decides only feature rows."""
 
@@ -78,6 +81,8 @@ class GraphConfig(Checked):
     task: Kind = field(default=CLASSES, metadata={"key": False, "hashed": "unless default"})
     # the table [task] if edges are predicted; not a key of [graph]
     links: TaskTable | None = field(default=None, metadata={"key": False, "hashed": "unless default"})
+    # whether edges and seeds have times, for `before` of [sampling]; not a key of [graph]
+    times: bool = field(default=False, metadata={"key": False, "hashed": "unless default"})
     # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
     feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
     # whether a feature table of the pipeline has the key encode, which `for_table` reads; not a key of [graph]
@@ -161,13 +166,34 @@ class GraphConfig(Checked):
                 f"kind = {self.task!r}, but source = {self.source!r} gives labels for {' and '.join(self.tasks)} alone"
             )
             yield KeyProblem("source", f"[task] {text}: take another source (docs/own-data.md), or another kind")
+        if self.times and "time" not in self.link_splits:
+            yield KeyProblem("source", f"{ASKS_TIMES} gives the edges no times (docs/own-data.md#times): {UNTIMED}")
+        elif self.times and self.links is None and not self.node_timed:
+            yield KeyProblem("source", f"{ASKS_TIMES} gives the nodes no times (docs/own-data.md#times): {UNTIMED}")
         yield from _split_problems(getattr(self, "split", None))
         yield from _after_problems(self.after)
 
     @property
+    def node_timed(self) -> bool:
+        """Whether nodes may have times, as of which they are seeds."""
+        return False
+
+    @property
+    def untold_times(self) -> bool:
+        """Whether the source tells times of edges and seeds that [sampling] does not ask for."""
+        return False
+
+    @property
     def marks(self) -> LinkSplit | None:
-        """What the edges bring for the split of the links: "time" or "given"; None if they bring nothing."""
+        """What the edges bring: "time", for the split of links or for `before` of [sampling], or "given"; None if they bring nothing."""
+        if self.times:
+            return "time"
         return None if self.links is None or self.links.split == "random" else self.links.split
+
+    @property
+    def marked(self) -> bool:
+        """Whether the marks of all edges are held for a split of links."""
+        return self.links is not None and self.marks is not None
 
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:
@@ -435,7 +461,8 @@ class RawGraph:
         numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
         unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
         remarks: sentences about what the content looks like where that is something else than the keys say.
-        edge_marks: what splits the edges; None unless [task] asks for a split by time or a given one.
+        edge_marks: what splits the edges; None unless [task] asks for a split by time or a given one, or [sampling] for times.
+        node_times: f64[N], the time of each node as a seed, NaN where it is not known; None unless [sampling] asks for times.
         candidates: what links are ranked among in addition to all nodes, if [task] asks for that of the source.
         directions: samples of the edges of each relation; None if it does not matter whether they come in both directions.
     """
@@ -456,6 +483,7 @@ class RawGraph:
     remarks: Sequence[str] = ()
     directions: Directions | None = None
     edge_marks: EdgeMarks | None = None
+    node_times: Array | None = None
     candidates: Sequence[Given] = ()
 
 

@@ -23,6 +23,7 @@ SOURCES: Mapping[str, str] = {
     "citation": "graphmill.assets.sources.generated.generators:CitationConfig",
     "dgl": "graphmill.assets.sources.dgl.source:DglConfig",
     "edges": "graphmill.assets.sources.edges.source:EdgesConfig",
+    "events": "graphmill.assets.sources.generated.events:EventsConfig",
     "npz": "graphmill.assets.sources.npz.source:NpzConfig",
     "ogb": "graphmill.assets.sources.ogb.source:OgbConfig",
     "pyg": "graphmill.assets.sources.pyg.source:PygConfig",

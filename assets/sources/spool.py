@@ -3,7 +3,7 @@
 Sources that may not fit in memory append their edges batch by batch; the graph stage sorts the file afterwards (assets/graph/edge_sort.py).
 A record holds the two ends and only the attributes that are wanted:
 
-    dst ids, src ids, [tie i64], [weight f32], [type u8]
+    dst ids, src ids, [tie i64], [weight f32], [time f64], [type u8]
 
 `tie` is the edge's row in its source table. It decides which of several equal edges comes first, and is stored as `edge_ids` if these are
 wanted. A coarse histogram of the destinations is kept while edges pass, so that the sort can cut the nodes into ranges of about equal
@@ -48,6 +48,8 @@ class EdgeColumns:
     num_types: int = 0
     # rows of the edges in their source table
     edge_ids: bool = False
+    # f64, by which rows are sorted
+    times: bool = False
     # "first" keeps the weight of the first of several merged edges, "sum" adds them up
     merge_weights: str = "first"
     # "own" gives the reverse of an edge of type t the type num_types + t, "same" leaves it t
@@ -108,13 +110,13 @@ class EdgeSpool:
         Args:
             src, dst: integers[n], global ids.
             tie: i64[n] rows in the source table; needed with weights, edge ids or marks.
-            mark: f64[n], see `EdgeMarks`; None if none of these edges is predicted.
+            mark: f64[n], see `EdgeMarks`; None if none of these edges is predicted. They are the times, if edges have times.
             weight: f32[n], if edges have weights.
             type: u8[n] or one number, if edges have types.
         """
         records = np.empty(len(src), self.dtype)
         records["src"], records["dst"] = src, dst
-        for name, values in (("tie", tie), ("weight", weight), ("type", type)):
+        for name, values in (("tie", tie), ("weight", weight), ("time", mark), ("type", type)):
             if name in (self.dtype.names or ()):
                 assert values is not None, f"edges lack {name}"
                 records[name] = values
@@ -182,6 +184,8 @@ def record_dtype(num_nodes: int, columns: EdgeColumns) -> np.dtype[Any]:
         fields.append(("tie", np.int64))
     if columns.weights:
         fields.append(("weight", np.float32))
+    if columns.times:
+        fields.append(("time", np.float64))
     if columns.num_types:
         fields.append(("type", np.uint8))
     return np.dtype(fields)

@@ -80,6 +80,7 @@ class SpooledConfig(GraphConfig):
             weights=self.weighted,
             num_types=len(relations),
             edge_ids=self.edge_ids or self.edge_rows,
+            times=self.times,
             merge_weights=self.merge_weights,
             reverse_types=self.reverse_types,
         )
@@ -110,7 +111,7 @@ def spooled_survey(
         num_features=width,
         dtype=dtype,
         attributes=tuple(dict.fromkeys([*config.attributes, *(["edge_types"] if relations else [])])),
-        edge_bytes=4 * columns.weights + (1 if relations else 0) + 8 * columns.edge_ids,
+        edge_bytes=4 * columns.weights + (1 if relations else 0) + 8 * (columns.edge_ids + columns.times),
         memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * array_type(dtype).itemsize),
         scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize,
         **more,

@@ -90,7 +90,7 @@ class TypedGraph:
         blocks: blocks of the source's own feature table, whose ids are global.
         labels: labels of N nodes (assets/tasks/labels.py); splits: global ids, or None.
         class_names: names of the classes, labels or targets; None: they are numbered.
-        node_names, original_ids, candidates: as in `RawGraph`.
+        node_names, node_times, original_ids, candidates: as in `RawGraph`.
         edge_blocks: rows of edges of the source, by the edges of all relations in their order.
     """
 
@@ -104,6 +104,7 @@ class TypedGraph:
     unread: Sequence[str] = ()
     class_names: Sequence[str] | None = None
     node_names: Any = None
+    node_times: Array | None = None
     original_ids: Any = None
     candidates: Sequence[Given] = ()
     edge_blocks: Sequence[FeatureBlock] = ()
@@ -169,7 +170,7 @@ class TypedSource:
             config.columns(names),
             undirected=config.undirected,
             watched=watched,
-            marked=config.marks is not None,
+            marked=config.marked,
         )
         progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
         number = first = 0
@@ -192,6 +193,7 @@ class TypedSource:
             numbers=types | graph.numbers,
             unread=graph.unread,
             node_names=graph.node_names,
+            node_times=graph.node_times,
             original_ids=graph.original_ids,
             candidates=graph.candidates,
             edge_marks=spool.marks(lambda row: _edge_place(graph.relations, row)),

@@ -28,8 +28,8 @@ Memory: 16 to 64 bytes per source of the largest batch for the map of pairs, and
 without times, up to as many as its seeds' trees have together.
 
 PyG's `NeighborLoader` has the same trees, one per seed, also for seeds of equal time, and includes edges of the seed's own time
-(`torch.ops.pyg.neighbor_sample`, `temporal_strategy` "uniform" and "last"). A bound that moves down with each edge's own time (TGAT, Xu
-et al., ICLR 2020) is another rule, which is not here.
+(`torch.ops.pyg.neighbor_sample`, `temporal_strategy` "uniform" and "last"). A bound that moves down with each edge's own time is
+another rule (TGAT, Xu et al., ICLR 2020), which is not here.
 
 Not checked: that rows are in the order of time.
 """

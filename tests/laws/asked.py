@@ -79,6 +79,7 @@ WIDE: dict[str, Any] = {"source": "pyg", "path": "wide.pt"}
 TABLES: dict[str, Any] = {
     "source": "edges", "edges": "edges.csv", "nodes": "nodes.csv", "features": "f", "label_column": "y", "weight_column": "w",
 }  # fmt: skip
+TIMED: dict[str, Any] = {"source": "npz", "path": "timed.npz"}
 FEATURELESS: dict[str, Any] = {"source": "typed_citation", "nodes": 400, "edges": 1600, "features": 8, "classes": 3}
 SAMPLING: dict[str, Any] = {"fanouts": [4, 3], "batch_size": 32, "reuse": 2}
 CACHE: dict[str, Any] = {"memory": {"host": "20%"}}
@@ -173,6 +174,7 @@ ASKED: Mapping[str, Ask] = {
     "walks": Ask(keys={"model": "pinsage"}, sampling={"method": "random_walk"}),
     "own_sampling": Ask(sampling={"method": f"{MODULE}:rare_ones"}),
     "by_relation": Ask(sampling={"fanouts": [{"cites": 3}, 2]}, graph=TYPED),
+    "before": Ask(keys={"eval": "sampled"}, sampling=SAMPLING | {"before": "seed", "window": 500.0}, graph=TIMED),
     "sampling_seed": Ask(sampling={"sampling_seed": 11}),
     "schedule": SCHEDULE,
     "hotness": Ask(tables=CACHED),
@@ -277,6 +279,15 @@ def write_beside(folder: Path) -> None:
     )
     writes = {("author", "writes", "paper"): {"edge_index": ends}}
     torch.save({"_global_store": {}, **data, **others, **writes}, folder / "wide.pt")
+    np.savez(
+        folder / "timed.npz",
+        edge_index=torch.randint(0, nodes, (2, edges), generator=made).numpy(),
+        edge_time=torch.randint(0, 1000, (edges,), generator=made).numpy(),
+        node_time=torch.randint(200, 1000, (nodes,), generator=made).numpy(),
+        x=data["paper"]["x"].numpy(),
+        y=labels.numpy(),
+        **{part: np.flatnonzero(data["paper"][f"{part}_mask"].numpy()) for part in ("train", "val", "test")},
+    )
     pairs = torch.randint(0, nodes, (edges, 2), generator=made).tolist()
     (folder / "edges.csv").write_text("src,dst,w\n" + "".join(f"n{a},n{b},{1 + a % 3}\n" for a, b in pairs))
     rows = (f"n{node},{node % 7 / 7},{node % 3}\n" for node in range(nodes))

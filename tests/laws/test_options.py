@@ -219,8 +219,10 @@ def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
 def assert_predicts(made: Made, folder: Path, pipeline: Pipeline, model: Artifact) -> None:
     """A model predicts every node, and the checks of its training passed."""
     out = folder / "predicted.parquet"
-    columns = Columns(probabilities=True)
-    num_rows = predict_table(made.store, pipeline, "x", out, columns=columns, types=["all"])[1]
+    how: Any = {"columns": Columns(probabilities=True), "types": ["all"]}
+    if pipeline.sampling is not None and pipeline.sampling.before:
+        how["evaluation"] = "sampled"
+    num_rows = predict_table(made.store, pipeline, "x", out, **how)[1]
     found = pl.read_parquet(out)
     assert len(found) == num_rows == json.loads(json.dumps(find_nodes(made, pipeline))) > 0
     assert found["probability"].is_finite().all()

@@ -68,6 +68,7 @@ from graphmill.trainers.models.build import send_model
 from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_recipe
+from graphmill.trainers.recipe.file_rules import EXACT_LATER
 from graphmill.trainers.recipe.inputs import find_data, find_model_inputs
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows.open import open_source
@@ -331,9 +332,11 @@ def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Arr
 
 
 def _require_sampling(evaluation: Way, pipeline: Pipeline, semantic: ModelConfig) -> None:
-    """Refuses sampled predictions of a model that was trained without sampling."""
+    """Refuses sampled predictions of a model that was trained without sampling, and exact ones of neighbours as of a time."""
     if evaluation == "sampled" and semantic.sampling is None:
         raise InputError(f"sampled predictions, but {pipeline.path} has no table [sampling]", "ask for exact ones")
+    if evaluation == "exact" and semantic.sampling is not None and semantic.sampling.before:
+        raise InputError(f"exact predictions, but {EXACT_LATER}", "ask for sampled ones: --eval sampled")
 
 
 def _require_ranks(

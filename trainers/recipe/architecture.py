@@ -161,9 +161,17 @@ class Architecture(Checked):
 
     def without_relations(self) -> str:
         """Returns the reason why the model cannot learn from rows that are drawn with fan-outs per relation, "" if it can."""
+        return f"{why}, scaled as if they were drawn uniformly from the whole row" if (why := self._sums()) else ""
+
+    def without_times(self) -> str:
+        """Returns the reason why the model cannot learn from neighbours as of a time, "" if it can."""
+        return f"{why}, scaled by degrees, which count later edges too" if (why := self._sums()) else ""
+
+    def _sums(self) -> str:
+        """Returns words for a model that sums neighbours, "" for others."""
         summed = self.aggregator == "sum" if self.model == "sage" else self.model in ("gcn", "gin")
         given = f'model = "{self.model}"' + (' with aggregator = "sum"' if self.model == "sage" else "")
-        return f"{given} sums neighbours, scaled as if they were drawn uniformly from the whole row" if summed else ""
+        return f"{given} sums neighbours" if summed else ""
 
     def _weight_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit messages with the data's weights."""

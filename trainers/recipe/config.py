@@ -30,6 +30,7 @@ from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture
+from graphmill.trainers.recipe.file_rules import EXACT_LATER
 from graphmill.trainers.recipe.settings import Settings
 from graphmill.trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
 from graphmill.trainers.recipe.together import file_problems, pipeline_problems, sampling_problems, table_problems
@@ -382,6 +383,10 @@ class ModelConfig:
             raise InputError(
                 f"fanouts has numbers per relation, but {why}", "give one number per layer, or take another model"
             )
+        elif self.sampling.before and self.train.eval != "sampled":
+            raise InputError(f'eval = "{self.train.eval}", but {EXACT_LATER}', 'set eval = "sampled"')
+        elif self.sampling.before and (why := self.train.without_times()):
+            raise InputError(f'before = "seed", but {why}', "take another model: sage, gat, rgcn or rgat")
         elif self.train.reads_relations and (why := self.sampling.without_relations()):
             problem = f'model = "{self.train.model}" reads relations, but [sampling] {why}'
             raise InputError(problem, 'set method = "uniform" or "weighted", or take another model')

@@ -115,6 +115,10 @@ def _foreign_metric(case: FileCase) -> str:
     return "" if case.train.metric in known or not case.kind_known else ", ".join(known)
 
 
+EXACT_LATER = (
+    'rows of all neighbours are as of no time, and [sampling] before = "seed" leaves out those later than a seed'
+)
+"""Why an evaluation by all neighbours and neighbours as of a time contradict each other."""
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
     FileRule(
@@ -150,6 +154,22 @@ RULES = (
         "model",
         lambda c: c.drawn and c.drawn.by_relation and c.train.without_relations(),
         "fanouts has numbers per relation, but {found}: give one number per layer, or take another model",
+    ),
+    FileRule(
+        "eval",
+        lambda c: c.drawn and c.drawn.before and c.train.eval != "sampled",
+        f'eval = "{{case.train.eval}}", but {EXACT_LATER}: set eval = "sampled"',
+    ),
+    FileRule(
+        "model",
+        lambda c: c.drawn and c.drawn.before and c.train.without_times(),
+        'before = "seed" of [sampling], but {found}: take another model, sage, gat, rgcn or rgat',
+    ),
+    FileRule(
+        "trainer",
+        lambda c: c.kind == LINKS and c.drawn and c.drawn.before,
+        'before = "seed" of [sampling], but links are ranked among the rows of all nodes, which differ as of the time of each link: '
+        "leave `before` out",
     ),
     FileRule(
         "edge_weight",

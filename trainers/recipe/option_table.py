@@ -262,6 +262,7 @@ OPTIONS: Mapping[str, Option] = {
             scope="file",
             asked=lambda c: c.drawn and by_relation(c.train.fanouts or c.drawn.fanouts),
         ),
+        _drawn("before", '`before = "seed"`', "before", lambda drawn: drawn.before is not None),
         _drawn("sampling_seed", "`sampling_seed`", "sampling_seed", lambda drawn: drawn.sampling_seed is not None),
         _drawn("schedule", "`schedule` of fan-outs", "schedule", lambda drawn: bool(drawn.schedule)),
         _table("hotness", "`[hotness]`", "hotness", _any, "cache_plan"),

@@ -17,6 +17,12 @@ EVERYWHERE = (
 )
 """Limits of every technique."""
 NO_EDGE_ROWS = each("edge_features", "has no rows of edges yet", remedy='remove the key, or set trainer = "minibatch"')
+ONE_ROW = each("before", "keeps one row of a node, which has another one as of each time")
+UNTIMED = each("before", "draws no neighbours as of a time")
+UNTIMED_HERE = (
+    *each("before", "draws no such batches", whens="on_device"),
+    *each("before", "reads batches that have no times", whens="stored", remedy='set samples = "online" in [[train]]'),
+)
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
@@ -56,6 +62,7 @@ UNPEERED = each(
 )
 MODELLED = "remove the key, or model them by rank_link in {own}"
 BY_PARTS = (
+    *UNTIMED,
     *ON_DEVICE,
     *UNBOOKED,
     *each("topology", "samples on the CPU", whens="unfused"),
@@ -68,6 +75,7 @@ BY_PARTS = (
 MINIBATCH = (
     *UNPACKED,
     *DRAWN,
+    *UNTIMED_HERE,
     *ON_DEVICE,
     *OF_ALL_SEEDS,
     *UNBOOKED,
@@ -75,6 +83,7 @@ MINIBATCH = (
 )
 DISK = (
     *NO_EDGE_ROWS,
+    *UNTIMED,
     *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=OWN_SET),
     *each("topology booked", "reads batches that were drawn before"),
@@ -123,6 +132,7 @@ def roles(name: str) -> tuple[Limit, ...]:
 
 FACTORED = (
     *NO_EDGE_ROWS,
+    *UNTIMED,
     *PACKED_OR_NOT,
     *DRAWN,
     *OF_ALL_SEEDS,
@@ -132,7 +142,16 @@ FACTORED = (
     *ON_DEVICE,
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
-FRESH = (*NO_EDGE_ROWS, *OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
+FRESH = (
+    *NO_EDGE_ROWS,
+    *ONE_ROW,
+    *OTHER_HOTNESS,
+    *ON_DEVICE,
+    *UNBOOKED,
+    *DRAWN,
+    *OF_ALL_SEEDS,
+    *PACKED_OR_NOT,
+)
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),
@@ -150,6 +169,7 @@ FRESH_FACTORED = (
 ALL_ROWS = "has all rows on the device"
 FULLGRAPH = (
     *NO_EDGE_ROWS,
+    *each("before", "computes each node once, as of no time"),
     *UNPACKED,
     *each("topology", "takes all neighbours"),
     *UNBOOKED,

@@ -133,6 +133,13 @@ def _open_model(run: Run) -> Model:
     if by_relation and any(word in (model.edge_weight or "") for word in ("gcn", "sum")):
         problem = f"the model asks for edge weights {model.edge_weight!r}, which suppose that rows are drawn uniformly"
         raise InputError(f"{problem}, and fanouts has numbers per relation", "give one number per layer")
+    if (
+        drawing is not None
+        and drawing.neighbours.before
+        and any(word in (model.edge_weight or "") for word in ("gcn", "sum", "degree"))
+    ):
+        problem = f"the model asks for edge weights {model.edge_weight!r}, which read degrees, and these count later edges too"
+        raise InputError(problem, "leave `before` out of [sampling], or take another model")
     if START in run.inputs:
         take_weights(model, run.inputs[START], run.inputs)
     return send_model(model, run.features.device)

@@ -66,7 +66,8 @@ class DglConfig(NamedSource):
 
     def load(self, folder: Path, features: Sequence[str | None]) -> NamedArrays:
         """Reads the file in a child process, which passes the arrays on as files."""
-        names = [*(name or WORDS.feature for name in features), self.label or WORDS.label, *MASKS]
+        times = () if self.node_time is None else (self.node_time,)
+        names = [*(name or WORDS.feature for name in features), self.label or WORDS.label, *MASKS, *times]
         of_edges = [*self.edge_names, *(MASKS if self.marks == "given" else ())]
         request = {"index": self.index, "names": names, "of_edges": of_edges}
         found = _run_reader(self.path, folder, request)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.assets.sources.edge_marks import node_time_problems
 from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, LinkSplit, TableConfig
 from graphmill.assets.sources.readers.part_files import expand
@@ -112,6 +113,7 @@ def link_problems(
     for key, split in (("time_column", "time"), *([("split_column", "given")] if linked or of else [])):
         if (column := given(key)) is not None and marks != split:
             how = f"set split = '{split}' in [task], with kind = 'links', or leave it out"
+            how = f"set before = 'seed' in [sampling], or {how.removeprefix('set ')}" if split == "time" else how
             named = f"{'graph.' if of else ''}{of}{key}"
             yield KeyProblem(f"{of}{key}", f"{named} = {column!r} has no effect: {how}")
 
@@ -134,8 +136,10 @@ class EdgeTableKeys(SpooledConfig):
     target_column: str = "dst"
     weight_column: str | None = None
     type_column: str | None = None
-    # of links: times of the edges, numbers or dates, for split = "time" of [task]
+    # times of the edges, numbers or dates: for `before` of [sampling], and of links for split = "time" of [task]
     time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
+    # column of the node tables with the time of each seed, for `before` of [sampling]; empty for nodes of no part
+    node_time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
     # column of the node tables that holds the ids of the edge tables
     id_column: str = field(default="id", metadata=FEATURES_TOO)
     # "auto" takes the type in a Parquet file, and integers if a CSV column begins with them
@@ -201,7 +205,8 @@ class EdgeTableKeys(SpooledConfig):
     @property
     def node_roles(self) -> tuple[str, ...]:
         """The keys that name a column of the node tables."""
-        return OF_NODES if self.links is None else tuple(key for key in OF_NODES if key != "split_column")
+        roles = (*OF_NODES, "node_time_column")
+        return roles if self.links is None else tuple(key for key in roles if key != "split_column")
 
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:
@@ -234,7 +239,22 @@ class EdgeTableKeys(SpooledConfig):
         if self.links is None:
             return self
         given = dict.fromkeys((*HELD_OUT, "time_column", "split_column"))
-        return replace(self, task=CLASSES, links=None, **given)  # pyright: ignore[reportArgumentType]
+        return replace(self, task=CLASSES, links=None, times=False, **given)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def untimed(self) -> Self:
+        """The same tables for a sampling without times."""
+        return replace(self, times=False, time_column=None, node_time_column=None)
+
+    @property
+    def node_timed(self) -> bool:
+        """Whether nodes may have times, as of which they are seeds."""
+        return self.node_time_column is not None
+
+    @property
+    def time_key(self) -> tuple[str, str | None]:
+        """The key of the times of nodes, and the column that it names."""
+        return "node_time_column", self.node_time_column
 
     @property
     def columns_from(self) -> Mapping[str, str]:
@@ -251,7 +271,7 @@ class EdgeTableKeys(SpooledConfig):
         yield from super().problems()
         yield from self._entry_problems()
         if self.nodes is None:
-            for key in ("features", "label_column", "label_columns", "split_column", "name_column"):
+            for key in ("features", "label_column", "label_columns", "split_column", "name_column", "node_time_column"):
                 if key in (*self.node_roles, "features", "label_columns") and getattr(self, key) is not None:
                     text = f"{key} = {getattr(self, key)!r} needs node tables: give `nodes`, or leave it out"
                     yield KeyProblem(f"{key} nodes", text)
@@ -267,6 +287,9 @@ class EdgeTableKeys(SpooledConfig):
         yield from label_problems(self, self.task)
         yield from text_problems(self.delimiter, self.comment)
         yield from shared_columns(self)
+        yield from node_time_problems(
+            "node_time_column", self.node_time_column, times=self.times, linked=self.links is not None
+        )
         yield from link_problems(partial(getattr, self), self.marks, linked=self.links is not None)
         for key in ("label_column", "label_columns") if self.links is not None else ():
             if getattr(self, key) is not None:

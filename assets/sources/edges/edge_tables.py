@@ -11,6 +11,7 @@ import numpy as np
 
 from graphmill.assets.sources.edges.node_tables import UNKNOWN_SPLIT, split_code
 from graphmill.assets.sources.edges.numbering import Numbering, end_columns, locate, no_id, require_one_sort, stage
+from graphmill.assets.sources.edges.times import time_number
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import Duck, literal
 from graphmill.assets.sources.readers.plain_text import Numbers, select_numbers
@@ -137,21 +138,6 @@ def attribute_expressions(
     if marks == "given" and keys.split_column is not None:
         found["given"] = (split_code(edges, keys.split_column), "TINYINT")
     return found
-
-
-def time_number(edges: TableFiles, column: str) -> str:
-    """Returns the SQL expression of a number that ascends with time: numbers as they are, dates and times in microseconds since 1970.
-
-    Raises:
-        InputError: the column is missing, or holds neither numbers nor times.
-    """
-    kind = edges.require("time_column", column)
-    given = edges.field(column)
-    if edges.is_csv or kind == "VARCHAR":
-        return f"coalesce(TRY_CAST({given} AS DOUBLE), CAST(epoch_us(TRY_CAST({given} AS TIMESTAMP)) AS DOUBLE))"
-    if kind.startswith(("TIMESTAMP", "DATE")):
-        return f"CASE WHEN isfinite({given}) THEN CAST(epoch_us(CAST({given} AS TIMESTAMP)) AS DOUBLE) END"
-    return edges.number("time_column", column, "DOUBLE")
 
 
 def stage_edges(

@@ -105,6 +105,7 @@ class _Search:
             if wrong:
                 marks = role == "time_column" or (role == "split_column" and self.config.links is not None)
                 left = self.config.unlinked if marks else self.config
+                left = left.untimed if role in ("time_column", "node_time_column") else left
                 self.config = replace(left, **{role: None})  # pyright: ignore[reportArgumentType]
                 yield from wrong
 
@@ -160,7 +161,7 @@ class _Search:
     def _of_nodes(self, nodes: TableFiles) -> list[InputError]:
         rows = Numbering(num_nodes=nodes.count())
         config = replace(self.config.unlinked, name_column=None)
-        apart = replace(config, split_column=None), replace(config, label_column=None, label_columns=None)
+        apart = replace(config, split_column=None), replace(config.untimed, label_column=None, label_columns=None)
         found = refused_by([lambda each=each: read_nodes(nodes, each, rows, config.task) for each in apart])
         names = columns_to_check(nodes, list(dict.fromkeys(self.features)))
         found += refused_by([lambda name=name: read_column(nodes, name) for name in names])

@@ -9,6 +9,7 @@ import numpy as np
 from graphmill.assets.sources.classes import CLASSIFIES
 from graphmill.assets.sources.edges.label_columns import LabelKeys, label_columns, read_label_columns
 from graphmill.assets.sources.edges.numbering import Numbering
+from graphmill.assets.sources.edges.times import read_times
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import literal, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
@@ -25,7 +26,10 @@ ONE_CLASS = f"{CLASSIFIES}: give one class number or name for each node"
 
 
 class NodeKeys(LabelKeys, Protocol):
-    """The keys that name columns of node tables, and the form of their labels, "numbers" or "names"."""
+    """The keys that name columns of node tables, and the form of their labels, "numbers" or "names".
+
+    `time_key` is the name of the key of times, and the column that it names.
+    """
 
     @property
     def labels(self) -> str: ...  # noqa: D102
@@ -35,6 +39,8 @@ class NodeKeys(LabelKeys, Protocol):
     def split_column(self) -> str | None: ...  # noqa: D102
     @property
     def name_column(self) -> str | None: ...  # noqa: D102
+    @property
+    def time_key(self) -> tuple[str, str | None]: ...  # noqa: D102
 
 
 def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering, kind: Kind = CLASSES) -> RawGraph:
@@ -54,8 +60,11 @@ def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering,
     if config.split_column is not None:
         part = in_node_order(_split_codes(nodes, config.split_column, count), numbering)
         splits = (np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2))
+    role, column = config.time_key
+    times = None if column is None else in_node_order(read_times(nodes, column, role, count), numbering)
     return RawGraph(
         num_nodes=count,
+        node_times=times,
         labels=in_node_order(labels, numbering),
         class_names=names,
         splits=splits,

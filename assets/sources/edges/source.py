@@ -236,7 +236,7 @@ class TablesSource:
             columns,
             undirected=config.undirected,
             watched=watched,
-            marked=config.marks is not None,
+            marked=config.marked,
         )
         dangling = spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:

@@ -72,6 +72,12 @@ def _marks(data: NamedArrays, kind: Kind, keys: NamedKeys, count: int) -> Array 
     names, where = data.edges[kind], data.place(kind)
     if keys.marks == "time" and keys.time in names:
         return of_times(data.array(kind, str(keys.time), wide=True)[0], count, f"{where}: '{keys.time}'")
+    if keys.times:
+        has = ", ".join(sorted(name for name in names if name != "edge_index")) or "none"
+        problem = (
+            f"{where}: no data '{keys.time}' of edges, and `before` of [sampling] needs their times; they have {has}"
+        )
+        raise InputError(problem, "save the time of each edge")
     masks = _masks(data)
     if keys.marks != "given" or not any(mask in names for mask in masks):
         return None

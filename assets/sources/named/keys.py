@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.edge_marks import node_time_problems
 from graphmill.assets.sources.interface import FEATURES_ONLY, LinkSplit, TableConfig
 from graphmill.assets.sources.named.arrays import MASKS
 from graphmill.assets.sources.spooled import SpooledConfig
@@ -20,8 +21,10 @@ class NamedKeys(SpooledConfig):
     label: str | None = None
     # name of the weights among the data of edges
     weight: str | None = None
-    # of links: name of the times among the data of edges, for split = "time" of [task]
+    # name of the times among the data of edges: for `before` of [sampling], and of links for split = "time" of [task]
     time: str | None = field(default=None, metadata={"hashed": "unless default"})
+    # name of the times among the data of nodes, for `before` of [sampling]; NaN for nodes of no part
+    node_time: str | None = field(default=None, metadata={"hashed": "unless default"})
     # column of masks [N, S], or a list of columns: one graph each
     split: int | tuple[int, ...] | None = None
 
@@ -47,12 +50,18 @@ class NamedKeys(SpooledConfig):
         named = (self.weight, self.time, self.edge_feature if self.edge_rows else None)
         return tuple(name for name in named if name is not None)
 
+    @property
+    def node_timed(self) -> bool:
+        """Whether nodes may have times, as of which they are seeds."""
+        return self.node_time is not None
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields names of times that nothing reads, and of labels that links do not need."""
         yield from super().problems()
         if self.time is not None and self.marks != "time":
-            text = f"time = {self.time!r} has no effect: set split = 'time' in [task], with kind = 'links', or leave it out"
-            yield KeyProblem("time", text)
+            how = "set before = 'seed' in [sampling], or split = 'time' in [task], with kind = 'links', or leave it out"
+            yield KeyProblem("time", f"time = {self.time!r} has no effect: {how}")
+        yield from node_time_problems("node_time", self.node_time, times=self.times, linked=self.links is not None)
         for key in ("label", "split") if self.links is not None else ():
             if getattr(self, key) is not None:
                 yield KeyProblem(key, f"{key} has no effect with [task] kind = 'links': leave it out")

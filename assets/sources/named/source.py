@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.sources.arrays.mapped_arrays import array_block
+from graphmill.assets.sources.edge_marks import of_node_times
 from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, blocks_width
 from graphmill.assets.sources.interface import TableConfig, one_split
 from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
@@ -28,7 +29,7 @@ from graphmill.assets.sources.targets import read_labels
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
 from graphmill.assets.sources.unread import unread_words
 from graphmill.assets.storage.system.machine import require_memory
-from graphmill.assets.tasks.labels import Kind, no_labels
+from graphmill.assets.tasks.labels import no_labels
 from graphmill.kernels.errors import Attempts, InputError, did_you_mean
 from graphmill.kernels.types import Array
 
@@ -115,13 +116,11 @@ def read(
         ]
         for asked, name in zip(features, names, strict=False)
     }
-    require_memory(
-        LABEL_BYTES * sum(node_types.values()),
-        f"{data.where}: a graph of {sum(node_types.values()):,} nodes",
-        FEWER_NODES,
-    )
-    labels = attempts(_labels, data, config.label or data.words.label, node_types, config.task)
+    count = sum(node_types.values())
+    require_memory(LABEL_BYTES * count, f"{data.where}: a graph of {count:,} nodes", FEWER_NODES)
+    labels = attempts(_labels, data, config, node_types)
     splits = attempts(_splits, data, one_split(config.split), node_types) if config.links is None else None
+    times = attempts(_times, data, config.node_time, node_types)
     attempts.settle()
     graph = TypedGraph(
         where=data.where,
@@ -131,6 +130,7 @@ def read(
         labels=labels,
         splits=splits,
         node_names=data.node_names,
+        node_times=times,
         unread=unread_data(data, config, features),
         edge_blocks=_edge_blocks(data, config) if config.edge_rows else (),
     )
@@ -162,8 +162,9 @@ def _edge_blocks(data: NamedArrays, config: NamedKeys) -> list[FeatureBlock]:
     return found
 
 
-def _labels(data: NamedArrays, name: str, node_types: dict[str, int], task: Kind) -> Array:
+def _labels(data: NamedArrays, config: NamedKeys, node_types: dict[str, int]) -> Array:
     """Returns the labels of N nodes (assets/tasks/labels.py); those of node types without labels are unknown."""
+    name, task = config.label or data.words.label, config.task
     labelled = [kind for kind, names in data.nodes.items() if name in names]
     if len(labelled) > 1:
         problem = f"{data.where}: the node types {', '.join(labelled)} have labels"
@@ -176,6 +177,17 @@ def _labels(data: NamedArrays, name: str, node_types: dict[str, int], task: Kind
         labels[starts[kind] : starts[kind] + node_types[kind]] = given
         return labels
     return no_labels(task, num_nodes)
+
+
+def _times(data: NamedArrays, name: str | None, node_types: dict[str, int]) -> Array | None:
+    """Returns f64[N], the times of the nodes, NaN for node types without them; None if they are not asked for."""
+    if name is None:
+        return None
+    times, starts = np.full(sum(node_types.values()), np.nan), first_ids(node_types)
+    for kind in (kind for kind, names in data.nodes.items() if name in names):
+        values, where = data.array(kind, name, wide=True)[0], f"{data.place(kind)}: '{name}'"
+        times[starts[kind] : starts[kind] + node_types[kind]] = of_node_times(values, node_types[kind], where)
+    return times
 
 
 def _splits(data: NamedArrays, split: int | None, node_types: dict[str, int]) -> tuple[Array, Array, Array] | None:
@@ -202,7 +214,8 @@ def _splits(data: NamedArrays, split: int | None, node_types: dict[str, int]) ->
 
 def read_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> list[str]:
     """Returns the names of data of nodes that are read: features, in the order of `features`, labels and masks."""
-    return [*(name or data.words.feature for name in features), keys.label or data.words.label, *MASKS]
+    times = () if keys.node_time is None else (keys.node_time,)
+    return [*(name or data.words.feature for name in features), keys.label or data.words.label, *MASKS, *times]
 
 
 def missing_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> Iterator[InputError]:
@@ -212,7 +225,8 @@ def missing_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | N
         hint = f"{did_you_mean(keys.time, of_edges, chr(39))}; they have {', '.join(of_edges) or 'none'}"
         yield InputError(f"{data.where}: no edges have '{keys.time}'{hint}", "correct `time` in [graph]")
     has = sorted({name for each in data.nodes.values() for name in each if name != "num_nodes"})
-    for key, name in (*(("feature", name) for name in features), ("label", keys.label)):
+    asked = ("label", keys.label), ("node_time", keys.node_time)
+    for key, name in (*(("feature", name) for name in features), *asked):
         if name is not None and name not in has:
             hint = f"{did_you_mean(name, has, chr(39))}; they have {', '.join(has) or 'none'}"
             also = ", or `columns` in [features]" if key == "feature" else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import Archive, Header
-from graphmill.assets.sources.edge_marks import EdgeMarks, of_times
+from graphmill.assets.sources.edge_marks import EdgeMarks, of_node_times, of_times
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.named.arrays import MEANT
@@ -36,6 +36,9 @@ EDGE_ROWS = "edge_attr"
 
 OF_EDGES = {"time": "edge_time", "given": "edge_split"}
 """Split of links -> the array of edges that has it: times, or 0 train, 1 valid, 2 test, -1 none."""
+
+NODE_TIMES = "node_time"
+"""The array of the times of seeds."""
 
 LISTS, MASKS = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
 """Names of the arrays that hold a split, as ids and as masks."""
@@ -247,8 +250,19 @@ def texts(archive: Archive, name: str, count: int | None) -> list[str] | None:
         raise InputError(problem, f"save {name} as np.array(names, dtype=str)") from error
 
 
-def edge_marks(archive: Archive, marks: LinkSplit | None) -> EdgeMarks | None:
+def node_times(archive: Archive, num_nodes: int) -> Array:
+    """Returns f64[N], the times of the nodes, NaN for none; raises InputError if the array is missing or does not fit."""
+    if NODE_TIMES not in archive:
+        problem = f"{archive.path}: [sampling] before = 'seed' needs an array {NODE_TIMES}"
+        raise InputError(problem, "save the time of each seed, NaN for other nodes")
+    return of_node_times(archive.read(NODE_TIMES), num_nodes, f"{archive.path}: {NODE_TIMES}")
+
+
+def edge_marks(archive: Archive, marks: LinkSplit | None, asked: str = "") -> EdgeMarks | None:
     """Returns the times or parts of the edges of the `edge_index` form; None if they are not asked for.
+
+    Args:
+        asked: the key that asks for them; "" for `split` of [task].
 
     Raises:
         InputError: the array is missing, of another shape or type, or has another value.
@@ -258,8 +272,9 @@ def edge_marks(archive: Archive, marks: LinkSplit | None) -> EdgeMarks | None:
     name, num_edges = OF_EDGES[marks], archive.header("edge_index").shape[-1]
     where = f"{archive.path}: {name}"
     if name not in archive:
-        problem = f"{archive.path}: [task] split = '{marks}' needs an array {name}"
-        raise InputError(problem, "save it, or draw the split")
+        remedy = "save it, or leave the key out" if asked else "save it, or draw the split"
+        asked = asked or f"[task] split = '{marks}'"
+        raise InputError(f"{archive.path}: {asked} needs an array {name}", remedy)
     values = archive.read(name)
     if marks == "time":
         found = of_times(values, num_edges, where)

@@ -1,10 +1,11 @@
 """Lines of `graphmill inspect` about an archive's labels, split and arrays that nothing reads."""
 
+from collections.abc import Sequence
+
 from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.npz.arrays import (
     ADJACENCY,
-    EDGE_ROWS,
     KNOWN,
     LISTS,
     MASKS,
@@ -54,12 +55,15 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
 
 
 def unread_arrays(
-    archive: Archive, split: int | None, marks: LinkSplit | None = None, *, edge_rows: bool = False
+    archive: Archive, split: int | None, marks: LinkSplit | None = None, read: Sequence[str] = ()
 ) -> list[str]:
-    """Returns a phrase about the arrays that nothing reads; none if all are read."""
+    """Returns a phrase about the arrays that nothing reads; none if all are read. `read` are names of others that are read."""
     adjacency = "adj_indptr" in archive and "edge_index" not in archive
-    known = (*KNOWN, OF_EDGES.get(marks or ""), *([EDGE_ROWS] if edge_rows else []))
-    found = [name for name in archive.names if name not in (ADJACENCY if adjacency else known)]
+    found = [
+        name
+        for name in archive.names
+        if name not in (ADJACENCY if adjacency else (*KNOWN, *read, OF_EDGES.get(marks or "")))
+    ]
     if "class_names" in archive and "class_names" not in found and archive.dtype("class_names").kind not in "US":
         found.append("class_names (not text)")
     if adjacency and "adj_data" in archive and not archive.dtype("adj_data").hasobject:

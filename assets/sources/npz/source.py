@@ -38,8 +38,10 @@ from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, LinkSplit, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.npz.arrays import (
+    EDGE_ROWS,
     LISTS,
     MASKS,
+    NODE_TIMES,
     check_indptr,
     class_names,
     edge_header,
@@ -48,6 +50,7 @@ from graphmill.assets.sources.npz.arrays import (
     endpoints,
     feature_blocks,
     feature_rows,
+    node_times,
     num_labels,
     number_of_nodes,
     refuse_beside_adjacency,
@@ -95,6 +98,21 @@ class NpzConfig(GraphConfig):
         """All splits: the arrays of edges show when they are read."""
         return ("random", "time", "given")
 
+    @property
+    def node_timed(self) -> bool:
+        """Whether nodes may have times: the arrays show when they are read."""
+        return True
+
+    @property
+    def read_besides(self) -> tuple[str, ...]:
+        """Names of arrays that only this pipeline reads."""
+        return (*([NODE_TIMES] if self.timed_seeds else []), *([EDGE_ROWS] if self.edge_rows else []))
+
+    @property
+    def timed_seeds(self) -> bool:
+        """Whether the times of nodes are read."""
+        return self.times and self.links is None
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields a split of nodes, which links do not have."""
         yield from super().problems()
@@ -140,8 +158,7 @@ class NpzConfig(GraphConfig):
                 raise InputError(f"{self.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
             num_nodes, width, value = _survey_nodes(archive, headers)
             contents += [*classes_line(archive, num_nodes, self.task), *splits_line(archive, split, num_nodes)]
-            unread = unread_arrays(archive, split, self.marks, edge_rows=self.edge_rows)
-            notes = [*meant_lines(archive), *unread_notes(unread)]
+            notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split, self.marks, self.read_besides))]
         columns = EdgeColumns(edge_ids=self.edge_rows)
         turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
         num_edges = edges.shape[0] if turned else edges.shape[-1]
@@ -229,7 +246,9 @@ class EdgeListSource(ArchiveSource):
         labels = attempts(to_labels, archive, "y", num_nodes, self.config.task)
         linked = self.config.links is not None
         parts = None if linked else attempts(splits, one_split(self.config.split), archive, num_nodes)
-        marks = attempts(edge_marks, archive, self.config.marks)
+        asked = "[sampling] before = 'seed'" if self.config.times else ""
+        marks = attempts(edge_marks, archive, self.config.marks, asked)
+        times = attempts(node_times, archive, num_nodes) if self.config.timed_seeds else None
         node_names = attempts(texts, archive, "node_names", num_nodes)
         named = None if labels is None else attempts(class_names, archive, labels)
         attempts.settle()
@@ -238,20 +257,18 @@ class EdgeListSource(ArchiveSource):
         counted = self._form or any(name in archive for name in ("num_nodes", "y"))
         return RawGraph(
             num_nodes=num_nodes,
-            **(
-                {"src": src, "dst": dst}
-                if spool is None
-                else {"spool": spool, "memory_bytes": 2 * SORT_BYTES * len(src)}
-            ),
+            src=src if spool is None else None,
+            dst=dst if spool is None else None,
+            spool=spool,
+            memory_bytes=0 if spool is None else 2 * SORT_BYTES * len(src),
             labels=labels,
             class_names=named,
             splits=parts,
             edge_marks=marks,
+            node_times=times,
             node_names=node_names,
             numbers={} if counted else {"num_ids_of_both_ends": shared_ids((src, dst), num_nodes)},
-            unread=unread_arrays(
-                archive, one_split(self.config.split), self.config.marks, edge_rows=self.config.edge_rows
-            ),
+            unread=self._unread(),
         )
 
     @property
@@ -275,6 +292,9 @@ class EdgeListSource(ArchiveSource):
         )
         spool.append(src, dst, tie=np.arange(len(src)))
         return spool
+
+    def _unread(self) -> list[str]:
+        return unread_arrays(self.archive, one_split(self.config.split), self.config.marks, self.config.read_besides)
 
     def _ends(self) -> tuple[Array, Array]:
         """Reads (src, dst) as ids[E] below the number of nodes."""
@@ -314,6 +334,9 @@ class AdjacencySource(ArchiveSource):
     def graph(self, progress: Progress) -> RawGraph:
         """Reads edges and labels."""
         archive, num_nodes = self.archive, self.num_nodes
+        if self.config.times:
+            problem = f"{archive.path}: [sampling] before = 'seed', and the form with adj_indptr has no times"
+            raise InputError(problem, "save edge_index, edge_time and node_time")
         indptr, targets = archive.integers("adj_indptr", 1), archive.integers("adj_indices", 1)
         check_indptr(archive, "adj_indptr", indptr, len(targets))
         if len(targets) == 0:

@@ -16,7 +16,7 @@ from graphmill.assets.sources.folder.roles import no_label_words, split_column
 from graphmill.assets.sources.folder.tables import FoundTable
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.tables.config import OF_RELATION, NodeTable, RelationTable, TypedTableKeys
+from graphmill.assets.sources.tables.config import OF_NODE_TYPE, OF_RELATION, NodeTable, RelationTable, TypedTableKeys
 from graphmill.assets.tasks.labels import CLASSES
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def described_graph(config: TypedTableKeys, duck: Duck) -> TableGraph:
         table = tables[f"nodes.{name}"]
         if table is None:
             continue
-        roles[table.name] = {c: role.removesuffix("_column") for c, role in named_by(keys, OF_NODES).items()}
+        roles[table.name] = {c: role.removesuffix("_column") for c, role in named_by(keys, OF_NODE_TYPE).items()}
         labels = label_columns(table.files, keys, config.task)
         roles[table.name] |= {each.name: "label" for each in table.columns if each.first in labels}
         read, rules = features_read(table.files, keys.features), config.rules(name)
@@ -151,12 +151,13 @@ def as_typed(config: EdgeTableKeys) -> TypedTableKeys:
     if config.nodes is None:
         nodes = NodeTable(path=None, num_nodes=config.num_nodes or 1)
     else:
+        of_nodes["time_column"] = config.node_time_column
         nodes = NodeTable(path=config.nodes, header=config.text_form("nodes").header, **form, **of_nodes)
     header = config.text_form("edges").header
     edges = RelationTable(
         path=config.edges, source_type="nodes", target_type="nodes", header=header, **form, **of_edges
     )
-    task: dict[str, Any] = {"task": config.task, "links": config.links}
+    task: dict[str, Any] = {"task": config.task, "links": config.links, "times": config.times}
     return TypedTableKeys(nodes={"nodes": nodes}, edges={"edges": edges}, encode=config.encode, **task)
 
 
@@ -164,7 +165,7 @@ def _found(duck: Duck, key: str, name: str, keys: NodeTable | RelationTable) -> 
     """Returns an open table with its profile, None for nodes without a table."""
     if not keys.files:
         return None
-    taken = named_by(keys, OF_NODES if isinstance(keys, NodeTable) else OF_RELATION)
+    taken = named_by(keys, OF_NODE_TYPE if isinstance(keys, NodeTable) else OF_RELATION)
     files = TableFiles(duck, keys.files, key, keys.form(key), taken)
     for column, role in taken.items():
         files.require(role, column)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sources.edge_marks import node_time_problems
 from graphmill.assets.sources.edges.config import (
     OF_EDGES,
+    OF_NODES,
     SPLIT_KEYS,
     UNSAMPLED,
     drawn_keys,
@@ -31,8 +33,11 @@ from graphmill.kernels.errors import InputError, did_you_mean
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of node types and relations, which are joined by / in the names of edge types."""
 
-OF_TABLE = ("features", "label_column", "label_columns", "split_column", "name_column")
+OF_TABLE = ("features", "label_column", "label_columns", "split_column", "name_column", "time_column")
 """Keys of a node type that name columns of its table."""
+
+OF_NODE_TYPE = (*OF_NODES, "time_column")
+"""Keys of a node type that name one column of its table."""
 
 OF_RELATION = (*OF_EDGES, "split_column")
 """Keys of a relation that name columns of its table."""
@@ -110,8 +115,15 @@ class NodeTable(TableKeys):
     split_column: str | None = None
     # A text for each node, kept in nodes.parquet.
     name_column: str | None = None
+    # Time of each seed, for `before` of [sampling]; empty for nodes of no part.
+    time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
 
     names = ("id",)
+
+    @property
+    def time_key(self) -> tuple[str, str | None]:
+        """The key of the times of nodes, and the column that it names."""
+        return "time_column", self.time_column
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields the lack of nodes, keys that need a table, and wrong forms of text."""
@@ -150,7 +162,7 @@ class RelationTable(TableKeys):
     dangling: Literal["refuse", "drop"] = field(default="refuse", metadata={"hashed": "unless default"})
     # Column of relations, for a table of several: each value is one, called NAME.VALUE.
     type_column: str | None = field(default=None, metadata={"hashed": "unless default"})
-    # Of links: times of the edges, numbers or dates, for split = "time" of [task].
+    # Times of the edges, numbers or dates: for `before` of [sampling], and of links for split = "time" of [task].
     time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
     # Of links: train, valid, test, or nothing, for split = "given" of [task].
     split_column: str | None = field(default=None, metadata={"hashed": "unless default"})
@@ -218,6 +230,17 @@ class TypedTableKeys(SpooledConfig):
                     if _given(table, key) is not None:
                         text = f"graph.nodes.{name}.{key} has no effect with [task] kind = 'links': leave it out"
                         yield KeyProblem(f"nodes.{name}.{key}", text)
+        for name, table in self.nodes.items():
+            yield from node_time_problems(
+                f"nodes.{name}.time_column",
+                _given(table, "time_column"),
+                times=self.times,
+                linked=self.links is not None,
+            )
+        for name, relation in self.edges.items() if self.times and "time" in self.link_splits else ():
+            if _given(relation, "time_column") is None:
+                text = f"graph.edges.{name} has no time_column, and `before` of [sampling] needs the times of all edges"
+                yield KeyProblem(f"edges.{name}", f"{text}: name it")
         for name in labelled[1:]:
             text = f"graph.nodes.{name}.label_column: the node type {labelled[0]} has labels already, and classes would mix"
             yield KeyProblem(f"nodes.{name}.label_column", f"{text}: keep those of one type")
@@ -226,6 +249,11 @@ class TypedTableKeys(SpooledConfig):
     def link_splits(self) -> tuple[LinkSplit, ...]:
         """The splits of edges that the tables of relations give."""
         return given_splits(*(each for each in self.edges.values() if isinstance(each, RelationTable)))
+
+    @property
+    def node_timed(self) -> bool:
+        """Whether nodes may have times, as of which they are seeds."""
+        return any(_given(each, "time_column") is not None for each in self.nodes.values())
 
     @property
     def weighted(self) -> bool:

@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
-from graphmill.assets.sources.edges.config import OF_NODES
 from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import read_block, read_column
 from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
@@ -36,7 +35,7 @@ from graphmill.assets.sources.readers.table_features import (
 )
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.splits import checked
-from graphmill.assets.sources.tables.config import NodeTable
+from graphmill.assets.sources.tables.config import OF_NODE_TYPE, NodeTable
 from graphmill.assets.tasks.labels import CLASSES, Kind
 from graphmill.kernels.errors import Attempts, InputError, refused_by
 from graphmill.kernels.types import Array
@@ -72,7 +71,7 @@ class NodeType:
         self.duck, self.name, self.keys, self.number = duck, name, keys, number
         self.key, self.encodes, self.sound = f"nodes.{name}", encodes or keys.encode is not None, True
         files, form = keys.files, keys.form(self.key)
-        taken = named_by(keys, OF_NODES) | dict(taken)
+        taken = named_by(keys, OF_NODE_TYPE) | dict(taken)
         self.table = TableFiles(duck, files, self.key, form, taken) if files else None
         self.task: Kind = task
         if self.table is not None and task != CLASSES:
@@ -121,7 +120,7 @@ class NodeType:
         table, keys = self.table, self.keys
         if table is None:
             return ()
-        named = named_columns(keys, OF_NODES)
+        named = named_columns(keys, OF_NODE_TYPE)
         return (
             *((role, partial(self._require, table, role, name)) for role, name in named.items()),
             *(("label_columns", partial(feature_type, table, [name])) for name in self.labelling),
@@ -257,7 +256,7 @@ class NodeType:
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, each column apart."""
-        roles = named_columns(self.keys, OF_NODES) | label_roles(self.labelling)
+        roles = named_columns(self.keys, OF_NODE_TYPE) | label_roles(self.labelling)
         return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, apart=True)
 
     def feature_digests(self, fit_keys: Sequence[str], *, with_rows: bool) -> dict[str, str]:
@@ -267,7 +266,7 @@ class NodeType:
             names = feature_columns(self.table, self.keys.features)
             left = left_out_digest(self.table, self.keys.features, self.key)
         roles = {"id_column": self.keys.id_column}
-        roles |= named_columns(self.keys, [key for key in OF_NODES if key in fit_keys]) if with_rows else {}
+        roles |= named_columns(self.keys, [key for key in OF_NODE_TYPE if key in fit_keys]) if with_rows else {}
         roles |= label_roles(self.labelling) if with_rows and "label_columns" in fit_keys else {}
         return left | table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, names)
 
@@ -275,5 +274,7 @@ class NodeType:
         """Returns phrases about the columns that no key names."""
         if self.table is None:
             return []
-        read = named_by(self.keys, OF_NODES).keys() | {*self.labelling} | features_read(self.table, self.keys.features)
+        read = (
+            named_by(self.keys, OF_NODE_TYPE).keys() | {*self.labelling} | features_read(self.table, self.keys.features)
+        )
         return unread_of(self.table, read, self.key)

@@ -199,6 +199,7 @@ class TypedTablesSource:
             class_names=names[0] if names else (),
             splits=_splits(facts, self.node_types),
             node_names=_names(facts),
+            node_times=_times(facts),
             original_ids=self._originals(),
             unread=self.unread(),
         )
@@ -272,6 +273,14 @@ def _names(facts: Sequence[RawGraph]) -> Any:
         return None
     named = [[None] * each.num_nodes if each.node_names is None else each.node_names for each in facts]
     return polars.concat([polars.Series("name", names, dtype=polars.String) for names in named])
+
+
+def _times(facts: Sequence[RawGraph]) -> Array | None:
+    """Returns f64[N], the times of the nodes of all types, NaN for types without times; None if no type has them."""
+    if all(each.node_times is None for each in facts):
+        return None
+    timed = [np.full(each.num_nodes, np.nan) if each.node_times is None else each.node_times for each in facts]
+    return np.concatenate(timed)
 
 
 def _contents(source: TypedTablesSource, node_types: Mapping[str, int]) -> list[str]:

@@ -18,8 +18,8 @@ from graphmill.jobs.commands.pipelines.plan import plan
     "source",
     required=True,
     help="What the graph is made from: data (a folder of tables, an .npz archive, tables in Parquet or text, an ogbn-* folder, a file of "
-    "dgl.save_graphs or of PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, ratings, rmat, sbm, tables, "
-    "typed-python-environment, typed_citation, or that of an installed package.",
+    "dgl.save_graphs or of PyG), or a kind of source: citation, dgl, edges, events, npz, ogb, pyg, python-environment, ratings, rmat, sbm, "
+    "tables, typed-python-environment, typed_citation, or that of an installed package.",
 )
 @click.option(
     "--links",
