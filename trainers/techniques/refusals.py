@@ -17,6 +17,9 @@ EVERYWHERE = (
 )
 """Limits of every technique."""
 NO_EDGE_ROWS = each("edge_features", "has no rows of edges yet", remedy='remove the key, or set trainer = "minibatch"')
+EDGE_ROWS = each(
+    "edge_features", "sends no rows of edges yet", whens="gpu", remedy='remove the key, or set device = "cpu"'
+)
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
@@ -71,10 +74,10 @@ MINIBATCH = (
     *ON_DEVICE,
     *OF_ALL_SEEDS,
     *UNBOOKED,
-    *each("edge_features", "sends no rows of edges yet", whens="gpu", remedy='remove the key, or set device = "cpu"'),
+    *EDGE_ROWS,
 )
 DISK = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
     *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=OWN_SET),
     *each("topology booked", "reads batches that were drawn before"),
@@ -122,7 +125,7 @@ def roles(name: str) -> tuple[Limit, ...]:
 
 
 FACTORED = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
     *PACKED_OR_NOT,
     *DRAWN,
     *OF_ALL_SEEDS,
