@@ -23,6 +23,7 @@ class PygBlock:
         share: float32[E], shares of the edges in the mean of their destination, if neighbours are drawn by weight or walks; else None.
         self_weight: float32[size[1]], weights of the destinations' own rows beside `edge_weight` in the batches of a GCN; else None.
         edge_type: int64[E], if the graph has relations; else None.
+        edge_attr: float[E, F], rows of the edges, if the training reads some (`edge_features`); else None.
         x: float[size[0], F], input rows of the sources, on the first block of a `MiniBatch`; else None.
         y: int64[size[1]], labels of the destinations, on the last block of a `MiniBatch`; else None.
     """
@@ -34,6 +35,7 @@ class PygBlock:
     share: Any = None
     self_weight: Any = None
     edge_type: Any = None
+    edge_attr: Any = None
     x: Any = None
     y: Any = None
 
@@ -86,6 +88,7 @@ def to_pyg(block: Block) -> PygBlock:
         share=share,
         self_weight=None if block.self_weight is None else _tensor(block.self_weight),
         edge_type=None if edge_type is None else edge_type.long(),
+        edge_attr=None if block.edge_rows is None else block.edge_rows[_tensor(block.edge_place)[places].long()],
     )
 
 

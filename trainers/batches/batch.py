@@ -148,6 +148,10 @@ class Batching:
         eager_bytes, batches = self.ahead
         return {"most_waiting": max(1, lanes) + batches, "eager_bytes": eager_bytes}
 
+    def edge_bytes(self, batch: MiniBatch) -> int:
+        """Returns the bytes of the rows of the edges of a batch."""
+        return 0 if self.edge_rows is None else self.edge_rows.num_bytes(batch.edge_ids)
+
     def labels_of(self, item: PlannedBatch) -> Array:
         """Returns the labels of the seeds of a planned batch."""
         return self.labels[item.seeds]
@@ -235,13 +239,20 @@ def extract_batch(
             features.gather(RowIds(None, staged=batch.staged), batch.x, moved)
         else:
             features.gather_found(batch.input_ids, batch.x, moved, device)
-        if batch.edge_ids is not None and batching.edge_rows is not None:
-            batching.edge_rows.gather(batch.blocks, batch.edge_ids, device, moved, pool)
+        gather_edges(batching, device, batch, moved, pool)
         batch.staged = None
         if staged is not None:
             staged.release()
         count_batch(batch, moved)
         return send_batch(batch, device, moved), moved
+
+
+def gather_edges(
+    batching: Batching, device: Device, batch: MiniBatch, ledger: Ledger, pool: BufferPool | None = None
+) -> None:
+    """Gives the blocks of a drawn batch the rows of their edges, if the model reads some; a pool may lend memory for them."""
+    if batch.edge_ids is not None and batching.edge_rows is not None:
+        batching.edge_rows.gather(batch.blocks, batch.edge_ids, device, ledger, pool)
 
 
 def send_batch(batch: MiniBatch, device: Device, ledger: Ledger) -> MiniBatch:
@@ -302,8 +313,8 @@ def require_weights(block: Block) -> Any:
 
 
 def batch_bytes(batch: MiniBatch, width: int, dtype: str = "float32") -> int:
-    """Returns the bytes of a batch: all arrays of its blocks, its slots, and input rows of `width` columns of a NumPy dtype."""
-    slots = 0 if batch.slots is None else batch.slots.nbytes
+    """Returns the bytes of a batch: all arrays of its blocks, slots, edge ids, and input rows of `width` columns of a NumPy dtype."""
+    slots = sum(each.nbytes for each in (batch.slots, batch.edge_ids) if each is not None)
     return block_bytes(batch.blocks) + slots + len(batch.input_ids) * width * np.dtype(dtype).itemsize
 
 

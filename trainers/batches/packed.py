@@ -1,6 +1,6 @@
 """Stored batches whose rows come from packed chunks, in overlapping tasks (DiskGNN, section 5.3, Figure 7).
 
-    graph loader     stored batch, checked; transposes, weights, labels       ->  graphs   ----------------+
+    graph loader     stored batch, checked; transposes, weights, labels, rows of edges -> graphs ----------+
     feature loaders  packed chunk and cache pages from disk, checked          ->  staged                    |
     assembler        one gather from device, host and staged rows             ->  ready    -> training step +
 
@@ -8,6 +8,8 @@ Each task has one thread, except that six threads load features, in turn: while 
 out of cache pages, the others read, so the disk never pauses. Pieces of one packed chunk would not be enough: if a device reports all reads
 of a group at once, as a virtual disk did, the first piece arrives no earlier than the last. A loader also requests the graph of its batch,
 since a later request would wait behind all rows that are being read.
+
+Rows of edges are not packed: the graph loader gathers them from their table, each edge's row once.
 
 Between two tasks is a queue of two batches, also bounded in bytes (trainers/batches/flow.py). The slowest task decides the time of an
 epoch.
@@ -27,7 +29,15 @@ from graphmill.assets.samples.read import Samples
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
-from graphmill.trainers.batches.batch import Batching, MiniBatch, block_bytes, count_batch, draw_batch, send_batch
+from graphmill.trainers.batches.batch import (
+    Batching,
+    MiniBatch,
+    block_bytes,
+    count_batch,
+    draw_batch,
+    gather_edges,
+    send_batch,
+)
 from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.record.ledger import Ledger, Line
@@ -60,7 +70,7 @@ class DiskSource(PreparedSource):
             Task(
                 name=GRAPH,
                 prepare=Work("load graph", lambda lane, item, _: self._graph(item, epoch)),
-                num_bytes=lambda item, graph: block_bytes(graph[0].blocks),
+                num_bytes=lambda item, graph: block_bytes(graph[0].blocks) + self.batching.edge_bytes(graph[0]),
                 most_waiting=MOST_WAITING,
             ),
             Task(
@@ -82,6 +92,7 @@ class DiskSource(PreparedSource):
     def load_graph(self, item: PlannedBatch, epoch: int = 0) -> tuple[MiniBatch, Ledger]:
         """Returns a batch with all but its rows, and the ledger of the reads; raises InputError if it is damaged, or another run's."""
         ledger, batch = Ledger(), draw_batch(self.batching, self.sampler, item, epoch)
+        gather_edges(self.batching, self.batching.device, batch, ledger)
         ledger.crossed(TOPOLOGY, self.samples.record_bytes(item.key.epoch, item.key.step))
         # Counted here: between two steps each of these small operations might wait for the interpreter's lock.
         count_batch(batch, ledger)

@@ -123,15 +123,12 @@ class OnlineSource(PreparedSource):
                 lanes=lanes,
                 **self.batching.waiting(lanes),
                 prepare=Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch)),
-                num_bytes=lambda item, batch: self._bytes(batch),
+                num_bytes=lambda item, batch: (
+                    batch_bytes(batch, self.features.width, self.batching.dtype) + self.batching.edge_bytes(batch)
+                ),
                 work=Work("gather", lambda lane, item, batch: extract_batch(*pooled, batch)),
             )
         ]
-
-    def _bytes(self, batch: MiniBatch) -> int:
-        edges = self.batching.edge_rows
-        own = batch_bytes(batch, self.features.width, self.batching.dtype)
-        return own if edges is None else own + edges.num_bytes(batch.edge_ids)
 
     def _sampled(self, lane: int, item: PlannedBatch, epoch: int) -> MiniBatch:
         batch = draw_batch(self.batching, self.samplers[lane], item, epoch)

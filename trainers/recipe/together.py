@@ -190,6 +190,8 @@ def pipeline_problems(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
             yield path, f'{path[-1]} = "{text}" names no table of this file that is trained before: {where}'
         elif len(before[name.table].seeds) > 1:
             yield path, f'{path[-1]} = "{text}" has several seeds: name one of its models, {text}@VERSION'
+        elif path == (SCORE, "model") and before[name.table].edge_features:
+            yield path, f'model = "{text}" reads rows of edges, which [score] does not give yet: name another model'
 
 
 def _mixed_features(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:

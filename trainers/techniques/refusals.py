@@ -23,6 +23,9 @@ UNTIMED_HERE = (
     *each("before", "draws no such batches", whens="on_device"),
     *each("before", "reads batches that have no times", whens="stored", remedy='set samples = "online" in [[train]]'),
 )
+EDGE_ROWS = each(
+    "edge_features", "sends no rows of edges yet", whens="gpu", remedy='remove the key, or set device = "cpu"'
+)
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
@@ -79,10 +82,10 @@ MINIBATCH = (
     *ON_DEVICE,
     *OF_ALL_SEEDS,
     *UNBOOKED,
-    *each("edge_features", "sends no rows of edges yet", whens="gpu", remedy='remove the key, or set device = "cpu"'),
+    *EDGE_ROWS,
 )
 DISK = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
     *UNTIMED,
     *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=OWN_SET),
@@ -131,7 +134,7 @@ def roles(name: str) -> tuple[Limit, ...]:
 
 
 FACTORED = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
     *UNTIMED,
     *PACKED_OR_NOT,
     *DRAWN,

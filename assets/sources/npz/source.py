@@ -257,8 +257,8 @@ class EdgeListSource(ArchiveSource):
         counted = self._form or any(name in archive for name in ("num_nodes", "y"))
         return RawGraph(
             num_nodes=num_nodes,
-            src=src if spool is None else None,
-            dst=dst if spool is None else None,
+            src=src if spool is None else src[:0],
+            dst=dst if spool is None else dst[:0],
             spool=spool,
             memory_bytes=0 if spool is None else 2 * SORT_BYTES * len(src),
             labels=labels,

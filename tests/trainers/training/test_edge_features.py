@@ -13,6 +13,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.notebook import open_trained
 from graphmill.trainers.recipe.inputs import find_table_inputs
+from tests.laws.asked import ASKED, PACKED_ROWS
 from tests.laws.made import Made
 from tests.trainers.runs import content
 
@@ -155,6 +156,17 @@ def test_stored_batches_and_threads_change_no_bit(model: str, tmp_path: Path) ->
     online, _ = trained(made, text(tmp_path, "npz", **keys))
     stored, _ = trained(made, text(tmp_path, "npz", "\n[samples]\n", samples='"stored"', samplers=3, **keys))
     assert content(online) == content(stored)
+
+
+@pytest.mark.parametrize("model", ["sage", "gin", "gat", "rgcn", "rgat"])
+def test_exact_techniques_have_the_weights_of_minibatch(model: str, tmp_path: Path) -> None:
+    """Drawn online or read from packed chunks, on samplers and trainers or on one thread: the same bits."""
+    made, ask = Made(tmp_path), ASKED["edge_features"]
+    expected = weights(made.straight("minibatch", ask, model=model))
+    packed = ask | PACKED_ROWS
+    for trainer, asked in (("disk", ask), ("factored", ask), ("factored", packed)):
+        found = weights(made.straight(trainer, asked, model=model))
+        assert all(torch.equal(each, expected[name]) for name, each in found.items()) and len(found) == len(expected)
 
 
 @pytest.mark.parametrize("model", ["sage", "gin", "gat"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from graphmill.kernels.blocks.pyg_blocks import to_pyg
 from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.sample import Sampler
@@ -310,6 +311,27 @@ def test_a_block_without_edges_has_zeros() -> None:
         empty = transpose(replace(block, end=block.start.copy()))
         out, grads = run(ours(layer, empty, x_of(empty)), x_of(empty), [])
         assert torch.isfinite(out).all() and all(torch.isfinite(each).all() for each in grads)
+
+
+@pytest.mark.parametrize("kind", ["sampled", "pruned"])
+def test_blocks_of_pyg_have_the_rows_of_their_edges(kind: str) -> None:
+    block = block_of(kind, layer_of("mean"))
+    src, dst, rows, _ = edges_of(block)
+    made = to_pyg(block)
+    assert torch.equal(made.edge_index, torch.stack([src, dst])) and torch.equal(made.edge_attr, rows)
+
+
+def test_transformer_convolution_reads_them_as_pyg_has_them() -> None:
+    """The score q . (k + W e) of a convolution of PyG over a block equals the one over the plain edges, with its gradients."""
+    nn_pyg = pytest.importorskip("torch_geometric.nn")
+    block = block_of("sampled", layer_of("mean"))
+    src, dst, rows, _ = edges_of(block)
+    theirs, x = nn_pyg.TransformerConv(WIDTH, CLASSES, 2, edge_dim=EDGE_WIDTH).double(), x_of(block)
+    made, parameters = to_pyg(block), [*theirs.parameters()]
+    size = made.size[1]
+    found = run(lambda h: theirs((h, h[:size]), made.edge_index, made.edge_attr), x, parameters)
+    expected = run(lambda h: theirs((h, h[:size]), torch.stack([src, dst]), rows), x, parameters)
+    same(found, expected)
 
 
 def test_places_name_each_edge_id_once() -> None:
