@@ -215,7 +215,7 @@ class FeaturesStage(SourceStage):
         numbers |= {"beyond_float32": beyond} if beyond else {}
         if len(opened.node_types) > 1 and not semantic.of_edges:
             numbers["type_columns"] = columns_of_types(blocks, opened.node_types)
-        checks = [*_checks(writer, num_nodes, *rows.shape, owner), *_warnings(blocks, watched)]
+        checks = [*_checks(writer, num_nodes, len(rows), rows.shape[1], owner), *_warnings(blocks, watched)]
         return Summary(numbers=numbers, checks=checks)
 
 

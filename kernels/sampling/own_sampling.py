@@ -52,10 +52,8 @@ class LayerDraws:
 class AnySampler(Protocol):
     """The interface of samplers for trainers and stages: `graphmill.kernels.sampling.sample.Sampler` or an `OwnSampler`."""
 
-    def sample(
-        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", **more: bool
-    ) -> tuple[Block, ...]:
-        """Samples the blocks under the seeds; `edge_ids = True` asks a sampler of edges for their ids."""
+    def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
+        """Samples the blocks under the seeds; one that draws edges of the graph takes `edge_ids = True`, for their ids."""
         ...
 
 

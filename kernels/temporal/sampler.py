@@ -174,11 +174,11 @@ class TemporalSampler(Sampler):
             raise InputError(problem, "give float64[E]")
         native = _native.TemporalSampler32 if topology.indices.dtype == np.int32 else _native.TemporalSampler64
         most, by_relation = native_fanouts(self.fanouts, topology)
-        arrays = [topology.indptr, topology.indices, edge_times]
         if topology.edge_types is not None:
             by_relation["edge_types"] = np.require(topology.edge_types, requirements=["C", "A"])
-        sound = [np.require(array, requirements=["C", "A"]) for array in arrays]
-        return native(*sound, most, bool(replace), self.choose == "recent", self.window, **by_relation)
+        arrays = (topology.indptr, topology.indices, edge_times)
+        indptr, indices, times = (np.require(array, requirements=["C", "A"]) for array in arrays)
+        return native(indptr, indices, times, most, bool(replace), self.choose == "recent", self.window, **by_relation)
 
     @property
     def counts_visits(self) -> bool:

@@ -43,7 +43,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         *kept, edge = ctx.saved_tensors
-        return *attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge), None, None, None
+        return *attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge=edge), None, None, None
 
 
 def attended(
@@ -155,7 +155,7 @@ class _AttendProjected(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         *kept, vectors, edge = ctx.saved_tensors
         z, heads = kept[0], kept[1].shape[1]
-        below, left, right, of_edge = attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge)
+        below, left, right, of_edge = attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge=edge)
         of_scores = _side_by_side(left, right, ctx.block)
         of_vectors = summed_over_rows(of_scores, z)
         left, right = _own_columns(of_vectors[:heads]), _own_columns(of_vectors[heads:])

@@ -184,11 +184,8 @@ def _kind(config: TrainConfig, relations: int, edge_width: int) -> Any:
         problem = f"{config.model} was trained with rows of edges (edge_features = true), which are not read here"
         raise InputError(problem, "predict with graphmill predict, on a pipeline with a table [features.edges]")
     kind = _plain_kind(config, relations)
-    return (
-        partial(WITH_EDGES[kind.func], edge_width=edge_width, **kind.keywords)
-        if isinstance(kind, partial)
-        else partial(WITH_EDGES[kind], edge_width=edge_width)
-    )
+    options = kind.keywords if isinstance(kind, partial) else {}
+    return partial(WITH_EDGES[getattr(kind, "func", kind)], edge_width=edge_width, **options)
 
 
 def _plain_kind(config: TrainConfig, relations: int) -> Any:

@@ -292,10 +292,18 @@ def _windows(block: Block, weight: Any) -> Iterator[_Window]:
         own = edges[at:to]
         bounds = torch.cat([ends.new_tensor([at]), ends[first:last].clamp(max=to)]) - at
         factors = None if weight is None else weight[own]
-        lists = (like_block(block, each.int()) for each in (bounds[:-1], bounds[1:], torch.arange(len(own))))
+        lists = (bounds[:-1], bounds[1:], torch.arange(len(own)))
+        starts, ends_of, places = (like_block(block, each.int()) for each in lists)
         yield _Window(
             rows=(first, last),
-            block=_summed(block, *lists, len(own), None if factors is None else like_block(block, factors.float())),
+            block=_summed(
+                block,
+                starts,
+                ends_of,
+                places,
+                len(own),
+                None if factors is None else like_block(block, factors.float()),
+            ),
             dst=dst[at:to],
             src=sources[own],
             edge_rows=rows[place[own]],

@@ -112,7 +112,7 @@ def _fill_devices(
     Raises:
         InputError: a device has too little memory, or cannot read that of another.
     """
-    settings, budgets, ranks = run.semantic.train.own_settings, open_budgets(given["budgets"]), source.ranks
+    settings, budgets, ranks = run.semantic.train.settings, open_budgets(given["budgets"]), source.ranks
     if settings.rows == "packed":
         return {}
     peer, row_of, peak_bytes, device_bytes = settings.exchange == "peer", shards.row_of, None, budgets.device_bytes

@@ -55,11 +55,11 @@ class Decision:
     @staticmethod
     def of(batch: MiniBatch) -> Decision:
         """Returns the decision about a pruned batch."""
-        spliced = {layer: block for layer, block in enumerate(batch.blocks) if block.splice is not None}
+        spliced = {layer: (block, block.splice) for layer, block in enumerate(batch.blocks) if block.splice is not None}
         return Decision(
             place=(batch.train_epoch, batch.position),
-            ids={layer: block.src_ids[index_of(block.splice.hist_pos)] for layer, block in spliced.items()},
-            rows={layer: block.splice.rows for layer, block in spliced.items()},
+            ids={layer: block.src_ids[index_of(splice.hist_pos)] for layer, (block, splice) in spliced.items()},
+            rows={layer: splice.rows for layer, (_, splice) in spliced.items()},
         )
 
     @staticmethod
