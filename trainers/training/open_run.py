@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from graphmill.assets.costs.needs import sizes_of
+from graphmill.assets.features.config import EDGES, MAIN
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
@@ -109,7 +110,8 @@ def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig, world: int) 
         raise InputError(f"graph {inputs['graph'].version[:12]} {NO_SEEDS[0]}", NO_SEEDS[1])
     if found := ranks_mistake(train, world, seeds):
         raise found
-    require_range(train.dtype, inputs.get("features"))
+    for role in (MAIN, EDGES):
+        require_range(train.dtype, inputs.get(role))
     require_weights(train, graph.topology)
     return graph
 

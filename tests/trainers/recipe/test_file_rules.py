@@ -59,6 +59,7 @@ BROKEN = {
     ),
     "no relations": text_of('model = "rgcn"'),
     "no weights": text_of("edge_weight = true"),
+    "no rows of edges": text_of("edge_features = true"),
     "no types": text_of('input = "typed"'),
     "fan-outs without relations": text_of("fanouts = [{ cites = 4 }, 3]"),
     "no budget": text_of('trainer = "factored"\nfactored.presample = 1'),
