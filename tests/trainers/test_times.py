@@ -161,3 +161,9 @@ def test_links_are_not_trained_as_of_a_time_yet(made: Made) -> None:
         InputError, match="links are ranked among the rows of all nodes, which differ as of the time of each link"
     ):
         made.parse(text)
+
+
+def test_samples_are_not_stored_as_of_a_time(made: Made) -> None:
+    text = text_of([5], batch_size=64, before="seed", reuse=1)
+    with pytest.raises(InputError, match=r"\[samples\] stores each input of a batch once, and before = 'seed'"):
+        made.parse(f"{text}\n[samples]\n")
