@@ -91,7 +91,8 @@ def send_model(model: Model, device: Device) -> Model:
 def _build(
     config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int, types: NodeTypes | None
 ) -> Model:
-    head = link_head(config.link_head, config.hidden, relations=relations) if config.predicts_links else None
+    wide = {"relations": relations, "outputs": num_classes}
+    head = link_head(config.link_head, config.hidden, **wide) if config.predicts_links else None
     if is_reference(config.model):
         return build_fitting_model(config, in_width, num_classes, seed, head)
     if config.model == "rows":

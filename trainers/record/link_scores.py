@@ -14,8 +14,8 @@ has the scores of the middle of the list. A node without links to score has no l
 
 Each is the mean over nodes. Recall and gain are those of RecBole and, without ties, scikit-learn.
 
-The formulas of ranks are those of OGB's evaluator (`ogb/linkproppred/evaluate.py`): a rank is at the mean of its ties, and a link is a hit among
-pairs that all links are compared with if its score is above that of the k-th best pair.
+The formulas of ranks are those of OGB's evaluator (`ogb/linkproppred/evaluate.py`): a rank is at the mean of its ties, and a link is a hit
+among pairs that all links are compared with if its score is above that of the k-th best pair.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def list_scores(ranks: Array, lists: Array) -> dict[str, float]:
         among = np.where(place <= k, 1.0, 0.0)
         hits, gains = (np.bincount(number, each) for each in (among, among / np.log2(1 + place)))
         means = hits / count, gains / _best_gains(count, k), hits > 0
-        found |= {f"{name}@{k}": float(each.mean()) for name, each in zip(("recall", "ndcg", "hit"), means, strict=True)}
+        found |= {
+            f"{name}@{k}": float(each.mean()) for name, each in zip(("recall", "ndcg", "hit"), means, strict=True)
+        }
     return found
 
 

@@ -1,4 +1,4 @@
-"""Ranks are those of PyKEEN's evaluator, on the knowledge graphs that its package ships; distances and their gradients those of its models."""
+"""Ranks are those of PyKEEN's evaluator, on the knowledge graphs that its package ships; distances are those of its models."""
 
 import numpy as np
 import pytest

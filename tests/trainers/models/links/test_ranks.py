@@ -49,7 +49,9 @@ def graphs(draw):
 
 
 @settings(deadline=None)
-@given(graphs(), st.sampled_from(["dot", "bilinear", "distmult", "transe", "mlp"]), st.sampled_from(["target", "source"]))
+@given(
+    graphs(), st.sampled_from(["dot", "bilinear", "distmult", "transe", "mlp"]), st.sampled_from(["target", "source"])
+)
 def test_ranks_are_those_of_every_candidate(graph, name, side):
     num_nodes, edges, known, kinds, ranges, rows = graph
     head = link_head(name, 2, relations=len(kinds)).double()
