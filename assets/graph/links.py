@@ -8,6 +8,9 @@ In a graph that is made undirected an edge and its reverse are one link. Otherwi
 (assets/tasks/relations.py), or the relation itself if each of its edges is there in both directions and no given split has the two in
 different parts, as those of knowledge graphs have.
 
+Edges that have labels to learn are split alike, each copy and each direction with its own label and those of one link in one part. Edges
+whose label is not known are no links: they stay messages.
+
 Peak memory: `LINK_BYTES` per edge of the relations that are predicted, beside the source's own edges.
 """
 
@@ -23,6 +26,7 @@ from graphmill.assets.building.stage import Check
 from graphmill.assets.graph.candidates import link_candidates, save_candidates
 from graphmill.assets.sources.interface import GraphConfig, RawGraph, TaskTable
 from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.tasks.labels import OF_LABEL, STORED, Kind, column_counts
 from graphmill.assets.tasks.links import Links
 from graphmill.assets.tasks.relations import named_relations, reverse_pairs
 from graphmill.kernels.errors import InputError, one_line
@@ -57,7 +61,9 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     """
     task = config.links
     assert task is not None, "links are predicted"
-    raw.labels, raw.class_names, raw.splits = np.full(raw.num_nodes, -1, np.int32), (), None
+    labelled = task.kind in OF_LABEL
+    raw.labels, raw.splits = np.full(raw.num_nodes, -1, np.int32), None
+    raw.class_names = raw.class_names if labelled else ()
     names = list(raw.numbers.get("edge_types", ()))
     predicted = named_relations(task.relations, names, "[task] relations") if names or task.relations else [0]
     numbers, rows = _numbers(raw, predicted, max(1, len(names)))
@@ -65,11 +71,16 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     if not len(numbers):
         problem = "no edge of a predicted relation joins two nodes"
         raise InputError(problem, "leave [task] relations out, or name others")
-    present, part = _split(raw, task, config.seed, triples, numbers, rows)
+    labels = None
+    if labelled:
+        numbers, rows = _labelled(raw, numbers, rows)
+    present, rows, part = _split(raw, task, config.seed, triples, numbers, rows)
+    if labelled:
+        labels = _labels(raw, task.kind, rows)
     if not len(present):
         raise InputError(f"[task] split = '{task.split}', but no edge is in a part", "give edges their part or time")
     _require_links(task, names, predicted, triples.parts(present)[2])
-    links = _links(triples, present, part, typed=bool(names))
+    links = _links(triples, present, part, labels, typed=bool(names))
     if not (links.split == TRAIN).any():
         raise InputError("no link is for training", "put edges of a predicted relation into train")
     links = replace(links, candidates=link_candidates(raw, task, links), uniform=task.uniform_candidates)
@@ -81,11 +92,30 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     return links, known
 
 
-def _links(triples: Triples, present: Array, part: Array, *, typed: bool) -> Links:
-    """Returns the links of the numbers u64[n] of edges in parts u8[n], each link once."""
+def _labelled(raw: RawGraph, numbers: Array, rows: Array) -> tuple[Array, Array]:
+    """Returns the numbers and places of the edges whose label is known; raises InputError if there is none."""
+    marks = raw.edge_marks
+    assert marks is not None and marks.labels is not None, "edges have labels"
+    known = ~np.isnan(marks.labels[rows])
+    if not known.any():
+        raise InputError("no edge of a predicted relation has a label", "name the column that has them, or fill it")
+    return numbers[known], rows[known]
+
+
+def _labels(raw: RawGraph, kind: Kind, rows: Array) -> Array:
+    """Returns the labels of edges by their places i64[n], as they are stored: i32[n] or f32[n, 1]."""
+    assert raw.edge_marks is not None and raw.edge_marks.labels is not None
+    found = raw.edge_marks.labels[rows]
+    dtype, dimensions = STORED[OF_LABEL[kind]]
+    return found.astype(dtype).reshape((-1,) + (1,) * (dimensions - 1))
+
+
+def _links(triples: Triples, present: Array, part: Array, labels: Array | None, *, typed: bool) -> Links:
+    """Returns the links of the numbers u64[n] of edges in parts u8[n], each link once if edges have no labels."""
     source, target, relation = triples.parts(present)
-    _, first = np.unique(triples.links(source, target, relation), return_index=True)
-    first.sort()
+    first = np.arange(len(present))
+    if labels is None:
+        first = np.sort(np.unique(triples.links(source, target, relation), return_index=True)[1])
     ids = id_dtype(triples.num_nodes)
     return Links(
         source=source[first].astype(ids),
@@ -94,6 +124,7 @@ def _links(triples: Triples, present: Array, part: Array, *, typed: bool) -> Lin
         split=part[first],
         reverse_of=triples.reverse_of,
         predicted=tuple(np.unique(relation).tolist()),
+        labels=labels,
     )
 
 
@@ -178,12 +209,13 @@ def _crosses(raw: RawGraph, config: GraphConfig, number: int, numbers: Array, ro
 
 def _split(
     raw: RawGraph, task: TaskTable, seed: int, triples: Triples, numbers: Array, rows: Array
-) -> tuple[Array, Array]:
-    """Returns (u64[n] the different numbers, ascending, u8[n] their parts) of the edges that are in a part."""
+) -> tuple[Array, Array, Array]:
+    """Returns (u64[n] numbers, ascending, i64[n] places, u8[n] parts) of the edges that are in a part, copies only if edges have labels."""
     ratios: Any = {"seed": seed, "train_ratio": task.train_ratio, "valid_ratio": task.valid_ratio}
     if task.split == "random":
-        present = np.unique(numbers)
-        return present, split_edges(triples, *triples.parts(present), **ratios)
+        first = _first(numbers, task)
+        present = numbers[first]
+        return present, rows[first], split_edges(triples, *triples.parts(present), **ratios)
     marks = raw.edge_marks
     if marks is None:
         problem = f"[task] split = '{task.split}', but the edges have no marks"
@@ -197,8 +229,13 @@ def _split(
         check_split(triples, source, target, part, relation, place=lambda row: place(int(rows[row])))
     else:
         part = split_edges(triples, *triples.parts(numbers), times=values, **ratios)
-    present, first = np.unique(numbers, return_index=True)
-    return present, part[first].astype(np.uint8)
+    first = _first(numbers, task)
+    return numbers[first], rows[first], part[first].astype(np.uint8)
+
+
+def _first(numbers: Array, task: TaskTable) -> Array:
+    """Returns i64[k], the places of numbers u64[n] in ascending order: the first one of each, or all if edges have labels."""
+    return np.argsort(numbers, kind="stable") if task.kind in OF_LABEL else np.unique(numbers, return_index=True)[1]
 
 
 def _take_out(raw: RawGraph, known: KnownEdges) -> None:
@@ -222,14 +259,20 @@ def save_links(links: Links, writer: Writer) -> None:
     """Writes the arrays of the links."""
     writer.save("link_ends", np.stack([links.source, links.target], axis=1))
     writer.save("link_split", links.split)
+    if links.labels is not None:
+        writer.save("link_labels", links.labels)
     if links.relation is not None:
         writer.save("link_relation", links.relation)
     if links.candidates is not None:
         save_candidates(links.candidates, writer)
 
 
-def link_numbers(links: Links) -> dict[str, Any]:
-    """Returns the numbers of the summary about links."""
+def link_numbers(links: Links, num_columns: int) -> dict[str, Any]:
+    """Returns the numbers of the summary about links.
+
+    Args:
+        num_columns: number of classes or targets of their labels.
+    """
     counts = np.bincount(links.split, minlength=len(PARTS)).tolist()
     sizes = {f"num_{part}_links": count for part, count in zip(PARTS, counts, strict=True)}
     given = links.candidates
@@ -241,6 +284,7 @@ def link_numbers(links: Links) -> dict[str, Any]:
         "reverse_of": list(links.reverse_of),
         "predicted": list(links.predicted),
         **{name: count for name, count in more.items() if count},
+        **({} if links.labels is None else {"class_counts": column_counts(links.labels, num_columns).tolist()}),
     }
 
 

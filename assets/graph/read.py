@@ -6,11 +6,11 @@ import numpy as np
 
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
-from graphmill.assets.tasks.labels import CLASSES, LINKS, STORED, Kind, kind_of
+from graphmill.assets.tasks.labels import CLASSES, OF_LABEL, ON_EDGES, STORED, Kind, kind_of
 from graphmill.assets.tasks.links import LinkCandidates, Links
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.links.negatives import Side
-from graphmill.kernels.links.splits import TRAIN
+from graphmill.kernels.links.splits import PARTS, TRAIN
 from graphmill.kernels.types import Array, Topology
 
 SAMPLING = "sampling"
@@ -59,7 +59,7 @@ class Graph:
     @property
     def task(self) -> Kind:
         """What a model learns."""
-        return kind_of(self.labels) if self.links is None else LINKS
+        return kind_of(self.labels) if self.links is None else self.links.kind
 
     @property
     def seeds(self) -> tuple[Array, Array, Array]:
@@ -77,6 +77,12 @@ class Graph:
         own = self.links.split == TRAIN
         return np.unique(np.concatenate([self.links.source[own], self.links.target[own]]))
 
+    def split_labels(self, split: str) -> Array:
+        """Returns the labels of a split: those of its nodes, or of its edges if edges have labels."""
+        if self.links is not None and self.links.labels is not None:
+            return np.array(self.links.labels[self.links.split == PARTS.index(split)])
+        return self.labels[np.array(getattr(self, f"{split}_ids"))]
+
     @property
     def splits(self) -> tuple[Array, Array, Array]:
         """The nodes for training, validation and test."""
@@ -85,7 +91,7 @@ class Graph:
 
 def seed_counts(artifact: Artifact) -> list[int]:
     """Returns the lengths of `Graph.seeds` of a graph artifact, of which no array is opened."""
-    if artifact.config.get("task") == LINKS:
+    if artifact.config.get("task") in ON_EDGES:
         return [artifact.summary["numbers"]["num_train_links"], 0, 0]
     return [artifact.files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
 
@@ -105,8 +111,10 @@ def open_graph(artifact: Artifact) -> Graph:
     arrays |= {"indptr": {"dtype": "int64", "ndim": 1}}
     dtype, ndim = STORED[artifact.config.get("task", CLASSES)]
     arrays |= {"labels": {"dtype": dtype, "ndim": ndim}}
-    if artifact.config.get("task") == LINKS:
+    if artifact.config.get("task") in ON_EDGES:
         arrays |= {"link_ends": ids | {"ndim": 2}, "link_split": {"dtype": "uint8", "ndim": 1}}
+    if (of := OF_LABEL.get(artifact.config.get("task"))) is not None:
+        arrays |= {"link_labels": dict(zip(("dtype", "ndim"), STORED[of], strict=True))}
     require(artifact, {"stage": "graph", "arrays": arrays})
     array = artifact.array
     optional = [name for name in OPTIONAL_ARRAYS if f"{name}.npy" in artifact.files]
@@ -128,7 +136,7 @@ def open_graph(artifact: Artifact) -> Graph:
         relations=tuple(artifact.summary["numbers"].get("edge_types", ())),
         node_types=tuple(artifact.summary["numbers"].get("node_types", ())),
         node_times=array("node_times") if "node_times.npy" in artifact.files else None,
-        links=_links(artifact) if artifact.config.get("task") == LINKS else None,
+        links=_links(artifact) if artifact.config.get("task") in ON_EDGES else None,
     )
 
 
@@ -158,4 +166,5 @@ def _links(artifact: Artifact) -> Links:
         predicted=tuple(numbers["predicted"]),
         candidates=_candidates(artifact),
         uniform=numbers.get("num_uniform_candidates", 0),
+        labels=artifact.array("link_labels") if "link_labels.npy" in artifact.files else None,
     )

@@ -55,7 +55,7 @@ from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
-from graphmill.assets.tasks.labels import CLASSES, LINKS, column_words
+from graphmill.assets.tasks.labels import CLASSES, ON_EDGES, column_words
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 
@@ -226,7 +226,7 @@ class GraphStage(SourceStage):
             wrong = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
             return None, wrong if graph["source"] in source_names() else wrong + _unknown_everywhere(graph, tables)
         kind = CLASSES if task is None else task.kind
-        given = {"seed": seed, "task": kind, "links": task if kind == LINKS else None, "times": asks_times(raw)}
+        given = {"seed": seed, "task": kind, "links": task if kind in ON_EDGES else None, "times": asks_times(raw)}
         config, problems = tables.parse(schema, graph, ("graph",), given)
         # What depends on a key of [task] that is wrong is not known.
         wrong = {str(each.path[-1]) for each in mistakes if each.path}
@@ -250,7 +250,7 @@ class GraphStage(SourceStage):
     def expected_checks(self, semantic: GraphConfig) -> tuple[str, ...]:
         """Returns the names of the checks; weights are tested if the configuration asks the source for them, classes if nodes have some."""
         left = () if semantic.task == CLASSES else (SHARED, *ABOUT_CLASSES)
-        left = left if semantic.task == LINKS else (*left, HELD_OUT, ODD)
+        left = left if semantic.task in ON_EDGES else (*left, HELD_OUT, ODD)
         checks = tuple(name for name in self.checks if name not in left)
         checks = (*checks, EARLY) if semantic.times and semantic.links is None else checks
         checks = (*checks, LATER) if semantic.untold_times else checks
@@ -321,7 +321,7 @@ class GraphStage(SourceStage):
         if found is not None:
             links, held_out = found
             save_links(links, writer)
-            numbers |= link_numbers(links)
+            numbers |= link_numbers(links, len(raw.class_names))
             degree = topology.in_degree.astype(np.int64) + topology.out_degree
             checks += [held_out_check(topology, held_out), odd_links(links, degree)]
         return Summary(
@@ -404,7 +404,7 @@ def _draw(topology: Topology, numbers: Mapping[str, Any], labels: Array, writer:
 
     degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)
     figures = {"degrees": "degree.png"}
-    if numbers["num_classes"] and labels.dtype.kind == "i":
+    if numbers["num_classes"] and numbers["num_labelled"] and labels.dtype.kind == "i":
         unknown = numbers["num_nodes"] - numbers["num_labelled"]
         counts = np.array(numbers["class_counts"], np.int64)
         class_balance(writer.path("classes.png"), numbers["class_names"], counts, unknown)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-TASK = 'what a model learns stands in a table of its own: [task] with kind = "classes", "multilabel", "regression" or "links"'
+KINDS = '"classes", "multilabel", "regression", "links", "edge_classes" or "edge_regression"'
+TASK = f"what a model learns stands in a table of its own: [task] with kind = {KINDS}"
 LOSS = "it follows from [task] kind: of classes it is cross entropy, weighed by class_weights, and `error` names that of numbers"
 RATE = "it is called lr"
 OPTIMISER = "the optimiser is Adam: leave it out, and set lr and weight_decay"

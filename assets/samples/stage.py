@@ -21,7 +21,7 @@ from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.tasks.labels import LINKS
+from graphmill.assets.tasks.labels import ON_EDGES
 from graphmill.kernels.errors import InputError
 
 
@@ -86,9 +86,9 @@ class SamplesStage(FanOut):
         table, sampling = tables[self.table], tables.get("sampling")
         if table.plan == "parts" and "partitions" not in tables:
             yield "plan", 'plan = "parts" needs [partitions]'
-        if getattr(tables.get("task"), "kind", "") == LINKS:
+        if (kind := getattr(tables.get("task"), "kind", "")) in ON_EDGES:
             for key in ("plan",) * (table.plan == "parts") + ("evaluate",) * table.evaluate:
-                yield key, f"{key} = {getattr(table, key)!r} is not for [task] kind = 'links': remove the key"
+                yield key, f"{key} = {getattr(table, key)!r} is not for [task] kind = {kind!r}: remove the key"
         if sampling is not None and (text := table.problem(sampling)):
             yield ("epochs" if table.epochs else ""), text
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.fanouts import Entry, most_drawn, relations_of
-from graphmill.assets.tasks.labels import LINKS
+from graphmill.assets.tasks.labels import LINKS, ON_EDGES
 
 
 class BatchBound(NamedTuple):
@@ -57,18 +57,23 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
 
 def seed_nodes(how: Neighbours, seeds: int, sizes: Sizes) -> int:
     """Returns the most nodes of a batch's seeds: of a link its ends, and one end of each of its negatives."""
-    return min(sizes.num_nodes, seeds * (2 + how.per_positive)) if of_links(sizes) else seeds
+    return min(sizes.num_nodes, seeds * (2 + _negatives(how, sizes))) if _kind(sizes) in ON_EDGES else seeds
 
 
 def seed_pairs(how: Neighbours, seeds: int, sizes: Sizes) -> int:
     """Returns the pairs of a batch's seeds, links with their negatives; 0 of nodes."""
-    return seeds * (1 + how.per_positive) if of_links(sizes) else 0
+    return seeds * (1 + _negatives(how, sizes)) if _kind(sizes) in ON_EDGES else 0
 
 
-def of_links(sizes: Sizes) -> bool:
-    """Returns whether the edges of a graph are predicted, so that seeds are links."""
+def _negatives(how: Neighbours, sizes: Sizes) -> int:
+    """Returns the pairs that each edge is compared with; none if its label is learnt."""
+    return how.per_positive if _kind(sizes) == LINKS else 0
+
+
+def _kind(sizes: Sizes) -> str:
+    """Returns the kind of the task of a graph."""
     graph, config = sizes.artifacts.get("graph"), sizes.configs.get("graph")
-    return getattr(config, "task", "") == LINKS if graph is None else "num_links" in graph.summary["numbers"]
+    return getattr(config, "task", "") if graph is None else graph.config.get("task", "")
 
 
 def even_seeds(num_seeds: int, batch_size: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from graphmill.kernels.types import Array, Topology
 def training_edges(
     links: Links, topology: Topology, sampling: Neighbours, seed: int, names: Sequence[str] = ()
 ) -> EdgeSeeds:
-    """Returns the edges of the training split with the rule of their negatives.
+    """Returns the edges of the training split with the rule of their negatives, or with their labels.
 
     Args:
         topology: the graph without the edges that are held out.
@@ -33,6 +33,8 @@ def training_edges(
     own = np.flatnonzero(links.split == TRAIN)
     source, target = (np.array(ends[own]) for ends in (links.source, links.target))
     relation = None if links.relation is None else np.array(links.relation[own])
+    if links.labels is not None:
+        return EdgeSeeds(source=source, target=target, relation=relation, labels=np.array(links.labels[own]))
     triples = Triples(num_nodes=topology.num_nodes, reverse_of=links.reverse_of)
     degrees: dict[Side, Array] = {"source": topology.out_degree, "target": topology.in_degree}
     candidates: dict[Side, Sequence[Candidates]] = {

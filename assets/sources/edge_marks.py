@@ -1,4 +1,4 @@
-"""What splits the edges of a source into links to train on, to validate and to test, and the times of edges and nodes."""
+"""What a source says of single edges: what splits them into links to train on, to validate and to test, labels, and times."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,16 +12,18 @@ from graphmill.kernels.types import Array
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeMarks:
-    """What splits the edges of a source: their times or their parts.
+    """What splits the edges of a source, their times or their parts, and their labels.
 
     Attributes:
         values: f64[M] of the edges in the order of `RawGraph`: numbers that ascend with time, or 0 train, 1 valid, 2 test; NaN for an edge
-            that is not predicted.
+            that is not predicted, and if the split is drawn.
         place: function number of an edge in this order -> its place in words, for errors.
+        labels: f64[M], the numbers of their classes, or their numbers; NaN for an edge without a label. None if edges have no labels.
     """
 
     values: Array
     place: Callable[[int], str]
+    labels: Array | None = None
 
 
 def of_times(values: Array, num_edges: int, where: str) -> Array:

@@ -19,7 +19,7 @@ from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, encode_problems
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.names.upstream import wrong_asset_key
-from graphmill.assets.tasks.labels import CLASSES, LINKS, Kind
+from graphmill.assets.tasks.labels import CLASSES, LINKS, OF_LABEL, ON_EDGES, Kind
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -37,6 +37,8 @@ PLAIN = frozenset(("weights", "edge_types", "node_types"))
 
 Split = TypeVar("Split", int, str)
 
+OF_CANDIDATES = {"candidates", "source_candidates", "uniform_candidates"}
+"""Keys of `[task]` about what links are ranked among."""
 LinkSplit = Literal["random", "time", "given"]
 LINK_SPLITS: Mapping[LinkSplit, str] = {"random": "", "time": "times", "given": "split"}
 """Split of links -> what the edges of a source must have for it."""
@@ -192,8 +194,8 @@ class GraphConfig(Checked):
 
     @property
     def marked(self) -> bool:
-        """Whether the marks of all edges are held for a split of links."""
-        return self.links is not None and self.marks is not None
+        """Whether edges bring something for the task: what splits them, or labels."""
+        return (self.links is not None and self.marks is not None) or self.task in OF_LABEL
 
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:
@@ -296,7 +298,7 @@ class TaskTable(Checked):
     """The keys of `[task]`."""
 
     # What a model learns of a node: classes = one class; multilabel = any number of labels; regression = one number or several. Or of
-    # two nodes: links = whether an edge joins them.
+    # two nodes: links = whether an edge joins them. Or of an edge: edge_classes = one class; edge_regression = a number.
     kind: Kind = CLASSES
     # Relations whose edges are predicted, as in `fanouts`; none are all relations of the graph. The reverse of a relation follows it.
     relations: tuple[str, ...] = ()
@@ -319,9 +321,12 @@ class TaskTable(Checked):
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys of links beside another kind, ratios beside a given split, and ratios that leave no link to train on."""
         changed = {each.name for each in fields(self) if getattr(self, each.name) != each.default} - {"kind"}
-        if self.kind != LINKS:
-            for key in sorted(changed):
-                yield KeyProblem(f"{key} kind", f"{key} is a key of links: set kind = 'links', or leave it out")
+        foreign = (
+            changed if self.kind not in ON_EDGES else changed & OF_CANDIDATES if self.kind != LINKS else set[str]()
+        )
+        for key in sorted(foreign):
+            yield KeyProblem(f"{key} kind", f"{key} is a key of links: set kind = 'links', or leave it out")
+        if self.kind not in ON_EDGES:
             return
         train, valid = self.train_ratio, self.valid_ratio
         if self.split == "given":

@@ -72,7 +72,8 @@ class EdgeSpool:
     Args:
         undirected: whether reverse edges will be added; the histogram counts them.
         watched: whether `directions` samples the edges.
-        marked: whether edges are marked for a split of links, in memory: 16 bytes per edge.
+        marked: whether edges are marked for a split of links or have labels, in memory: 16 bytes per edge.
+        labelled: whether they have labels: 8 bytes more.
     """
 
     def __init__(
@@ -84,9 +85,11 @@ class EdgeSpool:
         undirected: bool,
         watched: bool = False,
         marked: bool = False,
+        labelled: bool = False,
     ):
         self.directions = Directions() if watched else None
-        self._marks: list[tuple[Array, Array]] | None = [] if marked else None
+        self._marks: list[tuple[Array, ...]] | None = [] if marked else None
+        self.labelled = labelled
         self.folder, self.num_nodes, self.columns, self.undirected = folder, num_nodes, columns, undirected
         self.num_edges, self.largest_weight = 0, 0.0
         self.shift = max(0, (max(num_nodes, 1) - 1).bit_length() - COARSE_BINS.bit_length() + 1)
@@ -104,13 +107,15 @@ class EdgeSpool:
         weight: Array | None = None,
         type: Any = None,
         mark: Array | None = None,
+        label: Array | None = None,
     ) -> None:
         """Adds edges whose ends are known to be in range.
 
         Args:
             src, dst: integers[n], global ids.
             tie: i64[n] rows in the source table; needed with weights, edge ids or marks.
-            mark: f64[n], see `EdgeMarks`; None if none of these edges is predicted. They are the times, if edges have times.
+            mark, label: f64[n], see `EdgeMarks`; None if none of these edges is predicted, or none has a label. The marks are times, if
+                edges have times.
             weight: f32[n], if edges have weights.
             type: u8[n] or one number, if edges have types.
         """
@@ -131,7 +136,8 @@ class EdgeSpool:
         if self._marks is not None:
             assert tie is not None, "marked edges have rows"
             # Copies: the arrays of a batch may stand in memory that its reader frees.
-            self._marks.append((np.array(tie), np.full(len(src), np.nan) if mark is None else np.array(mark)))
+            none, given = np.full(len(src), np.nan), (mark, label) if self.labelled else (mark,)
+            self._marks.append((np.array(tie), *(none if each is None else np.array(each) for each in given)))
         write_whole(self._file, self.path, records)
         self.num_edges += len(records)
 
@@ -143,8 +149,11 @@ class EdgeSpool:
         """
         if self._marks is None:
             return None
-        rows, values = (np.concatenate([each[part] for each in self._marks] or [np.zeros(0)]) for part in range(2))
-        return EdgeMarks(values=values, place=lambda number: place(int(rows[number])))
+        parts = range(3 if self.labelled else 2)
+        rows, values, *labels = (
+            np.concatenate([each[part] for each in self._marks] or [np.zeros(0)]) for part in parts
+        )
+        return EdgeMarks(values=values, labels=next(iter(labels), None), place=lambda number: place(int(rows[number])))
 
     def batches(self) -> Iterator[Array]:
         """Yields records[n] in the order in which they were appended."""

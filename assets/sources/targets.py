@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from graphmill.assets.sources.classes import known_labels
-from graphmill.assets.tasks.labels import Kind, known_values, labelled, no_labels
+from graphmill.assets.tasks.labels import ON_EDGES, Kind, known_values, labelled, no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -23,7 +23,7 @@ def read_labels(kind: Kind, values: Array, num_nodes: int, where: str, name: str
     Raises:
         InputError: the values have another shape or type, or one is not a label, with its node.
     """
-    if kind == "links":
+    if kind in ON_EDGES:
         return no_labels(kind, num_nodes)
     if kind == "classes":
         return known_labels(values, num_nodes, where, name)
@@ -70,7 +70,7 @@ def checked_values(kind: Kind, values: Array, place: Callable[[int, int], str]) 
 
 def joined_labels(kind: Kind, parts: Sequence[Array]) -> Array:
     """Returns the labels of all node types after one another; those of types without columns are unknown."""
-    width = max((part.shape[-1] for part in parts), default=0) if kind not in ("classes", "links") else 0
+    width = max((part.shape[-1] for part in parts), default=0) if kind not in ("classes", *ON_EDGES) else 0
     return np.concatenate(
         [part if part.shape[-1] or not width else no_labels(kind, len(part), width) for part in parts]
     )

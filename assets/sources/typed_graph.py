@@ -22,7 +22,7 @@ from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.targets import column_names, unlabelled
 from graphmill.assets.sources.unread import unread_notes
-from graphmill.assets.tasks.labels import column_words, kind_of
+from graphmill.assets.tasks.labels import OF_LABEL, column_words, kind_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 class EdgeBatch(NamedTuple):
     """Edges of one relation: integers[n] ids within the node types, weights f32[n] or None, rows i64[n] of the relation, types u8[n],
-    marks f64[n].
+    marks and labels f64[n].
 
     Without rows they are the next ones in order. Types are places among the relation's values, None without values. Without
-    marks (`EdgeMarks`) none of the edges is predicted by time or by a given split.
+    marks (`EdgeMarks`) none of the edges is predicted by time or by a given split, without labels none has one.
     """
 
     src: Array
@@ -44,6 +44,7 @@ class EdgeBatch(NamedTuple):
     rows: Array | None = None
     type: Array | None = None
     mark: Array | None = None
+    label: Array | None = None
 
 
 def value_name(value: str) -> str:
@@ -171,6 +172,7 @@ class TypedSource:
             undirected=config.undirected,
             watched=watched,
             marked=config.marked,
+            labelled=config.task in OF_LABEL,
         )
         progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
         number = first = 0
@@ -218,7 +220,7 @@ def _spool_relation(
     """Appends the edges of a relation, whose edge types are numbered from `number` on, and its rows from `first` on."""
     counts, starts, done = graph.node_types, first_ids(graph.node_types), 0
     source, _, target = relation.kind
-    for src, dst, weight, rows, kinds, mark in relation.batches():
+    for src, dst, weight, rows, kinds, mark, label in relation.batches():
         rows = np.arange(done, done + len(src)) if rows is None else rows
         for values, kind, role in ((src, source, "source"), (dst, target, "destination")):
             bad = np.flatnonzero((values < 0) | (values >= counts[kind]))
@@ -236,6 +238,7 @@ def _spool_relation(
             weight=weight,
             type=number if kinds is None else number + kinds,
             mark=mark,
+            label=label,
         )
         done += len(src)
         progress.advance(len(src))

@@ -5,6 +5,8 @@
     regression   f32[N, T]   the node's numbers, NaN unknown
     links        i32[N]      -1: nodes need no labels, edges are predicted (assets/tasks/links.py)
 
+Of edge_classes and edge_regression nodes have those of links, and each link has the label that a node has of classes or regression.
+
 A node is labelled if at least one of its values is known. Everything here is NumPy and takes any slice of the labels.
 """
 
@@ -16,21 +18,27 @@ import numpy as np
 
 from graphmill.kernels.types import Array
 
-Kind = Literal["classes", "multilabel", "regression", "links"]
+Kind = Literal["classes", "multilabel", "regression", "links", "edge_classes", "edge_regression"]
 CLASSES: Kind = "classes"
 LINKS: Kind = "links"
+OF_LABEL: dict[Kind, Kind] = {"edge_classes": "classes", "edge_regression": "regression"}
+"""Kind whose edges have labels -> the kind of nodes with labels of this form."""
+ON_EDGES: tuple[Kind, ...] = (LINKS, *OF_LABEL)
+"""Kinds whose seeds are edges."""
 STORED: dict[Kind, tuple[str, int]] = {
     "classes": ("int32", 1),
     "multilabel": ("int8", 2),
     "regression": ("float32", 2),
-    "links": ("int32", 1),
+    **dict.fromkeys(ON_EDGES, ("int32", 1)),
 }
-"""Kind -> type and number of dimensions of the labels."""
+"""Kind -> type and number of dimensions of the labels of nodes."""
 COLUMN_WORDS: dict[Kind, tuple[str, str]] = {
     "classes": ("class", "classes"),
     "multilabel": ("label", "labels"),
     "regression": ("target", "targets"),
     "links": ("class", "classes"),
+    "edge_classes": ("class", "classes"),
+    "edge_regression": ("target", "targets"),
 }
 """Kind -> the words for one column and for several columns of a model's output."""
 
@@ -87,4 +95,4 @@ def column_counts(labels: Array, width: int) -> Array:
 def column_words(kind: str, number: int) -> str:
     """Returns the number of columns of a model's output in words, such as "7 classes" or "1 target"."""
     one, several = COLUMN_WORDS[kind]  # pyright: ignore[reportArgumentType]
-    return f"{number:,} {one if number == 1 and kind != 'classes' else several}"
+    return f"{number:,} {one if number == 1 and one != 'class' else several}"

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from graphmill.assets.tasks.labels import LINKS, OF_LABEL, STORED, Kind
 from graphmill.kernels.links.negatives import Side
 from graphmill.kernels.types import Array
 
@@ -48,6 +49,8 @@ class Links:
         predicted: numbers of the relations whose edges are predicted; (0,) if edges have no relations.
         candidates: what links are ranked among in addition to all nodes; None if nothing was given.
         uniform: number of candidates that are drawn for each end of a link, in addition to all nodes; 0 for none.
+        labels: i32[E], the class of each, or f32[E, T], its numbers; None if whether there is a link is learnt. With labels each
+            edge of the source is stored, copies and reverses, too, those of one link in one part.
     """
 
     source: Array
@@ -58,6 +61,14 @@ class Links:
     predicted: tuple[int, ...] = (0,)
     candidates: LinkCandidates | None = None
     uniform: int = 0
+    labels: Array | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of task, by the labels."""
+        if self.labels is None:
+            return LINKS
+        return next(kind for kind, of in OF_LABEL.items() if STORED[of][0] == self.labels.dtype)
 
 
 def end_ranges(links: Links, num_nodes: int, node_type_ptr: Array | None) -> Ranges:

@@ -11,6 +11,8 @@ Ends of positives come first, so both ends of an edge that is predicted are amon
 Cost: one sort of the batch's ids, and the draws of its negatives: 0.7 ms for 1,024 edges with one negative each, beside the 4 ms of
 sampling their neighbours with fan-outs 10 and 10; 2 ms if known edges are left out. The sampler and the loss both ask for a batch, so each
 thread keeps the last one it made.
+
+Edges whose labels are learnt have no negatives. Their labels go with their places, in 32 bits each.
 """
 
 import threading
@@ -41,13 +43,19 @@ class LinkBatch(NamedTuple):
     relation: Array | None
     # Places of source and target of the pairs that each edge is compared with, i32[p, k, 2]; k may be 0.
     negatives: Array
+    # The labels of the edges, their 32 bits as i32[p, T]; None if edges have no labels.
+    labels: Array | None = None
 
     @property
     def scored(self) -> Array:
-        """i32[p, 1 + k, 3]: place of the source, of the target, and relation, of each edge and of its negatives after it."""
+        """i32[p, 1 + k, 3]: place of the source, of the target, and relation, of each edge and of its negatives after it.
+
+        With labels i32[p, 1, 3 + T]: the bits of the edge's labels behind them.
+        """
         places = np.concatenate([self.pairs[:, None], self.negatives], axis=1)
         relation = np.zeros(len(places), np.int32) if self.relation is None else self.relation.astype(np.int32)
-        return np.concatenate([places, np.broadcast_to(relation[:, None, None], (*places.shape[:2], 1))], axis=2)
+        found = [places, np.broadcast_to(relation[:, None, None], (*places.shape[:2], 1))]
+        return np.concatenate([*found, *([] if self.labels is None else [self.labels[:, None]])], axis=2)
 
 
 def distinct_reference(ids: Array) -> tuple[Array, Array]:
@@ -77,6 +85,8 @@ class EdgeSeeds:
     relation: Array | None = None
     # The rule that draws the pairs that edges are compared with; None for none.
     negatives: DrawnNegatives | None = None
+    # i32[n] or f32[n, T], what is learnt of each edge; None if whether it is one is learnt.
+    labels: Array | None = None
     # Thread -> key, edges and batch that it made last.
     _last: dict[int, tuple[BatchKey, Array, LinkBatch]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -86,9 +96,10 @@ class EdgeSeeds:
         source, target = as_ids(self.source, "source"), as_ids(self.target, "target")
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "target", target)
-        lengths = {len(source), len(target), *([] if self.relation is None else [len(self.relation)])}
-        if len(lengths) > 1:
-            raise InputError(f"edges of {sorted(lengths)} sources, targets and relations", "give one of each per edge")
+        others = [each for each in (self.relation, self.labels) if each is not None]
+        if len(lengths := {*map(len, (source, target, *others))}) > 1:
+            problem = f"edges of {sorted(lengths)} sources, targets, relations and labels"
+            raise InputError(problem, "give one of each per edge")
 
     def batch(self, batch: BatchKey, edges: Array) -> LinkBatch:
         """Returns the nodes and pairs of a batch of edges i64[p], numbers in 0..n-1; its arrays are not to be changed."""
@@ -117,4 +128,5 @@ class EdgeSeeds:
             pairs=pairs,
             relation=relation,
             negatives=places[ends.size :].reshape(drawn.shape),
+            labels=None if self.labels is None else self.labels[edges].view(np.int32).reshape(len(edges), -1),
         )

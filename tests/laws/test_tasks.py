@@ -25,8 +25,25 @@ RECIPES = {
         sampling=SamplingConfig(fanouts=(4, 3), batch_size=320),
         labels="links",
     ),
+    "classes of edges": Recipe(
+        table={
+            "model": "gcn",
+            "metric": "accuracy",
+            "link_head": "label",
+            "class_weights": "balanced",
+            "exclude_targets": False,
+        },
+        sampling=SamplingConfig(fanouts=(4, 3), batch_size=320),
+        labels="edge_classes",
+    ),
+    "numbers of edges": Recipe(
+        table={"metric": "r2", "link_head": "label", "error": "huber", "layers": 3, "dropout": 0.2},
+        sampling=SamplingConfig(fanouts=(3, 3, 2), batch_size=320),
+        labels="edge_regression",
+        refused={"fullgraph": "exclude_targets = true, but .* passes messages over all edges"},
+    ),
 }
-"""Kind of task -> a recipe of it; of links each technique trains one, or refuses it by a key."""
+"""Kind of task -> a recipe of it; of edges each technique trains one, or refuses it by a key."""
 
 case = case_of(RECIPES)
 

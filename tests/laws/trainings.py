@@ -22,7 +22,7 @@ from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
-from graphmill.assets.tasks.labels import Kind
+from graphmill.assets.tasks.labels import OF_LABEL, ON_EDGES, Kind
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import TrainTable, model_configs
@@ -91,7 +91,7 @@ class Case:
         self.home, self.recipe, self._number = home, recipe, 0
         self.reused = recipe.reused
         with graphs.attributed(recipe.relations, recipe.type_columns, recipe.weights, recipe.labels):
-            made = graphs.link_graph_artifacts if recipe.labels == "links" else graphs.random_graph_artifacts
+            made = graphs.link_graph_artifacts if recipe.labels in ON_EDGES else graphs.random_graph_artifacts
             self.graph: GraphArtifacts = made(home)
         self._parts: dict[int, dict[str, Artifact]] = {}
         self._chunks: dict[tuple[int, int], Artifact] = {}
@@ -240,7 +240,10 @@ def pipeline_text(recipe: Recipe, trainer: str) -> str:
         train |= {"accumulate": 1}
     tables |= {"partitions": {"parts": 2}, "chunks": {}}
     tables |= {"task": {"kind": recipe.labels}} if recipe.labels != "classes" else {}
-    return file_text(train, graph={"source": "pyg", "path": "graph.pt", "weight": "w"}, **tables)
+    graph = {"source": "pyg", "path": "graph.pt", "weight": "w"}
+    if recipe.labels in OF_LABEL:
+        graph = {"source": "edges", "edges": "edges.parquet", "label_column": "y"}
+    return file_text(train, graph=graph, **tables)
 
 
 def assert_validated(recipe: Recipe, trainer: str) -> None:

@@ -12,7 +12,7 @@ from graphmill.assets.building.stage import Summary
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.tasks.labels import Kind
+from graphmill.assets.tasks.labels import OF_LABEL, Kind
 from graphmill.kernels.links.splits import PARTS, TRAIN, split_edges
 from graphmill.kernels.links.triples import Triples
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
@@ -218,6 +218,13 @@ def link_graph_artifacts(home: Path, num_nodes: int = 300, num_edges: int = 1500
     numbers |= {f"num_{part}_links": int((split == place).sum()) for place, part in enumerate(PARTS)}
     numbers |= {"edge_types": [f"relation {number}" for number in range(relations)]} if relations else {}
     config = {"nodes": num_nodes, "edges": num_edges, "relations": relations, "task": "links"}
+    if LABELS in OF_LABEL:  # the label of an edge follows from the groups of its ends
+        found = groups[pairs].sum(axis=1) % 3
+        arrays["link_labels"] = (
+            found.astype(np.int32) if LABELS == "edge_classes" else (found + 5.0).astype(np.float32)[:, None]
+        )
+        numbers["class_names"] = list("abc") if LABELS == "edge_classes" else ["n"]
+        config["task"] = LABELS
     graph = _published(home, "graph", config, arrays, numbers)
     rows = (rng.normal(size=(num_nodes, 12)) + 1.5 * np.eye(6, 12)[groups]).astype(np.float32)
     pages = np.zeros(-(-rows.nbytes // PAGE_BYTES) * PAGE_BYTES, np.uint8)

@@ -53,6 +53,7 @@ from graphmill.kernels.sampling.epoch_plan import evaluation_plan
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
+from graphmill.trainers.inference.answers.edges import EdgeAnswers
 from graphmill.trainers.inference.answers.kinds import ROW_GROUP, Columns, open_answers
 from graphmill.trainers.inference.answers.links import LinkAnswers, LinkRequest
 from graphmill.trainers.inference.answers.nodes import AskedNodes, NodeFacts, asked_nodes, labelled_types
@@ -65,7 +66,7 @@ from graphmill.trainers.inference.kept import RowLog
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.inference.trained import PredictedData, find_model, load_model, reopened
 from graphmill.trainers.models.build import send_model
-from graphmill.trainers.models.links.heads import LinkHead
+from graphmill.trainers.models.links.heads import LabelHead, LinkHead
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_recipe
 from graphmill.trainers.recipe.file_rules import EXACT_LATER
@@ -162,7 +163,7 @@ def predict_table(
         of = PredictedData(reopened(store, data), data, None if other is None else reopened(store, inputs))
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
         if request.of_pairs(of.read.graph, columns, types, evaluation):
-            return model, predict_pairs(of, model, semantic, bounds, out, request)
+            return model, predict_pairs(of, model, semantic, bounds, out, request, columns)
         return model, predict_model(of, model, semantic, bounds, out, columns, types, nodes, evaluation).count
 
 
@@ -290,16 +291,20 @@ def predict_pairs(
     bounds: Bounds,
     out: Path,
     request: LinkRequest,
+    columns: Columns = PLAIN,
 ) -> int:
-    """Writes the Parquet file of the pairs that are asked for, and returns its number of rows; arguments as of `predict_model`."""
+    """Writes the Parquet file of the pairs or edges that are asked for, and returns its number of rows; arguments as of `predict_model`."""
     graph, progress = data.graph(model, semantic), bounds.progress
     table = data.read.artifacts["graph"].file("nodes.parquet")
-    answers = LinkAnswers(graph=graph, nodes=table, request=request, progress=progress)
+    given: Any = {"graph": graph, "nodes": table, "request": request, "progress": progress}
+    labelled = graph.links is not None and graph.links.labels is not None
+    learnt = graph if data.learnt is None else data.learnt.graph
+    answers = EdgeAnswers(**given, answers=open_answers(learnt, columns)) if labelled else LinkAnswers(**given)
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             inference = _inference(data, graph, model, semantic, bounds, out)
             head, num_nodes = inference.model.link_head, graph.topology.num_nodes
-            assert isinstance(head, LinkHead), "a model of links"
+            assert isinstance(head, LinkHead | LabelHead), "a model of edges"
             rows = torch.empty(0)
             for each in _exact(
                 inference, None, num_nodes

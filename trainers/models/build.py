@@ -107,7 +107,8 @@ def _build(
     types: NodeTypes | None,
     edge_width: int,
 ) -> Model:
-    head = link_head(config.link_head, config.hidden, relations=relations) if config.predicts_links else None
+    wide = {"relations": relations, "outputs": num_classes}
+    head = link_head(config.link_head, config.hidden, **wide) if config.predicts_links else None
     if is_reference(config.model):
         return build_fitting_model(config, in_width, num_classes, seed, head)
     if config.model == "rows":

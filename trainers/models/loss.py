@@ -120,7 +120,7 @@ def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
     if train.class_weights == "none":
         return None
     if train.class_weights == "balanced":
-        counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
+        counts = np.bincount(graph.split_labels("train"), minlength=graph.num_classes)
         # A class without seeds does not enter a loss, so any weight is valid.
         return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).to(dtype)
     if mistake := weights_mistake(train, graph.num_classes, graph.class_names):

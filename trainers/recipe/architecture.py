@@ -9,7 +9,7 @@ from graphmill.assets.storage.names.user_code import is_reference
 
 ModelName = Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat", "rows"]
 MODELS = get_args(ModelName)
-LinkHeadName = Literal["dot", "bilinear", "distmult", "transe", "rotate", "mlp"]
+LinkHeadName = Literal["dot", "bilinear", "distmult", "transe", "rotate", "mlp", "label"]
 DISTANCE_HEADS: tuple[LinkHeadName, ...] = ("transe", "rotate")
 RELATION_HEADS: tuple[LinkHeadName, ...] = ("distmult", *DISTANCE_HEADS)
 """Heads of links whose scores are negative distances, and those with a learnable row for each relation."""
@@ -20,7 +20,7 @@ class Architecture(Checked):
     """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
 
     # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py. rows = a learnable row for each
-    # node and nothing else, of [task] kind = "links".
+    # node and nothing else, of [task] kind = "links", "edge_classes" and "edge_regression".
     model: ModelName | str = "sage"
     # Number of message-passing layers, equal to the number of fanouts.
     layers: int = field(default=2, metadata=within(1, 1_000))
@@ -35,7 +35,8 @@ class Architecture(Checked):
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
     # Score of a pair of rows, of [task] kind = "links": dot = their product; bilinear = with a square matrix between; distmult = with a
     # learnable row for each relation; transe, rotate = the negative distance of the target from the source, which each relation moves or
-    # turns; mlp = a network with one hidden layer over both.
+    # turns; mlp = a network with one hidden layer over both. label = such a network that gives the label of an edge, which is the head of
+    # [task] kind = "edge_classes" and "edge_regression" without the key.
     link_head: LinkHeadName = field(default="dot", metadata={"hashed": "unless default"})
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})

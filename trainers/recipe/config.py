@@ -27,6 +27,7 @@ from graphmill.assets.sampling.fanouts import fanout_problems, spelled
 from graphmill.assets.score import name_problem
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.machine import usable_cores
+from graphmill.assets.tasks.labels import OF_LABEL
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture
@@ -95,7 +96,8 @@ class TrainConfig(Architecture):
     link_loss: Literal["bpr", "margin", "binary"] = field(default="bpr", metadata={"hashed": "unless default"})
     # Difference of scores from which another pair costs nothing, of link_loss = "margin".
     margin: float = field(default=1.0, metadata=within(0, 1e6, hashed="unless default"))
-    # Whether a batch's neighbours are drawn without the edges that it predicts and their reverses, of [task] kind = "links".
+    # Whether a batch's neighbours are drawn without the edges that it predicts and their reverses, of [task] kind = "links",
+    # "edge_classes" and "edge_regression".
     exclude_targets: bool = field(default=True, metadata={"hashed": "unless default"})
     # Metric that validation maximises and the leaderboard shows, by the name of scikit-learn's; roc_auc is the mean over classes if there
     # are more than two. Without the key: accuracy, f1_micro of several labels, r2 of numbers, mrr of links.
@@ -164,8 +166,8 @@ class TrainConfig(Architecture):
 
     @property
     def predicts_links(self) -> bool:
-        """Whether it is for [task] kind = "links", by its metric: other kinds have others."""
-        return self.metric in METRICS_OF["links"]
+        """Whether it is for a [task] on edges: links by its metric, as other kinds have others, and labels of edges by its head."""
+        return self.metric in METRICS_OF["links"] or self.link_head == "label"
 
     def output_width(self, num_classes: int) -> int:
         """Returns the columns of a model's outputs: logits, or the rows by which links are scored."""
@@ -309,7 +311,9 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
     @classmethod
     def default_keys(cls, kind: Any) -> Mapping[str, Any]:
         """Returns the keys that a table has if it leaves them out, for the kind of `[task]`, which may be a mistake."""
-        return {"metric": METRICS_OF[kind][0]} if isinstance(kind, str) and kind in METRICS_OF else {}
+        if not isinstance(kind, str) or kind not in METRICS_OF:
+            return {}
+        return {"metric": METRICS_OF[kind][0]} | ({"link_head": "label"} if kind in OF_LABEL else {})
 
     @property
     def technique(self) -> Technique:

@@ -14,7 +14,7 @@ from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.samples.sets import NOT_A_SET
 from graphmill.assets.sampling.fanouts import by_relation, spelled
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.assets.tasks.labels import LINKS
+from graphmill.assets.tasks.labels import LINKS, OF_LABEL, ON_EDGES
 from graphmill.kernels.errors import did_you_mean
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.record.scores import METRICS_OF
@@ -86,17 +86,18 @@ def _without_edge_rows(case: FileCase) -> str:
         return "the file has no table [features.edges]: add it, or remove the key"
     if case.drawn and (case.drawn.method == "random_walk" or is_reference(case.drawn.method)):
         return f'[sampling] method = "{case.drawn.method}" draws nodes, and no edges of the graph: remove the key'
-    if case.kind == LINKS:
-        return "[task] kind = 'links' gives batches none yet: remove the key"
+    if case.kind in ON_EDGES:
+        return f"[task] kind = '{case.kind}' gives batches none yet: remove the key"
     return ""
 
 
 KINDS_OF = {
-    "class_weights": ("classes",),
-    "label_smoothing": ("classes",),
+    "class_weights": ("classes", "edge_classes"),
+    "label_smoothing": ("classes", "edge_classes"),
     "pos_weight": ("multilabel",),
-    "error": ("regression",),
-    **dict.fromkeys(("link_head", "link_loss", "margin", "exclude_targets"), ("links",)),
+    "error": ("regression", "edge_regression"),
+    **dict.fromkeys(("link_head", "exclude_targets"), ON_EDGES),
+    **dict.fromkeys(("link_loss", "margin"), (LINKS,)),
 }
 """Key of a train table -> the kinds of `[task]` for which it has a meaning."""
 
@@ -123,8 +124,13 @@ SOURCE = 'source = "{case.graph.source}"'
 RULES = (
     FileRule(
         "model",
-        lambda c: c.train.model == "rows" and c.kind != LINKS and c.kind_known,
-        'model = "rows" is for [task] kind = "links", and the kind is "{case.kind}": take another model',
+        lambda c: c.train.model == "rows" and c.kind not in ON_EDGES and c.kind_known,
+        'model = "rows" is for a [task] on edges, and the kind is "{case.kind}": take another model',
+    ),
+    FileRule(
+        "link_head",
+        lambda c: c.kind in ON_EDGES and (c.train.link_head == "label") != (c.kind in OF_LABEL),
+        'link_head = "{case.train.link_head}" is not a head of [task] kind = "{case.kind}": remove the key',
     ),
     *(FileRule(key, partial(_foreign, key=key), f"{key} = {{found}}") for key in KINDS_OF),
     FileRule(

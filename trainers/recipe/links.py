@@ -8,30 +8,31 @@ from typing import Any
 from graphmill.trainers.recipe.architecture import DISTANCE_HEADS
 from graphmill.trainers.recipe.techniques import find_technique
 
-LINKS_TABLE = '[task] kind = "links"'
 SEES_LINKS = "passes messages over the links that it predicts while it trains, so its loss says little"
 """What a training does whose batches keep the links that they predict."""
 
 
-def link_problems(train: Any, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:
-    """Yields the problems of a training of links, each with the key of the train table at which it is told.
+def link_problems(train: Any, kind: str, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:
+    """Yields the problems of a training on edges, each with the key of the train table at which it is told.
 
     Args:
         train: the keys of the train table.
+        kind: of `[task]`.
         method: of `[sampling]`; None without it.
         on_gpu: whether it computes on a GPU.
         stored: whether its batches are stored ones.
     """
     yield from _technique_problems(train, stored)
+    table = f'[task] kind = "{kind}"'
     if train.eval == "sampled":
-        text = "ranks the rows of all nodes, which an exact evaluation computes"
-        yield "eval", f'eval = "sampled", but {LINKS_TABLE} {text}: remove the key'
+        text = "reads the rows of all nodes, which an exact evaluation computes"
+        yield "eval", f'eval = "sampled", but {table} {text}: remove the key'
     if method is not None and method not in ("uniform", "weighted"):
         text = "may pass the edges that are predicted" if method == "random_walk" else "is not known to leave them out"
-        text = f'[sampling] method = "{method}" {text}, and {LINKS_TABLE} leaves them out'
+        text = f'[sampling] method = "{method}" {text}, and {table} leaves them out'
         yield "trainer", f'{text}: set method = "uniform"'
     if on_gpu:
-        yield "device", f'{LINKS_TABLE} trains on the CPU alone yet: set device = "cpu"'
+        yield "device", f'{table} trains on the CPU alone yet: set device = "cpu"'
     if train.model == "rows" and train.optimizer == "sgd":
         yield "optimizer", 'optimizer = "sgd", but model = "rows" updates its rows by Adam: set optimizer = "adam"'
     if train.link_loss == "binary" and train.link_head in DISTANCE_HEADS:

@@ -22,7 +22,7 @@ from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
 from graphmill.assets.score import SCORE, model_name
 from graphmill.assets.storage.names.user_code import is_reference
-from graphmill.assets.tasks.labels import CLASSES, LINKS
+from graphmill.assets.tasks.labels import CLASSES, LINKS, ON_EDGES
 from graphmill.trainers.recipe.file_rules import RULES, wrong_set
 from graphmill.trainers.recipe.links import SEES_LINKS, link_problems
 from graphmill.trainers.recipe.option_table import (
@@ -158,8 +158,8 @@ def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterato
 def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
     """Yields the keys of a train table that contradict other tables, as paths below `[[train]]` with dots."""
     train = case.train
-    if case.kind == LINKS:
-        yield from link_problems(train, case.drawn and case.drawn.method, case.on_gpu, train.stored)
+    if case.kind in ON_EDGES:
+        yield from link_problems(train, case.kind, case.drawn and case.drawn.method, case.on_gpu, train.stored)
     for rule in (*RULES, *train.technique.rules()):
         if found := rule.broken(case):
             yield rule.key.replace("*", train.trainer), rule.text.format(case=case, found=found)

@@ -13,8 +13,8 @@ from graphmill.trainers.record.column_scores import SCORES, ColumnCounts
 
 
 def standard(graph: Graph) -> tuple[Array, Array]:
-    """Returns float64[T] each, mean and deviation of the training nodes' known numbers; the deviation of a constant is 1."""
-    labels = graph.labels[np.array(graph.train_ids)].astype(np.float64)
+    """Returns float64[T] each, mean and deviation of the training seeds' known numbers; the deviation of a constant is 1."""
+    labels = graph.split_labels("train").astype(np.float64)
     mean, deviation = np.nanmean(labels, axis=0), np.nanstd(labels, axis=0)
     return mean, np.where(deviation > 0, deviation, 1.0)
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphmill.assets.tasks.labels import Kind
+from graphmill.assets.tasks.labels import OF_LABEL, Kind
 from graphmill.kernels.types import Array
 
 Metric = Literal[
@@ -56,6 +56,7 @@ METRICS_OF: dict[Kind, tuple[Metric, ...]] = {
     "regression": ("r2", "neg_mean_absolute_error", "neg_root_mean_squared_error"),
     "links": ("mrr", "hits@10", "auc", "ap", "recall@10", "recall@20", "ndcg@10", "ndcg@20", "hit@10", "hit@20"),
 }  # fmt: skip
+METRICS_OF |= {kind: METRICS_OF[of] for kind, of in OF_LABEL.items()}
 """Kind of task -> its metrics, the first of which a train table has that names none."""
 
 

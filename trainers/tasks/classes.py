@@ -29,14 +29,14 @@ class Classes(TrainingTask):
 
     def chance(self, metric: str, labels: Array) -> tuple[float, str]:
         """Returns the score of the largest class; of the area under the ROC curve that of a score drawn at random, one half."""
-        return class_chance(metric, labels, self.names)
+        return class_chance(metric, labels, self.names, self.seeds)
 
     def require(self, train: TaskKeys) -> None:
         """Refuses metrics of other kinds, and the area under the ROC curve if the validation nodes are of one class."""
         super().require(train)
-        labels = self.graph.labels[np.array(self.graph.valid_ids)]
+        labels = self.graph.split_labels("valid")
         if train.metric == "roc_auc" and len(labels) and len(np.unique(labels)) < 2:
-            problem = "metric = 'roc_auc', but the validation nodes are all of one class"
+            problem = f"metric = 'roc_auc', but the validation {self.seeds} are all of one class"
             raise InputError(problem, "give a split with both, or metric = 'accuracy'")
 
     def document(self, scored: Scored) -> str:
@@ -45,10 +45,10 @@ class Classes(TrainingTask):
         return ClassScores(classes=self.names, splits=counts).text()
 
 
-def class_chance(metric: str, labels: Array, names: Sequence[str]) -> tuple[float, str]:
-    """Returns the score of the largest class of int[n > 0] as the answer for every node, and the words for it."""
+def class_chance(metric: str, labels: Array, names: Sequence[str], seeds: str = "nodes") -> tuple[float, str]:
+    """Returns the score of the largest class of int[n > 0] as the answer for all `seeds`, which have the labels, and the words for it."""
     if metric == "roc_auc":
         return 0.5, "what a score drawn at random reaches"
     largest, totals = same_answer(labels, len(names))
     name = f"class {names[largest]}" if names[largest].isdigit() else names[largest]
-    return totals.score(metric), f"what the answer {name} for each of {len(labels):,} nodes reaches"
+    return totals.score(metric), f"what the answer {name} for each of {len(labels):,} {seeds} reaches"

@@ -46,7 +46,8 @@ from graphmill.trainers.record.link_scores import (
     shared_scores,
 )
 from graphmill.trainers.record.scores import METRICS_OF
-from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys, TrainingTask
+from graphmill.trainers.tasks.edges import OnEdges
+from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys
 
 SIDES: tuple[Side, ...] = ("target", "source")
 OF_RANKS, OF_LISTS = METRICS_OF["links"][:2], METRICS_OF["links"][4:]
@@ -56,7 +57,7 @@ COLUMNS = {"given": GIVEN, "shared": SHARED, "uniform": UNIFORM}
 """Columns of ranks among candidates."""
 
 
-class LinkTask(TrainingTask):
+class LinkTask(OnEdges):
     """The edges of a graph; its "logits" are f64[n, 4]: ranks of target and source, score, and score of the other pair.
 
     With candidates they are f64[n, 9]. `GIVEN` and `UNIFORM` are the columns of ranks of target and source among given and drawn ones,
@@ -68,24 +69,14 @@ class LinkTask(TrainingTask):
 
     def __init__(self, graph: Graph):
         super().__init__(graph)
-        assert graph.links is not None
-        self.links = graph.links
-        self.ranges = candidate_ranges(graph.links, graph.topology)
+        self.ranges = candidate_ranges(self.links, graph.topology)
         within = [low == high for low, high in zip(*(self.ranges[side] for side in SIDES), strict=True)]
-        self.two_way = np.array(within) & (np.array(graph.links.reverse_of) == np.arange(len(within)))
+        self.two_way = np.array(within) & (np.array(self.links.reverse_of) == np.arange(len(within)))
         self._known: KnownEdges | None = None
 
     def loss(self, train: TaskKeys) -> PairLoss:
         """Returns the loss of pairs, which takes the head of the model that it is bound to."""
         return PairLoss(None, LinkLoss(train.link_loss, train.margin))
-
-    def size(self, split: str) -> int:
-        """Returns the number of edges of a split."""
-        return int(np.count_nonzero(self.links.split == PARTS.index(split)))
-
-    def scored(self, train: TaskKeys, splits: Sequence[str]) -> Sequence[str]:
-        """Returns validation and test, and training if it is asked for or nothing else is there: ranks of all its edges take long."""
-        return PARTS if train.score_train or not self.size("valid") else PARTS[1:]
 
     def outputs(self, splits: Sequence[str], infer: Infer, model: Model, *, at_once: bool, metric: str = "") -> Outputs:
         """Returns ranks and scores of the edges of each split, and their numbers; those that `metric` does not need are not numbers."""

@@ -30,7 +30,7 @@ class SeveralLabels(TrainingTask):
         if given == "none":
             return None
         if given == "balanced":
-            labels = self.training_labels()
+            labels = self.graph.split_labels("train")
             have, lack = ((labels == value).sum(axis=0) for value in (1, 0))
             return np.where(have > 0, lack / np.maximum(have, 1), 1.0)
         if len(given) != len(self.names):
@@ -63,7 +63,7 @@ class SeveralLabels(TrainingTask):
     def require(self, train: TaskKeys) -> None:
         """Refuses metrics of other kinds, and one that no label of the validation nodes defines."""
         super().require(train)
-        labels = self.graph.labels[np.array(self.graph.valid_ids)]
+        labels = self.graph.split_labels("valid")
         if len(labels) and label_score(train.metric, np.zeros(labels.shape), labels) is None:
             problem = f"metric = {train.metric!r}, but each label is that of all validation nodes or of none"
             raise InputError(problem, "give a split with both, or metric = 'f1_micro'")

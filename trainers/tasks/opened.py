@@ -3,6 +3,7 @@
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.tasks.labels import LINKS, Kind
 from graphmill.trainers.tasks.classes import Classes
+from graphmill.trainers.tasks.edges import EdgeClasses, EdgeNumbers
 from graphmill.trainers.tasks.links import LinkTask
 from graphmill.trainers.tasks.multilabel import SeveralLabels
 from graphmill.trainers.tasks.regression import TargetNumbers
@@ -13,6 +14,8 @@ KINDS: dict[Kind, type[TrainingTask]] = {
     "multilabel": SeveralLabels,
     "regression": TargetNumbers,
     LINKS: LinkTask,
+    "edge_classes": EdgeClasses,
+    "edge_regression": EdgeNumbers,
 }
 
 

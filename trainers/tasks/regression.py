@@ -37,7 +37,7 @@ class TargetNumbers(TrainingTask):
         """Returns the score of the mean of each target over the nodes."""
         mean = np.nanmean(labels.astype(np.float64), axis=0)
         found = error_score(metric, np.broadcast_to(mean, labels.shape), labels)
-        return found or 0.0, f"what the mean of {len(labels):,} nodes reaches"
+        return found or 0.0, f"what the mean of {len(labels):,} {self.seeds} reaches"
 
     def numbers(self, metric: str, scored: Scored) -> dict[str, float]:
         """Returns, beside the table's metric, R2, the mean absolute error and the root of the mean squared error."""
@@ -53,4 +53,4 @@ class TargetNumbers(TrainingTask):
         splits = {
             split: scores_by_target(in_units(logits, *units), labels) for split, (logits, labels) in scored.items()
         }
-        return ColumnScores(kind=self.kind, names=self.names, splits=splits).text()
+        return ColumnScores(kind=TargetNumbers.kind, names=self.names, splits=splits).text()

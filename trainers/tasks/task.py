@@ -59,6 +59,8 @@ class TrainingTask(ABC):
 
     kind: ClassVar[Kind]
     loss_unit: ClassVar[str] = ", nats"
+    # What a label belongs to, in words.
+    seeds: ClassVar[str] = "nodes"
 
     def __init__(self, graph: Graph):
         self.graph, self.names = graph, graph.class_names
@@ -118,7 +120,3 @@ class TrainingTask(ABC):
     def document(self, scored: Scored) -> str | None:
         """Returns the content of `scores.json`; None if the kind has none."""
         return None
-
-    def training_labels(self) -> Array:
-        """Returns the labels of the training nodes."""
-        return self.graph.labels[np.array(self.graph.train_ids)]

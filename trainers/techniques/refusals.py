@@ -6,7 +6,7 @@ trainers/recipe/option_table.py has the options, trainers/recipe/file_rules.py t
 
 from collections.abc import Mapping
 
-from graphmill.assets.tasks.labels import LINKS
+from graphmill.assets.tasks.labels import ON_EDGES
 from graphmill.trainers.recipe.file_rules import FileRule
 from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
@@ -296,7 +296,7 @@ RULES: Mapping[str, tuple[FileRule, ...]] = {
         *OF_DISTRIBUTED,
         FileRule(
             "*.scheme",
-            lambda c: c.kind == LINKS and c.own.scheme == "vanilla",
+            lambda c: c.kind in ON_EDGES and c.own.scheme == "vanilla",
             'scheme = "vanilla" draws neighbours of nodes by messages, and links are drawn by other schemes: remove the key',
         ),
     ),

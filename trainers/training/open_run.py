@@ -65,7 +65,7 @@ def open_run(
     task.require(semantic.train)
     run.loss = task.loss(semantic.train)
     if run.graph.links is not None:
-        _require_links(semantic, execution)
+        _require_links(semantic, run.graph.task, execution)
         sampling = semantic.sampling or SamplingConfig(fanouts=(-1,))  # with the defaults of its keys about negatives
         graph, seed = run.graph, semantic.sampling_seed
         run.edges = training_edges(run.graph.links, graph.topology, sampling, seed, graph.relations)
@@ -81,10 +81,10 @@ def open_run(
     return run, chosen
 
 
-def _require_links(semantic: ModelConfig, execution: TrainExecution) -> None:
-    """Refuses a recipe that cannot train links."""
+def _require_links(semantic: ModelConfig, kind: str, execution: TrainExecution) -> None:
+    """Refuses a recipe that cannot train on edges."""
     sampling, train = semantic.sampling, semantic.train
-    asked = sampling and sampling.method, train.device == "cuda", execution.samples == "stored"
+    asked = kind, sampling and sampling.method, train.device == "cuda", execution.samples == "stored"
     for _, text in link_problems(train, *asked):
         problem, _, remedy = text.rpartition(": ")
         raise InputError(problem, remedy)

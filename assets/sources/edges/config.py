@@ -14,7 +14,7 @@ from graphmill.assets.sources.readers.part_files import expand
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
-from graphmill.assets.tasks.labels import CLASSES, LINKS, Kind
+from graphmill.assets.tasks.labels import CLASSES, OF_LABEL, ON_EDGES, Kind
 from graphmill.kernels.errors import InputError
 
 MOST_FEATURES = 1 << 24
@@ -71,7 +71,7 @@ def label_problems(keys: Any, kind: Kind) -> Iterator[KeyProblem]:
     if kind == CLASSES and given("label_columns") is not None:
         text = 'label_columns is for [task] kind = "multilabel" or "regression"'
         yield KeyProblem("label_columns", f"{text}: name the column of classes as label_column")
-    for key, default in OF_CLASSES.items() if kind not in (CLASSES, LINKS) else ():
+    for key, default in OF_CLASSES.items() if kind not in (CLASSES, *ON_EDGES) else ():
         if (value := given(key)) not in (None, default):
             value = list(value) if isinstance(value, tuple) else value
             text = f"{key} = {value!r} is for classes: of [task] kind = {kind!r} an empty field or NaN is unknown"
@@ -154,7 +154,7 @@ class EdgeTableKeys(SpooledConfig):
     num_features: int | None = field(default=None, metadata=within(1, MOST_FEATURES, **FEATURES_ONLY))
     # `encode` of the feature table that is read; not a key of [graph]
     encode: Encode = field(default=None, metadata={"key": False, "hashed": False})
-    # column of the classes
+    # column of the classes; of labels of edges a column of the edge tables: the class of each edge, or its number, empty if unknown
     label_column: str | None = None
     # columns of several labels or of numbers, for [task] kind = "multilabel" and "regression": one name (of a column of lists, too), a
     # pattern such as "topic_*", or a list of names
@@ -178,7 +178,7 @@ class EdgeTableKeys(SpooledConfig):
     # beginning of the lines above a table that are left out, "" for none; None finds # and %
     comment: str | None = field(default=None, metadata=LATER)
 
-    tasks = ("classes", "multilabel", "regression")
+    tasks = ("classes", "multilabel", "regression", *OF_LABEL)
     example: ClassVar[Mapping[str, Any]] = {"edges": "edges.parquet", "nodes": "nodes.parquet"}
     takes_edge_rows = True
 
@@ -200,13 +200,14 @@ class EdgeTableKeys(SpooledConfig):
     @property
     def edge_roles(self) -> tuple[str, ...]:
         """The keys that name a column of the edge tables."""
-        return OF_EDGES if self.links is None else (*OF_EDGES, "split_column")
+        labelled = ("label_column",) if self.task in OF_LABEL else ()
+        return OF_EDGES if self.links is None else (*OF_EDGES, "split_column", *labelled)
 
     @property
     def node_roles(self) -> tuple[str, ...]:
         """The keys that name a column of the node tables."""
         roles = (*OF_NODES, "node_time_column")
-        return roles if self.links is None else tuple(key for key in roles if key != "split_column")
+        return roles if self.links is None else tuple(key for key in roles if key not in self.edge_roles)
 
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:
@@ -238,7 +239,7 @@ class EdgeTableKeys(SpooledConfig):
         """The same tables for a task of nodes."""
         if self.links is None:
             return self
-        given = dict.fromkeys((*HELD_OUT, "time_column", "split_column"))
+        given = dict.fromkeys((*HELD_OUT, "time_column", "split_column", "label_column"))
         return replace(self, task=CLASSES, links=None, times=False, **given)  # pyright: ignore[reportArgumentType]
 
     @property
@@ -262,7 +263,7 @@ class EdgeTableKeys(SpooledConfig):
         found = {"in_degree": self.target_column, "out_degree": self.source_column}
         if self.nodes is not None:
             found |= {"node_id": self.id_column, "original_id": self.id_column, "name": self.name_column}
-            if isinstance(column := self.label_columns or self.label_column, str):
+            if isinstance(column := self.unlinked.label_columns or self.unlinked.label_column, str):
                 found |= {"labels": column, "class": column}
         return {name: column for name, column in found.items() if column is not None}
 
@@ -292,8 +293,11 @@ class EdgeTableKeys(SpooledConfig):
         )
         yield from link_problems(partial(getattr, self), self.marks, linked=self.links is not None)
         for key in ("label_column", "label_columns") if self.links is not None else ():
-            if getattr(self, key) is not None:
-                yield KeyProblem(key, f"{key} has no effect with [task] kind = 'links': leave it out")
+            if getattr(self, key) is not None and key not in self.edge_roles:
+                yield KeyProblem(key, f"{key} has no effect with [task] kind = {self.task!r}: leave it out")
+        if self.task in OF_LABEL and self.label_column is None:
+            text = f"[task] kind = {self.task!r} learns labels of edges: name their column, label_column in [graph]"
+            yield KeyProblem("edges", text)
         for key in HELD_OUT if self.marks != "given" else ():
             if getattr(self, key) is not None:
                 how = "set split = 'given' in [task], with kind = 'links', or leave it out"
@@ -357,7 +361,7 @@ class EdgeTableKeys(SpooledConfig):
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
-        if self.split_column is None:
+        if self.split_column is None or self.task in OF_LABEL:  # the edges that have labels are split
             return self, raw
         unlabelled = replace(self, label_column=None, label_columns=None, labels="numbers", no_label=(), task=CLASSES)
         config = replace(unlabelled, name_column=None)

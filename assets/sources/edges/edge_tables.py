@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from graphmill.assets.sources.edges.node_tables import UNKNOWN_SPLIT, split_code
+from graphmill.assets.sources.edges.edge_columns import NOTHING, ROLES, EdgeKeys, Marking, attribute_expressions
+from graphmill.assets.sources.edges.node_tables import UNKNOWN_SPLIT
 from graphmill.assets.sources.edges.numbering import Numbering, end_columns, locate, no_id, require_one_sort, stage
-from graphmill.assets.sources.edges.times import time_number
 from graphmill.assets.sources.readers.arrow_stream import Column
-from graphmill.assets.sources.readers.duck import Duck, literal
+from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.plain_text import Numbers, select_numbers
 from graphmill.assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
 from graphmill.assets.sources.spool import EdgeSpool
@@ -23,7 +23,6 @@ from graphmill.kernels.types import Array
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
     from graphmill.assets.sources.edges.config import EdgeTableKeys
-    from graphmill.assets.sources.interface import LinkSplit
 
 EXAMPLES = 3
 
@@ -32,23 +31,6 @@ Where = Callable[[int], tuple[int, int]]
 
 Batches = Iterator[tuple[dict[str, Any], Array, Where]]
 """Name -> column, the rows of the whole table, and their places."""
-
-
-class EdgeKeys(Protocol):
-    """The keys that name columns of edge tables."""
-
-    @property
-    def source_column(self) -> str: ...  # noqa: D102
-    @property
-    def target_column(self) -> str: ...  # noqa: D102
-    @property
-    def weight_column(self) -> str | None: ...  # noqa: D102
-    @property
-    def type_column(self) -> str | None: ...  # noqa: D102
-    @property
-    def time_column(self) -> str | None: ...  # noqa: D102
-    @property
-    def split_column(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(kw_only=True)
@@ -86,7 +68,8 @@ class End:
 
 
 class EdgeRows(NamedTuple):
-    """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n], types u8[n] and marks f64[n] or None."""
+    """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n], types u8[n], marks and labels f64[n] or
+    None."""
 
     src: Array
     dst: Array
@@ -94,50 +77,7 @@ class EdgeRows(NamedTuple):
     weight: Array | None
     type: Array | None
     mark: Array | None
-
-
-def type_names(edges: TableFiles, column: str) -> list[str]:
-    """Returns the distinct edge types as text, whole numbers in ascending order, else by their UTF-8 bytes.
-
-    Raises:
-        InputError: the column is missing, or has more than 256 values.
-    """
-    if (kind := edges.require("type_column", column)).endswith(("]", ")")) and not kind.startswith("DECIMAL"):
-        problem = f"{edges.paths[0]}: column '{column}' is {kind}, and an edge has one type"
-        raise InputError(problem, "write a row for each type of an edge")
-    sql = f"{edges.union(f'CAST({edges.field(column)} AS VARCHAR)')} WHERE v IS NOT NULL ORDER BY v LIMIT 258"
-    found = [str(row[0]) for row in edges.duck.rows(sql, str(edges.paths[0]))]
-    if len(found) > 256:
-        shown = ", ".join(f"'{name}'" for name in found[:5])
-        problem = f"{edges.paths[0]}: column '{column}' has more than 256 edge types: {shown}, ..."
-        raise InputError(problem, "edge types are stored in one byte: merge rare ones, or choose another type_column")
-    return sorted(found, key=int) if all(WHOLE_NUMBER.fullmatch(name) for name in found) else found
-
-
-ROLES = {"weight": "weight_column", "type": "type_column", "time": "time_column", "given": "split_column"}
-"""Attribute of an edge -> the key that names its column."""
-
-
-def attribute_expressions(
-    edges: TableFiles, keys: EdgeKeys, relations: Sequence[str], marks: LinkSplit | None = None
-) -> dict[str, tuple[str, str]]:
-    """Returns name -> (SQL expression, SQL type) of the attributes that edges carry.
-
-    Args:
-        marks: what marks edges for a split of links, "time" or "given"; a table without such a column marks none.
-    """
-    found = {}
-    if keys.weight_column is not None:
-        found["weight"] = (edges.number("weight_column", keys.weight_column, "FLOAT"), "FLOAT")
-    if keys.type_column is not None:
-        names = ", ".join(literal(name) for name in relations) or "''"
-        text = f"CAST({edges.field(keys.type_column)} AS VARCHAR)"
-        found["type"] = (f"CAST(list_position([{names}], {text}) - 1 AS UTINYINT)", "UTINYINT")
-    if marks == "time" and keys.time_column is not None:
-        found["time"] = (time_number(edges, keys.time_column), "DOUBLE")
-    if marks == "given" and keys.split_column is not None:
-        found["given"] = (split_code(edges, keys.split_column), "TINYINT")
-    return found
+    label: Array | None
 
 
 def stage_edges(
@@ -147,12 +87,12 @@ def stage_edges(
     kinds: tuple[str, str],
     strict: tuple[bool, bool],
     sections: tuple[str, str],
-    marks: LinkSplit | None = None,
+    marking: Marking = NOTHING,
 ) -> list[int]:
     """Copies ends and attributes into DuckDB's table `staged`, to be joined with ids; returns the number of rows of each file.
 
     Args:
-        edges, keys, relations, marks: as for `checked_edges`.
+        edges, keys, relations, marking: as for `checked_edges`.
         kinds: "integer" or the SQL type of the ids of each end.
         strict: whether text of an end that looks like a number is refused.
         sections: the tables of the pipeline file whose `id_type` decides the ids of each end, "" without one.
@@ -166,7 +106,7 @@ def stage_edges(
         types[side] = "BIGINT" if kind == "integer" else kind
         whole = kind == "integer"
         expressions.append(edges.integer(role, name) if whole else f"CAST({edges.field(name)} AS {kind})")
-    extra = attribute_expressions(edges, keys, relations, marks)
+    extra = attribute_expressions(edges, keys, relations, marking)
     types |= {name: sql_type for name, (_, sql_type) in extra.items()}
     files = stage(edges, "staged", types, expressions + [expression for expression, _ in extra.values()])
     named = {(kind, section): {} for kind, section in zip(kinds, sections, strict=True)}
@@ -186,6 +126,7 @@ def spool_edges(
     staged: list[int] | None,
     spool: EdgeSpool,
     progress: Progress,
+    marking: Marking,
 ) -> Dangling:
     """Appends every edge to the spool; returns the edges without both ends."""
     part = _parts_of_files(edges, config, staged) if config.split_files else None
@@ -194,9 +135,17 @@ def spool_edges(
     end = End(numbering=numbering, nodes=nodes, section=config.id_section)
     dangling = Dangling(drop=config.dangling == "drop")
     progress.start("read edges", total, "edges")
-    for batch in checked_edges(edges, config, relations, (end, end), staged, dangling, config.marks):
+    for batch in checked_edges(edges, config, relations, (end, end), staged, dangling, marking):
         batch = batch if part is None else batch._replace(mark=part(batch.rows))
-        spool.append(batch.src, batch.dst, tie=batch.rows, weight=batch.weight, type=batch.type, mark=batch.mark)
+        spool.append(
+            batch.src,
+            batch.dst,
+            tie=batch.rows,
+            weight=batch.weight,
+            type=batch.type,
+            mark=batch.mark,
+            label=batch.label,
+        )
         progress.advance(len(batch.rows))
     progress.done()
     return dangling
@@ -216,7 +165,7 @@ def checked_edges(
     ends: tuple[End, End],
     staged: list[int] | None,
     dangling: Dangling,
-    marks: LinkSplit | None = None,
+    marking: Marking = NOTHING,
 ) -> Iterator[EdgeRows]:
     """Yields the edges of all files, in any order.
 
@@ -225,13 +174,13 @@ def checked_edges(
         ends: the nodes of sources and of targets.
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
         dangling: the rule for edges without both ends; their number is counted in it.
-        marks: what marks edges for a split of links; None for nothing.
+        marking: what the task reads of single edges.
 
     Raises:
         InputError: an end or an attribute is missing or does not fit, with the first row; or edges name unknown nodes, with examples.
     """
-    checks = _Checks(edges, keys, ends, dangling)
-    extra = attribute_expressions(edges, keys, relations, marks)
+    checks = _Checks(edges, keys, ends, dangling, marking)
+    extra = attribute_expressions(edges, keys, relations, marking)
     batches = _from_files(edges, keys, extra) if staged is None else _joined(edges.duck, [*extra], ends, staged)
     for columns, rows, where in batches:
         yield checks.take(columns, rows, where)
@@ -263,8 +212,8 @@ def _joined(duck: Duck, extra: Sequence[str], ends: tuple[End, End], staged: lis
 class _Checks:
     """Checks batches; remembers edges whose ends are not nodes."""
 
-    def __init__(self, edges: TableFiles, keys: EdgeKeys, ends: tuple[End, End], dangling: Dangling):
-        self.edges, self.keys, self.ends, self.dangling = edges, keys, ends, dangling
+    def __init__(self, edges: TableFiles, keys: EdgeKeys, ends: tuple[End, End], dangling: Dangling, marking: Marking):
+        self.edges, self.keys, self.ends, self.dangling, self.marking = edges, keys, ends, dangling, marking
         self.examples: list[tuple[int, int]] = []
         self.missing: dict[str, None] = {}
 
@@ -277,14 +226,14 @@ class _Checks:
         ]
         weight = self._weights(columns["weight"], where) if "weight" in columns else None
         types = self._present(columns["type"], where, "type") if "type" in columns else None
-        mark = self._marks(columns, where)
+        mark, label = self._marks(columns, where), self._labels(columns["label"], where) if "label" in columns else None
         bad = found[0][1] | found[1][1]
         if bad.any():
             places = np.flatnonzero(bad)
             self.dangling.count += len(places)
             self.examples += [where(index) for index in places[: EXAMPLES - len(self.examples)].tolist()]
             self.missing |= {end.nodes: None for end, (_, lost) in zip(self.ends, found, strict=True) if lost.any()}
-        whole = EdgeRows(found[0][0], found[1][0], rows, weight, types, mark)
+        whole = EdgeRows(found[0][0], found[1][0], rows, weight, types, mark, label)
         if not self.dangling.count:
             return whole
         kept = ~bad if self.dangling.drop else slice(0)
@@ -333,6 +282,24 @@ class _Checks:
         if wrong.any():
             name = str(self.keys.time_column if "time" in columns else self.keys.split_column)
             raise self.edges.refusal(*where(int(np.flatnonzero(wrong)[0])), name, why, remedy)
+        return values
+
+    def _labels(self, column: Column, where: Where) -> Array:
+        """Returns the numbers of classes, or numbers; NaN for unknown ones."""
+        values = np.array(column.values, np.float64)
+        if self.marking.kind == "edge_classes":
+            if column.nulls is not None:
+                values[column.nulls] = np.nan
+            return values
+        with np.errstate(over="ignore"):
+            wrong = np.isinf(values.astype(np.float32))
+        wrong = wrong if column.nulls is None else wrong | column.nulls
+        if wrong.any():
+            why, remedy = (
+                "not a finite number of float32",
+                "correct it, and leave the field empty where it is not known",
+            )
+            raise self.edges.refusal(*where(int(np.flatnonzero(wrong)[0])), str(self.keys.label_column), why, remedy)
         return values
 
     def _present(self, column: Column, where: Where, key: str) -> Array:

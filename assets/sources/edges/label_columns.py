@@ -17,7 +17,7 @@ from graphmill.assets.sources.readers.table_features import (
 )
 from graphmill.assets.sources.readers.table_files import TableFiles, TableRows
 from graphmill.assets.sources.targets import checked_values
-from graphmill.assets.tasks.labels import CLASSES, LINKS, Kind, no_labels
+from graphmill.assets.tasks.labels import CLASSES, ON_EDGES, Kind, no_labels
 from graphmill.kernels.types import Array
 
 
@@ -37,7 +37,7 @@ def label_columns(table: TableFiles | None, keys: LabelKeys, kind: Kind) -> list
         InputError: a column is missing, or a pattern fits none.
     """
     asked = keys.label_column if keys.label_columns is None else keys.label_columns
-    if kind in (CLASSES, LINKS) or table is None or asked is None:
+    if kind in (CLASSES, *ON_EDGES) or table is None or asked is None:
         return []
     return fitting_columns(table, asked, "label_columns")
 

@@ -103,7 +103,7 @@ class _Search:
             name = getattr(self.config, role)
             wrong = [] if name is None else refused_by([lambda role=role, name=name: table.require(role, name)])
             if wrong:
-                marks = role == "time_column" or (role == "split_column" and self.config.links is not None)
+                marks = role == "time_column" or (table is self.edges and role in ("split_column", "label_column"))
                 left = self.config.unlinked if marks else self.config
                 left = left.untimed if role in ("time_column", "node_time_column") else left
                 self.config = replace(left, **{role: None})  # pyright: ignore[reportArgumentType]

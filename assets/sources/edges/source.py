@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.sources.edges.config import EdgeTableKeys
-from graphmill.assets.sources.edges.edge_tables import spool_edges, stage_edges, type_names
+from graphmill.assets.sources.edges.edge_columns import Marking, type_names
+from graphmill.assets.sources.edges.edge_tables import spool_edges, stage_edges
 from graphmill.assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
 from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import find_mistakes, told_at_once
@@ -58,7 +59,7 @@ from graphmill.assets.sources.readers.table_features import feature_columns, tab
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.spool import EdgeSpool
-from graphmill.assets.tasks.labels import CLASSES
+from graphmill.assets.tasks.labels import CLASSES, OF_LABEL
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -237,8 +238,9 @@ class TablesSource:
             undirected=config.undirected,
             watched=watched,
             marked=config.marked,
+            labelled=config.task in OF_LABEL,
         )
-        dangling = spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
+        dangling = spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress, self._marking)
         if spool.num_edges == 0:
             problem = "no edge has two ends with a node" if dangling.count else "the edge tables have no rows"
             raise InputError(f"{self.edges.paths[0]}: {problem}", "give a graph with at least one edge")
@@ -253,6 +255,7 @@ class TablesSource:
             memory_bytes=config.memory_bytes // 2,
             original_ids=original_ids(self.duck, numbering, self._kind),
             numbers=numbers | shared | dropped,
+            class_names=self._marking.classes or raw.class_names,
             edge_marks=spool.marks(lambda row: self.edges.place(*locate(self.edges.counts(), row))),
             unread=unread_columns(config, self.edges, self.nodes),
             remarks=[*dangling.remarks("edges"), *self._remarks(), *repeated],
@@ -281,13 +284,20 @@ class TablesSource:
         return type_names(self.edges, self.config.type_column) if self.config.type_column else []
 
     @cached_property
+    def _marking(self) -> Marking:
+        config, classes = self.config, list[str]()
+        if config.task in OF_LABEL and (column := config.label_column) is not None:
+            classes = type_names(self.edges, column, "label_column") if config.task == "edge_classes" else [column]
+        return Marking(config.marks, config.task, classes)
+
+    @cached_property
     def _staged(self) -> list[int]:
         """Number of rows of each file of DuckDB's table `staged`, which holds the edges to be joined with ids that are not integers."""
         edges, config, kind = self.edges, self.config, self._kind
         strict = config.id_type == "auto"
         sections = (config.id_section, config.id_section)
         kinds, stricts = (kind, kind), (strict, strict)
-        return stage_edges(edges, config, self._relations, kinds, stricts, sections, config.marks)
+        return stage_edges(edges, config, self._relations, kinds, stricts, sections, self._marking)
 
 
 def agree_on_ids(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> str:

@@ -1,7 +1,7 @@
 """Graphs of PyG: one `HeteroData` or `Data` object that `torch.save` wrote, with its features, labels and masks.
 
-Accepted are the object itself, the dictionary that its `to_dict` returns, and the tuple in processed/data.pt of an `InMemoryDataset` with
-one graph. Of each node type:
+Accepted are the object itself, the dictionary that its `to_dict` returns, the tuple in processed/data.pt of an `InMemoryDataset` with
+one graph, and a list of `Data` objects (assets/sources/named/many.py). Of each node type:
 
     x                                    features [N, F] or [N]
     y                                    labels [N] or [N, 1], -1 or NaN unknown
@@ -21,10 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from graphmill.assets.sources.arrays.torch_file import Allowed, load_saved
 from graphmill.assets.sources.interface import FEATURES_TOO
 from graphmill.assets.sources.named.arrays import Kind, NamedArrays, require_one_file
 from graphmill.assets.sources.named.edges import SAVE_EDGES
+from graphmill.assets.sources.named.many import OneGraph, joined_graphs, one_graph
 from graphmill.assets.sources.named.source import NamedSource
 from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
@@ -109,6 +112,8 @@ def load_stores(path: Path, edge_names: Sequence[str] = ()) -> NamedArrays:
     if isinstance(found, tuple) and len(found) >= 2:
         _require_one_graph(found[1], path)
         found = found[0]
+    if isinstance(found, list) and found:
+        return _of_many(found, path)
     if isinstance(found, DataObject):
         state = _dict(found.state, path)
         # Versions before 2.0 keep the data in the object itself.
@@ -128,6 +133,22 @@ def load_stores(path: Path, edge_names: Sequence[str] = ()) -> NamedArrays:
     raise InputError(f"{path}: holds {what}, not a graph of PyG", "save a Data or HeteroData: torch.save(data, PATH)")
 
 
+def _of_many(found: list[Any], path: Path) -> NamedArrays:
+    """Returns a list of `Data` objects, or of their dictionaries, as one graph."""
+    graphs: list[OneGraph] = []
+    for number, each in enumerate(found):
+        state = _dict(each.state, path) if isinstance(each, DataObject) else each
+        store = state.get("_store", state) if isinstance(state, dict) else None
+        data = {} if store is None else _mapping(store, path)
+        if "edge_index" not in data:
+            problem = f"{path}: graph {number} of its {len(found)} is not a Data object with an edge_index"
+            raise InputError(problem, "save a list of Data: torch.save([*dataset], PATH)")
+        ends = np.asarray(data.pop("edge_index"))
+        more = {name: np.asarray(value) for name, value in data.items() if hasattr(value, "shape")}
+        graphs.append(one_graph(number, ends, more, data.get("num_nodes"), path))
+    return joined_graphs(graphs, path)
+
+
 def _require_one_graph(slices: Any, path: Path) -> None:
     """Raises InputError if the slices of an `InMemoryDataset` say that it holds several graphs; None says one."""
     counts = [0]
@@ -139,7 +160,8 @@ def _require_one_graph(slices: Any, path: Path) -> None:
         elif isinstance(each, list) or getattr(each, "ndim", 0) == 1:
             counts.append(len(each) - 1)
     if max(counts) > 1:
-        raise InputError(f"{path}: holds {max(counts)} graphs", "save one of them: torch.save(dataset[0], PATH)")
+        how = "save one of them, torch.save(dataset[0], PATH), or the list of all: torch.save([*dataset], PATH)"
+        raise InputError(f"{path}: holds {max(counts)} graphs", how)
 
 
 def _dict(found: Any, path: Path) -> dict[Any, Any]:

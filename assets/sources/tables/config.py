@@ -27,7 +27,7 @@ from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, TableCon
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
-from graphmill.assets.tasks.labels import CLASSES
+from graphmill.assets.tasks.labels import CLASSES, OF_LABEL
 from graphmill.kernels.errors import InputError, did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -39,7 +39,7 @@ OF_TABLE = ("features", "label_column", "label_columns", "split_column", "name_c
 OF_NODE_TYPE = (*OF_NODES, "time_column")
 """Keys of a node type that name one column of its table."""
 
-OF_RELATION = (*OF_EDGES, "split_column")
+OF_RELATION = (*OF_EDGES, "split_column", "label_column")
 """Keys of a relation that name columns of its table."""
 
 OF_SPLIT = ("split_column", "label_column", "label_columns", "labels", "no_label")
@@ -166,6 +166,8 @@ class RelationTable(TableKeys):
     time_column: str | None = field(default=None, metadata={"hashed": "unless default"})
     # Of links: train, valid, test, or nothing, for split = "given" of [task].
     split_column: str | None = field(default=None, metadata={"hashed": "unless default"})
+    # Of [task] kind = "edge_classes" and "edge_regression": the class of each edge, as number or name, or its number; empty if unknown.
+    label_column: str | None = field(default=None, metadata={"hashed": "unless default"})
 
     names = ("src", "dst")
 
@@ -190,7 +192,7 @@ class TypedTableKeys(SpooledConfig):
     # Names of node types and of relations in their order, which a mapping is hashed without; not a key of [graph].
     order: tuple[tuple[str, ...], ...] = field(init=False, metadata={"key": False})
 
-    tasks = ("classes", "multilabel", "regression")
+    tasks = ("classes", "multilabel", "regression", *OF_LABEL)
     takes_edge_rows = True
 
     def __post_init__(self) -> None:
@@ -228,7 +230,7 @@ class TypedTableKeys(SpooledConfig):
             for name, table in self.nodes.items():
                 for key in (*keys, "split_column"):
                     if _given(table, key) is not None:
-                        text = f"graph.nodes.{name}.{key} has no effect with [task] kind = 'links': leave it out"
+                        text = f"graph.nodes.{name}.{key} has no effect with [task] kind = {self.task!r}: leave it out"
                         yield KeyProblem(f"nodes.{name}.{key}", text)
         for name, table in self.nodes.items():
             yield from node_time_problems(
@@ -241,9 +243,22 @@ class TypedTableKeys(SpooledConfig):
             if _given(relation, "time_column") is None:
                 text = f"graph.edges.{name} has no time_column, and `before` of [sampling] needs the times of all edges"
                 yield KeyProblem(f"edges.{name}", f"{text}: name it")
+        yield from self._edge_label_problems()
         for name in labelled[1:]:
             text = f"graph.nodes.{name}.label_column: the node type {labelled[0]} has labels already, and classes would mix"
             yield KeyProblem(f"nodes.{name}.label_column", f"{text}: keep those of one type")
+
+    def _edge_label_problems(self) -> Iterator[KeyProblem]:
+        """Yields labels of edges beside another task, of several relations, or of none if the task learns them."""
+        labelled = [name for name, relation in self.edges.items() if _given(relation, "label_column") is not None]
+        if self.task in OF_LABEL and not labelled:
+            text = f"[task] kind = {self.task!r} learns labels of edges: name their column, label_column in one [graph.edges.NAME]"
+            yield KeyProblem("edges", text)
+        for name in labelled if self.task not in OF_LABEL else labelled[1:]:
+            how = "set kind = 'edge_classes' or 'edge_regression' in [task], or leave it out"
+            if self.task in OF_LABEL:
+                how = f"the relation {labelled[0]} has labels already, and they would mix: keep those of one relation"
+            yield KeyProblem(f"edges.{name}.label_column", f"graph.edges.{name}.label_column has no effect: {how}")
 
     @property
     def link_splits(self) -> tuple[LinkSplit, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+from graphmill.assets.sources.edges.edge_columns import Marking
 from graphmill.assets.sources.edges.mistakes import READ_BYTES
 from graphmill.assets.sources.edges.open_table import named_by
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
@@ -22,7 +23,8 @@ def opened_tables(
         attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys), config.encodes, config.task)
         for number, (name, keys) in enumerate(config.nodes.items())
     ]
-    relations = [attempts(RelationFiles, duck, name, keys, config.marks) for name, keys in config.edges.items()]
+    marking = Marking(config.marks, config.task)
+    relations = [attempts(RelationFiles, duck, name, keys, marking) for name, keys in config.edges.items()]
     return {each.name: each for each in types if each is not None}, [each for each in relations if each is not None]
 
 

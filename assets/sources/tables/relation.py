@@ -9,17 +9,18 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from graphmill.assets.sources.edges.edge_tables import Dangling, End, checked_edges, stage_edges, type_names
+from graphmill.assets.sources.edges.edge_columns import NOTHING, Marking, type_names
+from graphmill.assets.sources.edges.edge_tables import Dangling, End, checked_edges, stage_edges
 from graphmill.assets.sources.edges.numbering import id_kind, locate, no_id, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import named_by, named_columns, unread_of
 from graphmill.assets.sources.edges.remarks import edge_remarks
-from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import table_digests
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.tables.config import OF_RELATION, RelationTable
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, value_name
+from graphmill.assets.tasks.labels import OF_LABEL
 from graphmill.kernels.errors import InputError, refused_by
 
 ENDS = ("source_column", "target_column")
@@ -31,7 +32,7 @@ class RelationFiles:
 
     Args:
         name, keys: `[graph.edges.NAME]`.
-        marks: what marks edges for a split of links, "time" or "given"; None for nothing.
+        marking: what the task reads of single edges; the names of classes follow from the table.
 
     Attributes:
         dangling: the edges without both ends, of the last time that the edges were read.
@@ -41,8 +42,8 @@ class RelationFiles:
         InputError: a pattern names no file, or a file has no readable header.
     """
 
-    def __init__(self, duck: Duck, name: str, keys: RelationTable, marks: LinkSplit | None = None):
-        self.marks: LinkSplit | None = marks
+    def __init__(self, duck: Duck, name: str, keys: RelationTable, marking: Marking = NOTHING):
+        self.given = marking
         self.duck, self.name, self.keys, self.key, self.wrong = duck, name, keys, f"edges.{name}", set[str]()
         self.table = TableFiles(duck, keys.files, self.key, keys.form(self.key))
         self.dangling = Dangling(drop=keys.dangling == "drop")
@@ -61,6 +62,7 @@ class RelationFiles:
             *((role, partial(self._require, role, name)) for role, name in named.items()),
             *(("weight_column", number) for number in numbers),
             ("type_column", lambda: self.values),
+            ("label_column", lambda: self.classes),
         )
 
     def _require(self, role: str, name: str) -> None:
@@ -76,7 +78,8 @@ class RelationFiles:
         wrong = {key for key, errors in found.items() if errors}
         self.wrong = wrong & {*ENDS}
         self.keys = replace(self.keys, **dict.fromkeys(wrong - {*ENDS}))  # pyright: ignore[reportArgumentType]
-        vars(self).pop("values", None)
+        for name in ("values", "classes"):
+            vars(self).pop(name, None)
         return [error for errors in found.values() for error in errors]
 
     @cached_property
@@ -95,6 +98,26 @@ class RelationFiles:
             problem = f"{self.table.paths[0]}: relations {same} of column '{column}' have one name"
             raise InputError(problem, "rename one")
         return values
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """Names of the labels of its edges: of classes in their order, or of the column of numbers; none without labels.
+
+        Raises:
+            InputError: there are more than 256 classes, or the column does not hold numbers.
+        """
+        column = self.keys.label_column if self.given.kind in OF_LABEL else None
+        if column is None:
+            return []
+        if self.given.kind == "edge_classes":
+            return type_names(self.table, column, "label_column")
+        self.table.number("label_column", column, "DOUBLE")
+        return [column]
+
+    @property
+    def marking(self) -> Marking:
+        """What the task reads of single edges."""
+        return self.given._replace(classes=self.classes)
 
     def require_kind(self, role: str, node_type: NodeType) -> None:
         """Refuses ids of an end, `role` among `ENDS`, of another type than the node type's.
@@ -135,9 +158,9 @@ class RelationFiles:
         ends = (_end(source), _end(target))
         staged = self._stage(source, target) if any(end.numbering.staged for end in ends) else None
         self.dangling.count = self.dangling.num_rows = 0
-        for batch in checked_edges(self.table, self.keys, self.values, ends, staged, self.dangling, self.marks):
+        for batch in checked_edges(self.table, self.keys, self.values, ends, staged, self.dangling, self.marking):
             weight = np.ones(len(batch.rows), np.float32) if weighted and batch.weight is None else batch.weight
-            yield EdgeBatch(batch.src, batch.dst, weight, batch.rows, batch.type, batch.mark)
+            yield EdgeBatch(batch.src, batch.dst, weight, batch.rows, batch.type, batch.mark, batch.label)
         if staged is not None:
             self.duck.rows("DROP TABLE staged")
 
@@ -150,7 +173,7 @@ class RelationFiles:
         strict = (source.keys.id_type == "auto", target.keys.id_type == "auto")
         sections = (source.id_section, target.id_section)
         kinds = (source.kind, target.kind)
-        return stage_edges(self.table, self.keys, self.values, kinds, strict, sections, self.marks)
+        return stage_edges(self.table, self.keys, self.values, kinds, strict, sections, self.marking)
 
     def of_end(self, role: str) -> RelationFiles:
         """Returns the relation with one end in place of both; `role` is among `ENDS`."""
@@ -166,7 +189,7 @@ class RelationFiles:
         keys = copy(self.keys)
         for key, value in changed.items():  # not by `replace`, since a file may not name one column twice
             object.__setattr__(keys, key, value)
-        return RelationFiles(self.duck, self.name, keys, self.marks)
+        return RelationFiles(self.duck, self.name, keys, self.given)
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, of each file together."""

@@ -189,7 +189,9 @@ class TypedTablesSource:
     def graph(self, progress: Progress) -> RawGraph:
         """Numbers the nodes, reads the node tables except features, and spools the edges."""
         config, facts = self.config, [each.facts() for each in self.types.values()]
-        names = [each.class_names for each in facts if each.class_names]
+        names = [each.class_names for each in facts if each.class_names] + [
+            each.classes for each in self.relations if each.classes
+        ]
         found = TypedGraph(
             where=_title(config),
             node_types=self.node_types,

@@ -15,6 +15,7 @@ import pytest
 from graphmill.assets.building.labels import labelled
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.storage.local.collect import _scores
+from graphmill.assets.tasks.labels import OF_LABEL
 from graphmill.jobs.commands.results.leaderboard import Entry, leaderboard_table, remarks, spread
 from graphmill.jobs.figures.curves import draw_curves
 from graphmill.jobs.report.changes import _score_rows
@@ -177,7 +178,9 @@ def assert_unit(said: str, metric: str, value: float) -> None:
 
 def test_the_loss_of_numbers_has_no_unit_and_that_of_labels_has_one() -> None:
     for kind, metrics in METRICS_OF.items():
-        assert (", nats" in value_words("loss", [metrics[0]])) == (kind not in ("regression", "links"))
+        assert (", nats" in value_words("loss", [metrics[0]])) == (
+            OF_LABEL.get(kind, kind) not in ("regression", "links")
+        )
 
 
 def test_errors_and_shares_have_no_axis_in_common(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.sources.registry import SOURCES, config_class
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
-from graphmill.assets.tasks.labels import Kind
+from graphmill.assets.tasks.labels import OF_LABEL, Kind
 from graphmill.jobs.commands.results.leaderboard import spread
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.answers.kinds import Columns
@@ -187,4 +187,7 @@ def test_every_source_refuses_a_metric_of_another_kind_in_one_sentence(tmp_path:
         said = str(caught.value).splitlines()
         assert sum(f'metric = "{metric}" is not a metric of [task] kind = "{kind}"' in line for line in said) == 1, said
         unable = sum(f"kind = '{kind}', but source = '{source}' gives labels for" in line for line in said)
-        assert (unable == 1) == (kind not in (*cls.tasks, "links")) and f"has {1 + unable} mistake" in said[0], said
+        assert (unable == 1) == (kind not in (*cls.tasks, "links")), said
+        unnamed = sum("learns labels of edges: name their column" in line for line in said)
+        assert unnamed == (kind in OF_LABEL and kind in cls.tasks)
+        assert f"has {1 + unable + unnamed} mistake" in said[0], said

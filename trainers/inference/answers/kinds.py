@@ -77,7 +77,7 @@ def open_answers(graph: Graph, columns: Columns) -> Answers:
     """Returns the answers of a graph's kind of task; raises InputError for a column that the kind does not have, and a wrong threshold."""
     if graph.task == LINKS:
         return RowAnswers(columns)
-    if graph.task == "classes":
+    if graph.task in ("classes", "edge_classes"):
         return ClassAnswers(graph.class_names, columns)
     return LabelAnswers(graph.class_names, columns) if graph.task == "multilabel" else NumberAnswers(graph, columns)
 

@@ -78,8 +78,11 @@ class LinkRequest:
         """
         if graph.links is None:
             if self.pairs is not None or self.relations:
-                raise InputError("--pairs and --relation are for models of [task] kind = 'links'", "leave them out")
+                raise InputError("--pairs and --relation are for models of a [task] on edges", "leave them out")
             return False
+        if graph.links.labels is not None:
+            self._require_edges(types, evaluation)
+            return True
         if not self.top and self.pairs is None:
             if self.relations:
                 raise InputError("--relation is of the best ends of nodes", "give --top K, too")
@@ -97,6 +100,18 @@ class LinkRequest:
         if self.pairs is not None and (self.nodes is not None or self.relations):
             raise InputError("--nodes and --relation are of --top", "leave them out: the file names pairs")
         return True
+
+    def _require_edges(self, types: Sequence[str], evaluation: str) -> None:
+        """Raises InputError for a key of another table than that of labelled edges."""
+        others = {
+            "--nodes": self.nodes,
+            "--relation": self.relations,
+            "--type": types,
+            "--eval sampled": evaluation != "exact",
+        }
+        if wrong := [key for key, given in others.items() if given]:
+            problem = f"{', '.join(wrong)} of a model that predicts labels of edges"
+            raise InputError(problem, "leave it out: all labelled edges are written, or with --pairs those of a file")
 
 
 @dataclass(kw_only=True)

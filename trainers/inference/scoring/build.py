@@ -39,7 +39,7 @@ def build_score(building: Building[ScoreTable, Any]) -> Summary:
         progress=building.progress,
     )
     if request.of_pairs(data.read.graph, columns, table.types, table.eval):
-        expected = predict_pairs(data, model, semantic, bounds, out, request)
+        expected = predict_pairs(data, model, semantic, bounds, out, request, columns)
     else:
         how = {"types": table.types, "evaluation": table.eval, "listener": answers.add}
         expected, numbers = predict_model(data, model, semantic, bounds, out, columns, **how)

@@ -6,6 +6,7 @@
     transe     -|h_u + r - h_v|, with a learnable row r per relation (Bordes et al., 2013)
     rotate     -|h_u o r - h_v|, with a learnable angle per relation and pair of columns (Sun et al., 2019)
     mlp        w . relu(A h_u + B h_v + b) + c
+    label      W relu(A h_u + B h_v + b) + c, one number for each class or target of an edge
 
 |.| is the Euclidean length. Of `rotate` the first half of a row are real parts and the second half imaginary ones; o turns each of these
 complex numbers by its angle. Angles begin uniform in a full turn.
@@ -195,24 +196,46 @@ class MlpHead(LinkHead):
         return self.score(torch.relu(queries + others)).squeeze(-1)
 
 
-def link_head(name: LinkHeadName, width: int, *, relations: int = 0, hidden: int | None = None) -> LinkHead:
+class LabelHead(nn.Module):
+    """The outputs for the labels of edges: a network with one hidden layer over the rows of both ends.
+
+    Args:
+        width: columns of a row; hidden: those of the hidden layer.
+        outputs: number of classes or targets.
+    """
+
+    def __init__(self, width: int, hidden: int, outputs: int):
+        super().__init__()
+        self.source, self.target = nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False)
+        self.label = nn.Linear(hidden, outputs)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Returns float[n, C] of pairs of rows, float[n, H] each."""
+        return self.label(torch.relu(self.source(source) + self.target(target)))
+
+
+def link_head(
+    name: LinkHeadName, width: int, *, relations: int = 0, hidden: int | None = None, outputs: int = 1
+) -> LinkHead | LabelHead:
     """Returns a head whose parameters have no values yet (`graphmill.trainers.models.layer.initialise`).
 
     Args:
         width: columns H of a row.
         relations: number of relations, 0 if edges have none.
-        hidden: columns of the hidden layer of "mlp", None for H.
+        hidden: columns of the hidden layer of "mlp" and "label", None for H.
+        outputs: outputs of "label".
 
     Raises:
         InputError: the name is not that of a head.
     """
-    makes: dict[str, Callable[[], LinkHead]] = {
+    makes: dict[str, Callable[[], LinkHead | LabelHead]] = {
         "dot": DotHead,
         "bilinear": lambda: BilinearHead(width),
         "distmult": lambda: DistMultHead(width, relations),
         "transe": lambda: TransEHead(width, relations),
         "rotate": lambda: RotatEHead(width, relations),
         "mlp": lambda: MlpHead(width, hidden or width),
+        "label": lambda: LabelHead(width, hidden or width, outputs),
     }
     if name not in makes:
         *names, last = makes

@@ -1,4 +1,4 @@
-"""Losses of links: an edge's score is compared with those of its negatives.
+"""Losses of links: an edge's score is compared with those of its negatives. And those of the labels of edges, as of nodes.
 
     bpr      mean over negatives of -log sigmoid(positive - negative)       (Rendle et al., 2009)
     margin   mean over negatives of relu(margin - positive + negative)      (Bordes et al., 2013)
@@ -10,14 +10,16 @@ pairs that other libraries take. torch's softplus is linear from 20 on, which is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.models.links.heads import LinkHead
+from graphmill.trainers.models.links.heads import LabelHead, LinkHead
 from graphmill.trainers.models.loss import Loss
 
 LinkLossName = Literal["bpr", "margin", "binary"]
@@ -76,3 +78,30 @@ class PairLoss(Loss):
         ends = logits.index_select(0, places).view(*labels.shape[:2], 2, -1)
         scores = self.head(ends[:, :, 0], ends[:, :, 1], relation if self.head.reads_relations else None)
         return self.loss(scores[:, 0], scores[:, 1:])
+
+
+@dataclass(frozen=True)
+class LabelLoss(Loss):
+    """The loss of the labels of a batch of edges, from the rows that a model computes of the batch's nodes."""
+
+    # The loss of outputs and labels, as of nodes.
+    of_labels: Loss
+    # Type of the labels: classes are whole numbers.
+    dtype: torch.dtype
+    # Gives the outputs of pairs of rows; a module of the model. None until `of`.
+    head: LabelHead | None = None
+
+    def of(self, model: Any) -> LabelLoss:
+        """Returns the loss of the rows of a model, by its head."""
+        return replace(self, head=model.link_head)
+
+    def sent(self, send: Callable[[Tensor], Tensor]) -> LabelLoss:
+        """Returns the loss with its tensors as `send` returns them."""
+        return replace(self, of_labels=self.of_labels.sent(send))
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Returns float[] from rows float[b, H] of nodes, and i32[p, 1, 3 + T], places of two ends, relation and the bits of labels."""
+        assert self.head is not None
+        ends = logits.index_select(0, labels[:, 0, :2].reshape(-1).long()).view(len(labels), 2, logits.shape[1])
+        given = labels[:, 0, 3:].contiguous().view(self.dtype)
+        return self.of_labels(self.head(ends[:, 0], ends[:, 1]), given if given.is_floating_point() else given[:, 0])

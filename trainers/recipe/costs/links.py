@@ -50,6 +50,8 @@ def score_bytes(case: Case) -> int:
     item = item_bytes(train)
     scored = [sizes.num_valid, sizes.num_test, *([sizes.num_train] if train.score_train or not sizes.num_valid else [])]
     at_once = min(max(scored), RANKED_AT_ONCE)
+    if train.link_head == "label":
+        return at_once * SCORED_COPIES * train.hidden * item + LINK_ROW_BYTES * sum(scored)
     ranked = rank_bytes(at_once, train.hidden, round(at_once * _known_ends(sizes)), item)
     more = {"mlp": 2 * CANDIDATES * train.hidden, **dict.fromkeys(DISTANCE_HEADS, QUERIES * CANDIDATES)}
     ranked += more.get(train.link_head, 0) * item

@@ -108,7 +108,7 @@ def parameter_bytes(
     Args:
         relations, types: numbers of relations and of node types.
     """
-    count = {"bilinear": 1, "mlp": 2}.get(train.link_head, 0) * train.hidden**2 * train.predicts_links
+    count = {"bilinear": 1, "mlp": 2, "label": 2}.get(train.link_head, 0) * train.hidden**2 * train.predicts_links
     count += relations * train.hidden * (train.link_head in RELATION_HEADS)
     if train.model == "rows":
         return count * item_bytes(train)

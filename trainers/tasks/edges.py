@@ -1,0 +1,93 @@
+"""The labels of edges: classes or numbers, as of nodes, by a head over the rows of both ends.
+
+An evaluation computes the rows of all nodes once, by all their neighbours in the stored edges, and the outputs of the edges of each split
+from the rows of their ends. Losses, metrics and scores are those of nodes with such labels.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.assets.tasks.links import Links
+from graphmill.kernels.links.splits import PARTS
+from graphmill.kernels.types import Array
+from graphmill.trainers.models.links.heads import LabelHead
+from graphmill.trainers.models.links.losses import LabelLoss
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE
+from graphmill.trainers.tasks.classes import Classes
+from graphmill.trainers.tasks.regression import TargetNumbers
+from graphmill.trainers.tasks.task import Infer, Outputs, TaskKeys, TrainingTask
+
+
+class OnEdges(TrainingTask):
+    """What a training learns of the edges of a graph."""
+
+    seeds = "edges"
+
+    @property
+    def links(self) -> Links:
+        """The edges."""
+        assert self.graph.links is not None
+        return self.graph.links
+
+    def size(self, split: str) -> int:
+        """Returns the number of edges of a split."""
+        return int(np.count_nonzero(self.links.split == PARTS.index(split)))
+
+    def scored(self, train: TaskKeys, splits: Sequence[str]) -> Sequence[str]:
+        """Returns validation and test, and training if it is asked for or nothing else is there: all its edges take long."""
+        return PARTS if train.score_train or not self.size("valid") else PARTS[1:]
+
+
+class EdgeLabels(OnEdges):
+    """The labels of edges; their form decides loss and metrics."""
+
+    def loss(self, train: TaskKeys) -> LabelLoss:
+        """Returns the loss of nodes with such labels, which takes the outputs of the head of the model that it is bound to."""
+        of_labels: Loss = super().loss(train)  # pyright: ignore[reportAbstractUsage]
+        assert self.links.labels is not None
+        return LabelLoss(of_labels, torch.float32 if self.links.labels.dtype == np.float32 else torch.int32)
+
+    def outputs(self, splits: Sequence[str], infer: Infer, model: Model, *, at_once: bool, metric: str = "") -> Outputs:
+        """Returns outputs and labels of the edges of each split."""
+        edges = {split: np.flatnonzero(self.links.split == PARTS.index(split)) for split in splits if self.size(split)}
+        if not edges:
+            return {}
+        rows, head = infer(np.arange(self.graph.topology.num_nodes)), copy.deepcopy(model.link_head)
+        head, labels = head.cpu(), self.links.labels
+        assert labels is not None
+        found: Any = {
+            split: label_outputs(head, rows, self.links.source[own], self.links.target[own])
+            for split, own in edges.items()
+        }
+        return {split: (found[split], np.array(labels[own])) for split, own in edges.items()}
+
+
+@torch.no_grad()
+def label_outputs(head: LabelHead, rows: Tensor, source: Array, target: Array) -> Tensor:
+    """Returns float[n, C], the outputs for edges between nodes ids[n] each, from rows float[N, H] of all nodes."""
+    found = []
+    for low in range(0, len(source), RANKED_AT_ONCE):
+        ends = (torch.from_numpy(each[low : low + RANKED_AT_ONCE].astype(np.int64)) for each in (source, target))
+        found.append(head(*(rows[each] for each in ends)))
+    return torch.cat(found)
+
+
+class EdgeClasses(EdgeLabels, Classes):
+    """The class of an edge."""
+
+    kind = "edge_classes"
+
+
+class EdgeNumbers(EdgeLabels, TargetNumbers):
+    """The numbers of an edge."""
+
+    kind = "edge_regression"
