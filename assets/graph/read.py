@@ -113,7 +113,7 @@ def open_graph(artifact: Artifact) -> Graph:
     arrays |= {"labels": {"dtype": dtype, "ndim": ndim}}
     if artifact.config.get("task") in ON_EDGES:
         arrays |= {"link_ends": ids | {"ndim": 2}, "link_split": {"dtype": "uint8", "ndim": 1}}
-    if (of := OF_LABEL.get(artifact.config.get("task"))) is not None:
+    if (of := OF_LABEL.get(artifact.config.get("task", CLASSES))) is not None:
         arrays |= {"link_labels": dict(zip(("dtype", "ndim"), STORED[of], strict=True))}
     require(artifact, {"stage": "graph", "arrays": arrays})
     array = artifact.array

@@ -299,7 +299,7 @@ def predict_pairs(
     given: Any = {"graph": graph, "nodes": table, "request": request, "progress": progress}
     labelled = graph.links is not None and graph.links.labels is not None
     learnt = graph if data.learnt is None else data.learnt.graph
-    answers = EdgeAnswers(**given, answers=open_answers(learnt, columns)) if labelled else LinkAnswers(**given)
+    answers: Any = EdgeAnswers(**given, answers=open_answers(learnt, columns)) if labelled else LinkAnswers(**given)
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             inference = _inference(data, graph, model, semantic, bounds, out)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -185,8 +185,8 @@ def _kind(config: TrainConfig, relations: int, edge_width: int) -> Any:
         problem = f"{config.model} was trained with rows of edges (edge_features = true), which are not read here"
         raise InputError(problem, "predict with graphmill predict, on a pipeline with a table [features.edges]")
     kind = _plain_kind(config, relations)
-    options = kind.keywords if isinstance(kind, partial) else {}
-    return partial(WITH_EDGES[getattr(kind, "func", kind)], edge_width=edge_width, **options)
+    layer, options = (kind.func, kind.keywords) if isinstance(kind, partial) else (kind, {})
+    return partial(WITH_EDGES[cast(type, layer)], edge_width=edge_width, **options)
 
 
 def _plain_kind(config: TrainConfig, relations: int) -> Any:

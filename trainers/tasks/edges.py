@@ -62,8 +62,9 @@ class EdgeLabels(OnEdges):
         if not edges:
             return {}
         rows, head = infer(np.arange(self.graph.topology.num_nodes)), copy.deepcopy(model.link_head)
-        head, labels = head.cpu(), self.links.labels
-        assert labels is not None
+        labels = self.links.labels
+        assert isinstance(head, LabelHead) and labels is not None
+        head = head.cpu()
         found: Any = {
             split: label_outputs(head, rows, self.links.source[own], self.links.target[own])
             for split, own in edges.items()

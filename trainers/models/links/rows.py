@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from graphmill.assets.features.read import NodeTypes
 from graphmill.kernels.types import Array, Block
-from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import LearntRows
 from graphmill.trainers.models.own import OwnModule
@@ -22,7 +21,7 @@ class RowsAlone(OwnModule):
         link_head: the head by which a loss scores pairs of rows.
     """
 
-    def __init__(self, num_nodes: int, width: int, depth: int = 1, link_head: LinkHead | None = None):
+    def __init__(self, num_nodes: int, width: int, depth: int = 1, link_head: nn.Module | None = None):
         nn.Module.__init__(self)
         self.name, self.depth = "rows", depth
         self.nodes = LearntRows(NodeTypes(starts=(0, num_nodes), columns=(0,)), width)
