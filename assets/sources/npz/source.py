@@ -34,6 +34,7 @@ import numpy as np
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.arrays.archive import Archive, Header
 from graphmill.assets.sources.arrays.edge_forms import to_two_rows
+from graphmill.assets.sources.edge_marks import EdgeMarks
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, LinkSplit, RawGraph, TableConfig, one_split
@@ -104,6 +105,11 @@ class NpzConfig(GraphConfig):
         return True
 
     @property
+    def edge_columns(self) -> EdgeColumns:
+        """What edges carry if they are sorted with their ids."""
+        return EdgeColumns(edge_ids=self.edge_rows, times=self.times)
+
+    @property
     def read_besides(self) -> tuple[str, ...]:
         """Names of arrays that only this pipeline reads."""
         return (*([NODE_TIMES] if self.timed_seeds else []), *([EDGE_ROWS] if self.edge_rows else []))
@@ -159,7 +165,6 @@ class NpzConfig(GraphConfig):
             num_nodes, width, value = _survey_nodes(archive, headers)
             contents += [*classes_line(archive, num_nodes, self.task), *splits_line(archive, split, num_nodes)]
             notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split, self.marks, self.read_besides))]
-        columns = EdgeColumns(edge_ids=self.edge_rows)
         turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
         num_edges = edges.shape[0] if turned else edges.shape[-1]
         stored = num_edges * (2 if self.undirected else 1)
@@ -171,9 +176,9 @@ class NpzConfig(GraphConfig):
             num_features=width,
             dtype=stored_type(value, "as stored", self.normalize, str(self.path)),
             attributes=self.attributes,
-            edge_bytes=8 * columns.edge_ids,
+            edge_bytes=8 * self.edge_rows,
             memory_bytes=in_memory_bytes(num_edges, num_nodes, stored) + SORT_BYTES * stored * self.edge_rows,
-            scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize * self.edge_rows,
+            scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, self.edge_columns).itemsize * self.edge_rows,
             notes=[*notes, *(["edge_index is [E, 2] and cannot be built: save edge_index.T"] if turned else [])],
         )
 
@@ -253,7 +258,7 @@ class EdgeListSource(ArchiveSource):
         named = None if labels is None else attempts(class_names, archive, labels)
         attempts.settle()
         (src, dst), named = ends, named or ()
-        spool = self._spooled(src, dst) if self.config.edge_rows else None
+        spool = self._spooled(src, dst, marks) if self.config.edge_rows else None
         counted = self._form or any(name in archive for name in ("num_nodes", "y"))
         return RawGraph(
             num_nodes=num_nodes,
@@ -280,17 +285,17 @@ class EdgeListSource(ArchiveSource):
         """Returns `edge_attr`, by the columns of `edge_index`; raises InputError if it is missing, or has not a row for each edge."""
         return edge_rows(self.archive, self.num_edge_rows)
 
-    def _spooled(self, src: Array, dst: Array) -> EdgeSpool:
-        """Returns the edges with their ids, which sorting keeps beside them."""
+    def _spooled(self, src: Array, dst: Array, marks: EdgeMarks | None) -> EdgeSpool:
+        """Returns the edges with their ids and times, which sorting keeps beside them."""
         config = self.config
         spool = EdgeSpool(
             self.folder,
             self.num_nodes,
-            EdgeColumns(edge_ids=True),
+            config.edge_columns,
             undirected=config.undirected,
             watched=config.counts_reverses(0),
         )
-        spool.append(src, dst, tie=np.arange(len(src)))
+        spool.append(src, dst, tie=np.arange(len(src)), mark=None if marks is None else marks.values)
         return spool
 
     def _unread(self) -> list[str]:

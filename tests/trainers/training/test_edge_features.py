@@ -36,6 +36,7 @@ class Drawn:
         self.y = (total > 0).astype(np.int64)
         part = generator.permutation(NODES)
         self.parts = np.sort(part[:70]), np.sort(part[70:95]), np.sort(part[95:])
+        self.times, self.node_times = generator.random(EDGES) * 100, 50 + generator.random(NODES) * 100
 
     def masks(self) -> dict[str, np.ndarray]:
         return {
@@ -43,46 +44,55 @@ class Drawn:
             for name, ids in zip(("train_mask", "val_mask", "test_mask"), self.parts, strict=True)
         }
 
-    def write(self, folder: Path, source: str) -> str:
-        """Writes the graph as a source has it; returns the tables [graph] and [features.edges]."""
+    def write(self, folder: Path, source: str, timed: bool = False) -> str:
+        """Writes the graph as a source has it, with times if asked for; returns the tables [graph] and [features.edges]."""
+        time, node_time = ({"time": self.times}, {"node_time": self.node_times}) if timed else ({}, {})
+        named = 'time = "time"\nnode_time = "node_time"\n' if timed else ""
         np.save(folder / "rows.npy", self.rows)
         beside = '\n[features.edges]\nfile = "rows.npy"\n'
         if source.startswith("npz"):
             train, val, test = self.parts
             more = {} if "file" in source else {"edge_attr": self.rows}
             arrays = {"edge_index": np.stack([self.src, self.dst]), "x": self.x, "y": self.y, **more}
+            arrays |= {f"edge_{name}": each for name, each in time.items()} | node_time
             np.savez(folder / "g.npz", train=train, val=val, test=test, **arrays)
             return '[graph]\nsource = "npz"\npath = "g.npz"\n' + ("\n[features.edges]\n" if more else beside)
         if source == "pyg":
-            data = {name: torch.from_numpy(each) for name, each in {"x": self.x, "y": self.y, **self.masks()}.items()}
+            data = {
+                name: torch.from_numpy(each)
+                for name, each in {"x": self.x, "y": self.y, **self.masks(), **time, **node_time}.items()
+            }
             data |= {"edge_index": torch.from_numpy(np.stack([self.src, self.dst]))}
             torch.save(data | {"edge_attr": torch.from_numpy(self.rows)}, folder / "g.pt")
-            return '[graph]\nsource = "pyg"\npath = "g.pt"\n\n[features.edges]\n'
+            return '[graph]\nsource = "pyg"\npath = "g.pt"\n' + f"{named}\n[features.edges]\n"
         if source == "dgl":
             dgl = pytest.importorskip("dgl")
             graph = dgl.graph((torch.from_numpy(self.src), torch.from_numpy(self.dst)), num_nodes=NODES)
-            graph.edata["feat"] = torch.from_numpy(self.rows)
-            for name, each in {"feat": self.x, "label": self.y, **self.masks()}.items():
+            for name, each in {"feat": self.rows, **time}.items():
+                graph.edata[name] = torch.from_numpy(each)
+            for name, each in {"feat": self.x, "label": self.y, **self.masks(), **node_time}.items():
                 graph.ndata[name] = torch.from_numpy(each)
             dgl.save_graphs(str(folder / "g.dgl"), [graph])
-            return '[graph]\nsource = "dgl"\npath = "g.dgl"\n\n[features.edges]\n'
-        return self._write_tables(folder, source) + beside
+            return '[graph]\nsource = "dgl"\npath = "g.dgl"\n' + f"{named}\n[features.edges]\n"
+        return self._write_tables(folder, source, time, node_time) + beside
 
-    def _write_tables(self, folder: Path, source: str) -> str:
+    def _write_tables(self, folder: Path, source: str, time: dict[str, Any], node_time: dict[str, Any]) -> str:
         import polars as pl
 
         parts = np.full(NODES, "train", dtype="U5")
         parts[self.parts[1]], parts[self.parts[2]] = "valid", "test"
         columns = {f"x{i}": self.x[:, i] for i in range(4)}
-        pl.DataFrame({"id": np.arange(NODES), "label": self.y, "part": parts, **columns}).write_parquet(
+        pl.DataFrame({"id": np.arange(NODES), "label": self.y, "part": parts, **columns, **node_time}).write_parquet(
             folder / "nodes.parquet"
         )
-        pl.DataFrame({"source": self.src, "target": self.dst}).write_parquet(folder / "edges.parquet")
+        pl.DataFrame({"source": self.src, "target": self.dst, **time}).write_parquet(folder / "edges.parquet")
         keys = 'id_column = "id"\nfeatures = ["x0", "x1", "x2", "x3"]\nlabel_column = "label"\nsplit_column = "part"\n'
-        ends = 'source_column = "source"\ntarget_column = "target"\n'
+        ends = 'source_column = "source"\ntarget_column = "target"\n' + ('time_column = "time"\n' if time else "")
+        of_node = 'time_column = "node_time"\n' if node_time else ""
         if source == "edges":
+            keys += f"node_{of_node}" if of_node else ""
             return f'[graph]\nsource = "edges"\nedges = "edges.parquet"\nnodes = "nodes.parquet"\n{keys}{ends}'
-        nodes = f'[graph.nodes.n]\npath = "nodes.parquet"\n{keys}'
+        nodes = f'[graph.nodes.n]\npath = "nodes.parquet"\n{keys}{of_node}'
         edges = f'[graph.edges.e]\npath = "edges.parquet"\nsource_type = "n"\ntarget_type = "n"\n{ends}'
         return f'[graph]\nsource = "tables"\n\n{nodes}\n{edges}'
 
@@ -109,6 +119,11 @@ def text(folder: Path, source: str, more: str = "", **keys: Any) -> str:
     return f"seed = 5\n{DRAWN.write(folder, source)}{TRAIN}{lines}{more}"
 
 
+def text_of_times(folder: Path, source: str) -> str:
+    sampled = TRAIN.replace("reuse = 2", 'reuse = 2\nbefore = "seed"') + 'eval = "sampled"\n'
+    return f"seed = 5\n{DRAWN.write(folder, source, timed=True)}{sampled}"
+
+
 def trained(made: Made, written: str) -> Any:
     """The model of a file, and its artifacts."""
     pipeline = made.parse(written)
@@ -121,6 +136,21 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
     from safetensors.torch import load
 
     return load(model.file("weights.safetensors").read_bytes())
+
+
+@pytest.mark.parametrize("source", SOURCES[1:])
+def test_every_source_gives_the_same_rows_as_of_a_time(source: str, tmp_path: Path) -> None:
+    """Edges that are sorted with their ids keep their times."""
+    models = []
+    for each in (source, "npz"):
+        folder = tmp_path / each.replace(" ", "-")
+        folder.mkdir()
+        model, found = trained(Made(folder), text_of_times(folder, each))
+        topology = open_graph(found.inputs["graph"]).topology
+        assert topology.edge_times is not None and topology.edge_ids is not None
+        np.testing.assert_array_equal(topology.edge_times, DRAWN.times[topology.edge_ids])
+        models.append({name: each.numpy().tobytes() for name, each in weights(model).items()})
+    assert models[0] == models[1]
 
 
 @pytest.mark.parametrize("source", SOURCES)
