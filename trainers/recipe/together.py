@@ -128,7 +128,7 @@ def _unread_edges(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
     """Yields the table of rows of edges if there are trainings and none reads it."""
     edges = getattr(file.tables.get("features"), "edges", None)
     if edges is not None and file.train and not any(train is None or train.edge_features for train in file.train):
-        text = "[features.edges] is read by no training: set edge_features = true in [[train]], or remove the table"
+        text = "[features.edges] is read by no training, since none has edge_features = true: remove the table"
         yield ("features", "edges"), text
 
 

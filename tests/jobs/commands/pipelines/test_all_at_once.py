@@ -133,7 +133,8 @@ def test_the_mistakes_of_a_new_user_are_named_at_once_and_their_remedies_lead_to
     as_a_new_user_writes_it(made)
     said = refused(made.write(tmp_path))
     assert (
-        "graph.edges.clicks.time_column = 'at' has no effect: set split = 'time' in [task], with kind = 'links'" in said
+        "graph.edges.clicks.time_column = 'at' has no effect: set before = 'seed' in [sampling], or split = 'time' in [task]"
+        in said
     )
     for column in ("country", "plan", "joined", "brand", "age", "rating"):
         assert f"column '{column}' is " in said
