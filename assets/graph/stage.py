@@ -45,11 +45,12 @@ from graphmill.assets.graph.times import (
     times_found,
 )
 from graphmill.assets.graph.times import SAYS as TIMES_SAY
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph, TaskTable, sound_task
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
 from graphmill.assets.sources.registry import config_class, sound_classes, source_names
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.targets import require_known
+from graphmill.assets.sources.task_table import TaskTable, sound_task
 from graphmill.assets.sources.unread import asked_by_features
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.files.frames import write_frames

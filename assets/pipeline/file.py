@@ -3,7 +3,7 @@
     name = "cora"                      seed = 0
     description, owners, tags          for its readers, see assets/pipeline/notes.py
     [graph]                            source and its own keys, see assets/sources/
-    [task]                             what a model learns of a node, see assets/sources/interface.py
+    [task]                             what a model learns of a node, see assets/sources/task_table.py
     [features]                         see assets/features/config.py
     [sampling]                         see assets/sampling/config.py
     [hotness]                          see assets/hotness/__init__.py

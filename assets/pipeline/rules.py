@@ -26,7 +26,7 @@ from graphmill.assets.samples.sets import (
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
 from graphmill.assets.score import SCORE, ScoreTable
-from graphmill.assets.sources.interface import TaskTable, sound_task
+from graphmill.assets.sources.task_table import TaskTable, sound_task
 from graphmill.assets.sources.unread import named_tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

@@ -31,8 +31,9 @@ from graphmill.assets.sources.edge_marks import EdgeMarks
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.generated.generators import GeneratedConfig, class_block, with_hidden
 from graphmill.assets.sources.generated.typed_citation import below
-from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, RawGraph, TableConfig
+from graphmill.assets.sources.interface import FEATURES_TOO, RawGraph, TableConfig
 from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.kernels.rng import absorb_ids, draws, key
 from graphmill.kernels.types import Array, Stream
 
