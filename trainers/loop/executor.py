@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from graphmill.assets.graph.read import Graph
     from graphmill.assets.sampling.drawing import Drawing
     from graphmill.assets.storage.local.artifact import Artifact
-    from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+    from graphmill.trainers.recipe.config import ModelConfig
+    from graphmill.trainers.recipe.execution import TrainExecution
     from graphmill.trainers.rows.cache import Features, PackedRows
 
 
