@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.pipeline.file import FileMistakes, Pipeline, load_pipeline, parse_pipeline
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline, parse_pipeline
+from graphmill.assets.pipeline.schema import FileMistakes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import one_home
 from graphmill.assets.storage.store import Store
