@@ -170,7 +170,6 @@ class Run:
     """A training: what it was asked for, and the parts that are opened from that (trainers/training/open_run.py).
 
     Attributes:
-        graph: the graph.
         inputs, reads: the artifacts of the train table, by stage.
         semantic, execution: the recipe.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
