@@ -106,7 +106,7 @@ lr = "fast"
 
 def test_words_of_other_tools_get_a_sentence_each(write) -> None:
     words = {
-        "task = 'regression'": 'stands in a table of its own: [task] with kind = "classes", "multilabel", "regression" or "links"',
+        "task = 'regression'": 'stands in a table of its own: [task] with kind = "classes", "multilabel", "regression", "links", ',
         "Criterion = 'mse'": "it follows from [task] kind: of classes it is cross entropy",
         "learning_rate = 0.1": "it is called lr",
         "optimiser = 'sgd'": "the optimiser is Adam",
