@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.pipeline.file import FileMistakes, Pipeline, load_pipeline, parse_pipeline
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline, parse_pipeline
+from graphmill.assets.pipeline.schema import FileMistakes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import one_home
 from graphmill.assets.storage.store import Store
@@ -87,7 +88,6 @@ def run(
     """Builds the data of a pipeline, trains its models and waits; what the store has is reused, and the web UI shows the run.
 
     Args:
-        source: the pipeline.
         names: `[[train]]` tables that are trained; all if none is named.
         selection: "preprocess" builds the data alone, "train" trains on data that is there, "all" does both.
         resume: whether trainings go on from their checkpoints.
@@ -95,7 +95,6 @@ def run(
         threads: threads that build the data, None for the default.
         epoch_lines: epochs that get a printed line: "some" (about a hundred), "all" or "none".
         report: gets a line about each artifact; None for no lines. Trainings print theirs on standard error in any case.
-        home: the home.
 
     Raises:
         InputError: an input of a step is missing, or a value of the recipe does not fit.
@@ -124,10 +123,6 @@ def leaderboard(source: Asked, *, home: Home = None) -> polars.DataFrame:
 
     Scores are fractions, one per model, beside the models' seeds; seconds and bytes are per training epoch.
 
-    Args:
-        source: the pipeline.
-        home: the home.
-
     Raises:
         InputError: no model is trained.
     """
@@ -145,9 +140,7 @@ def plan(source: Asked, *, again: bool = False, home: Home = None) -> polars.Dat
     seeds, except for those of an epoch.
 
     Args:
-        source: the pipeline.
         again: whether the speed of the machine is measured again.
-        home: the home.
 
     Raises:
         InputError: the pipeline cannot run.
@@ -169,9 +162,7 @@ def report(source: Asked, out: str | os.PathLike[str] | None = None, *, home: Ho
     """Writes one page with the results of a pipeline's models, as `graphmill report` does, and returns its path.
 
     Args:
-        source: the pipeline.
         out: the HTML file; None for reports/PIPELINE.html in the home.
-        home: the home.
 
     Raises:
         InputError: no model is trained, or the file cannot be written.
@@ -187,7 +178,6 @@ def artifact(source: Asked, step: str = "", *, home: Home = None) -> Artifact:
     Args:
         source: the pipeline that asks for it; or, without `step`, its name as on the command line: "cora/graph", "graph/VERSION".
         step: the stage, or the name of the `[[train]]` table; with "/SEED" for one of several seeds, "/SPLIT" for one of several splits.
-        home: the home.
 
     Raises:
         InputError: the artifact is not built, or several have this name.
@@ -208,7 +198,6 @@ def open(source: Asked, step: str = "", *, home: Home = None) -> Any:
 
     Args:
         source, step: the artifact, named as for `artifact`.
-        home: the home.
 
     Returns:
         The `Graph` of a graph; the `FeatureTable` of features; the `Trained` model of a `[[train]]` table, which predicts; and the
@@ -262,7 +251,6 @@ def batches(
         start: position of its first batch.
         seed: seed of the training; None for the table's first.
         split: "train" for the epochs of the training; "valid" or "test" for a sampled evaluation of these nodes.
-        home: the home.
 
     Raises:
         InputError: an artifact is missing, the table's technique does not train on mini-batches in one process, or the split has no nodes.
@@ -305,7 +293,6 @@ def predict(
         evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws.
         workspace: a size that bounds the memory of one range of a layer.
         threads: number of threads; None for the table's.
-        home: the home.
 
     Returns:
         The number of rows.
@@ -339,7 +326,6 @@ def export(
         source, name: the pipeline and the name of its `[[train]]` table.
         folder: a new folder.
         seed: seed of the table's model; None for the first.
-        home: the home.
 
     Returns:
         The files that were written, and what a library has no equal for, with the reasons.

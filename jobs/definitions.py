@@ -15,8 +15,9 @@ import graphmill.jobs.runs.instance  # noqa: F401
 from graphmill.assets.building.page import markdown_code
 from graphmill.assets.building.stage import OnePass, Silent
 from graphmill.assets.definitions import Slot, Surroundings, group_of, raw_asset, source_assets, stage_asset
-from graphmill.assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.rules import JOBS
+from graphmill.assets.pipeline.schema import MissingDataError
 from graphmill.assets.pipeline.shown import TRIAL, allowed_name, key_of, raw_key
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.score import SCORE

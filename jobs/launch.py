@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import dagster as dg
 
 from graphmill.assets.building.child import note_kills, why_killed
 from graphmill.assets.building.interrupts import begin, blocked, watched_interrupts
-from graphmill.assets.building.terminal import begin_to_print, escaped
+from graphmill.assets.building.terminal import begin_to_print, copy_of, descriptor_of
 from graphmill.assets.cluster.keeper import kept
 from graphmill.assets.definitions import Surroundings
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
@@ -254,7 +254,7 @@ def _execute_here(
     """Runs all steps in this process. While a step runs, Dagster redirects the streams to its log, so terminals get copies."""
     from graphmill.trainers.record.progress import open_progress
 
-    with _copy_of(sys.stdout) as out, _copy_of(sys.stderr) as err:
+    with copy_of(sys.stdout) as out, copy_of(sys.stderr) as err:
         around = Surroundings(
             store=store,
             make_versions=lambda: versions,
@@ -262,7 +262,7 @@ def _execute_here(
             report=order.report or (lambda line: print(line, file=out, flush=True)),
             on=order.on,
         )
-        children = ChildProcesses(stderr=_descriptor(err))
+        children = ChildProcesses(stderr=descriptor_of(err))
         definitions = build_defs([order.pipeline], around, children, order.threads)
         result = definitions.resolve_job_def(_job_name(order)).execute_in_process(
             instance=instance,
@@ -350,28 +350,6 @@ def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
         # The history has every event; on the terminal stand the lines of this program.
         "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
     }
-
-
-@contextmanager
-def _copy_of(stream: TextIO) -> Iterator[TextIO]:
-    """Yields a stream to the present target of `stream`, even if its descriptor is redirected later."""
-    stream.flush()
-    descriptor = _descriptor(stream)
-    if descriptor is None:  # use it as it is
-        yield stream
-        return
-    with open(os.dup(descriptor), "w", encoding=stream.encoding or "utf-8") as copy:
-        yield escaped(copy)
-
-
-def _descriptor(stream: TextIO) -> int | None:
-    """Returns the file descriptor of a stream; None for one of a notebook, in memory or with that of the terminal that began it."""
-    if type(stream).__module__.startswith("ipykernel"):  # what is written to descriptor 2 comes into the cell
-        return None
-    try:
-        return stream.fileno()
-    except (OSError, ValueError):
-        return None
 
 
 def _raise_failures(events: Sequence[dg.DagsterEvent], home: Path) -> None:

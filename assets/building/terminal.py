@@ -8,9 +8,11 @@ Warnings of libraries are for their developers and are not printed, unless Pytho
 """
 
 import io
+import os
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 from graphmill.kernels.errors import UNPRINTABLE
@@ -60,3 +62,25 @@ def begin_to_print() -> None:
 def _show_own(message: Warning | str, category: type[Warning], *about: Any, **more: Any) -> None:
     if issubclass(category, MachineWarning):
         print(f"graphmill: {message}", file=sys.stderr)
+
+
+@contextmanager
+def copy_of(stream: TextIO) -> Iterator[TextIO]:
+    """Yields a stream to the present target of `stream`, even if its descriptor is redirected later."""
+    stream.flush()
+    descriptor = descriptor_of(stream)
+    if descriptor is None:  # use it as it is
+        yield stream
+        return
+    with open(os.dup(descriptor), "w", encoding=stream.encoding or "utf-8") as copy:
+        yield escaped(copy)
+
+
+def descriptor_of(stream: TextIO) -> int | None:
+    """Returns the file descriptor of a stream; None for one of a notebook, in memory or with that of the terminal that began it."""
+    if type(stream).__module__.startswith("ipykernel"):  # what is written to descriptor 2 comes into the cell
+        return None
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None

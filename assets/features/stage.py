@@ -27,9 +27,9 @@ from graphmill.assets.sources.features.blocks import (
     write_blocks,
 )
 from graphmill.assets.sources.features.rounding import Rounding, rounded_words
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, OwnIds, TableConfig
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.readers.part_files import refuse_managed
-from graphmill.assets.sources.readers.row_order import nodes_of_ids
+from graphmill.assets.sources.readers.row_order import OwnIds, nodes_of_ids
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.unread import has_edge_table, named_tables

@@ -24,7 +24,8 @@ import numpy as np
 
 from graphmill.assets.graph.find_nodes import find_nodes
 from graphmill.assets.sources.candidates import EndCandidates, SharedPairs
-from graphmill.assets.sources.interface import RawGraph, TaskTable
+from graphmill.assets.sources.interface import RawGraph
+from graphmill.assets.sources.task_table import TaskTable
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.tasks.links import LinkCandidates, Links, Ranges, end_ranges
 from graphmill.assets.tasks.relations import named_relations

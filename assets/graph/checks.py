@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.stage import Check
-from graphmill.assets.sources.classes import CLASSIFIES
 from graphmill.assets.sources.splits import split_problems
+from graphmill.assets.sources.targets import CLASSIFIES
 from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.assets.storage.files.schema import plain
 from graphmill.assets.storage.files.stage_numbers import NUMBERS

@@ -24,7 +24,8 @@ import numpy as np
 
 from graphmill.assets.building.stage import Check
 from graphmill.assets.graph.candidates import link_candidates, save_candidates
-from graphmill.assets.sources.interface import GraphConfig, RawGraph, TaskTable
+from graphmill.assets.sources.interface import GraphConfig, RawGraph
+from graphmill.assets.sources.task_table import TaskTable
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.tasks.labels import OF_LABEL, STORED, Kind, column_counts
 from graphmill.assets.tasks.links import Links

@@ -11,19 +11,18 @@ import numpy as np
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Progress, Silent, Summary
-from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.checks import (
     SHARED,
-    SLICE_EDGES,
     describe,
     label_checks,
     node_checks,
     require_numbers,
     topology_checks,
 )
+from graphmill.assets.graph.costs import graph_need
 from graphmill.assets.graph.links import (
     HELD_OUT,
-    LINK_BYTES,
     ODD,
     SAYS,
     held_out_check,
@@ -45,11 +44,12 @@ from graphmill.assets.graph.times import (
     times_found,
 )
 from graphmill.assets.graph.times import SAYS as TIMES_SAY
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph, TaskTable, sound_task
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
 from graphmill.assets.sources.registry import config_class, sound_classes, source_names
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.targets import require_known
+from graphmill.assets.sources.task_table import TaskTable, sound_task
 from graphmill.assets.sources.unread import asked_by_features
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.files.frames import write_frames
@@ -137,39 +137,6 @@ GRAPH_PAGE = Page(
     },
     file="nodes.parquet",
 )
-
-
-EDGE_BYTES, NODE_BYTES = 36, 4
-"""Bytes that the checks take for each of them, and those of quantiles for each node of the graph."""
-
-
-def graph_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
-    """Returns the need of the graph stage: of the source, of the sort of its edges, or of the checks and figures afterwards.
-
-    A source says of itself what it takes (assets/sources/survey.py).
-    """
-    survey, nodes = sizes.survey, sizes.num_nodes
-    if survey is None:
-        return None
-    linked = (
-        ()
-        if semantic.links is None
-        else (Term("links that are split", LINK_BYTES * sizes.num_edges // (1 + semantic.undirected), bound=True),)
-    )
-    if survey.phases:
-        held, edges = survey.held_after, EDGE_BYTES * min(SLICE_EDGES, sizes.num_edges)
-        phases = (
-            *((LIBRARIES, *phase, *linked) for phase in survey.phases),
-            (LIBRARIES, *held, Term("edges that are checked", edges)),
-            (LIBRARIES, *held, Term("degrees in order", NODE_BYTES * nodes)),
-            (DRAWING, *held),
-        )
-    else:
-        phases = (
-            (DRAWING, Term("source, and sort of its edges", survey.source_bytes, survey.key, bound=True), *linked),
-        )
-    stored, scratch = survey.topology_bytes + 20 * nodes, survey.scratch_bytes
-    return Need(name="graph", phases=phases, stored=stored, stored_at_most=True, scratch=scratch, work=sizes.num_edges)
 
 
 class GraphStage(SourceStage):

@@ -3,7 +3,7 @@
     name = "cora"                      seed = 0
     description, owners, tags          for its readers, see assets/pipeline/notes.py
     [graph]                            source and its own keys, see assets/sources/
-    [task]                             what a model learns of a node, see assets/sources/interface.py
+    [task]                             what a model learns of a node, see assets/sources/task_table.py
     [features]                         see assets/features/config.py
     [sampling]                         see assets/sampling/config.py
     [hotness]                          see assets/hotness/__init__.py
@@ -25,25 +25,23 @@ import json
 import os
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.features.config import MAIN, step_name
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.notes import Notes, parse_notes
-from graphmill.assets.pipeline.rules import NAME, key_owners, parse_tables, table_conflicts, table_names
-from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable, parse_run, parse_schedule
-from graphmill.assets.pipeline.schema import Problem, Tables
+from graphmill.assets.pipeline.rules import Head, key_owners, parse_tables, table_conflicts, unknown_sections
+from graphmill.assets.pipeline.schedule import RunTable, ScheduleTable, parse_run, parse_schedule
+from graphmill.assets.pipeline.schema import FileMistakes, MissingDataError, Problem, Tables
 from graphmill.assets.pipeline.toml_text import KeyPath, key_lines, toml_text
 from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, completed, parse_train
-from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.samples.sets import set_names, step_of_set, tables_of_set
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.score import SCORE, ScoreTable, parse_score
+from graphmill.assets.score import ScoreTable, parse_score
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.system.filesystem import read_whole_file
@@ -52,47 +50,6 @@ from graphmill.kernels.errors import InputError, did_you_mean
 
 FOLDER_VARIABLE = environment.PIPELINES
 SHIPPED = ROOT / "jobs" / "pipelines"
-
-
-class MissingDataError(InputError):
-    """A pipeline file is sound, but an environment variable with the path of its data is not set."""
-
-
-class FileMistakes(InputError):
-    """The mistakes in a pipeline file, in the order of their lines.
-
-    Args:
-        called: name that the user gave, None for its path.
-    """
-
-    def __init__(self, path: Path, text: str, problems: Sequence[Problem], called: str | None = None):
-        self.path, self.text, self.problems = path, text, sorted(set(problems))
-        listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in self.problems)
-        count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
-        super().__init__(
-            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
-        )
-
-    def apart(self) -> list[InputError]:
-        """Returns an error for each mistake."""
-        return [InputError(f"{self.path}:{problem.line}: {problem.message}") for problem in self.problems]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Head(Checked):
-    """The keys above the first table."""
-
-    # Names the recipe; letters, digits, - and _.
-    name: str
-    # Keys every random decision.
-    seed: int = field(default=0, metadata=within(0, 2**63 - 1))
-
-    remedy = ""
-
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields a name with other characters."""
-        if not NAME.fullmatch(self.name):
-            yield KeyProblem("name", f"name = {self.name!r} has other characters than letters, digits, - and _")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,7 +359,7 @@ def _parse(
 ) -> tuple[dict[str, Any], list[Problem]]:
     head_raw = {"name": stem} | {key: raw[key] for key in ("name", "seed") if key in raw}
     head, problems = tables.parse(Head, head_raw, ())
-    problems += _unknown_sections(raw, tables)
+    problems += unknown_sections(raw, tables)
     values: dict[str, Any] = {"name": head.name, "seed": head.seed} if head else {}
     for name, (value, found) in {
         "notes": parse_notes(raw, tables),
@@ -419,17 +376,6 @@ def _parse(
         file = FileTables(raw["train"], values["train"], values["tables"], values.get("seed"), tables.lines)
         problems += [tables.problem(path, text) for path, text in train_schema.file_problems(file)]
     return values, problems
-
-
-def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    problems = []
-    sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCORE, SCHEDULE, RUN)
-    for key in raw:
-        if key not in sections:
-            said = sentence(key, "")
-            hint = f": {said}" if said else tables.hint(key, sections) or f" (it has {', '.join(sections)})"
-            problems.append(tables.problem((key,), f"a pipeline has no {key}{hint}"))
-    return problems
 
 
 def is_pipeline(name: str) -> bool:

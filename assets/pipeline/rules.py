@@ -6,15 +6,17 @@ problems that it found, with their lines.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import TrainSchema
+from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.samples.config import SampleSet
 from graphmill.assets.samples.sets import (
     NOT_A_SET,
@@ -26,7 +28,7 @@ from graphmill.assets.samples.sets import (
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
 from graphmill.assets.score import SCORE, ScoreTable
-from graphmill.assets.sources.interface import TaskTable, sound_task
+from graphmill.assets.sources.task_table import TaskTable, sound_task
 from graphmill.assets.sources.unread import named_tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -40,6 +42,23 @@ SAMPLING = "sampling"
 
 TASK = "task"
 """A table that the graph stage reads beside its own, and the trainings by way of the graph."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head(Checked):
+    """The keys above the first table."""
+
+    # Names the recipe; letters, digits, - and _.
+    name: str
+    # Keys every random decision.
+    seed: int = field(default=0, metadata=within(0, 2**63 - 1))
+
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a name with other characters."""
+        if not NAME.fullmatch(self.name):
+            yield KeyProblem("name", f"name = {self.name!r} has other characters than letters, digits, - and _")
 
 
 def table_names() -> tuple[str, ...]:
@@ -209,3 +228,15 @@ def _without_attributes(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if sampling.method == "weighted" and sampling.weights == "edge" and "weights" in graph.never:
         text = f'method = "weighted" draws by edge weights, and source = "{graph.source}" gives none here'
         yield "method", f'{text}: name the weights of the data (docs/own-data.md), or give weights = "node:COLUMN"'
+
+
+def unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
+    """Returns the problems of keys and tables that no pipeline has."""
+    problems = []
+    sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCORE, SCHEDULE, RUN)
+    for key in raw:
+        if key not in sections:
+            said = sentence(key, "")
+            hint = f": {said}" if said else tables.hint(key, sections) or f" (it has {', '.join(sections)})"
+            problems.append(tables.problem((key,), f"a pipeline has no {key}{hint}"))
+    return problems

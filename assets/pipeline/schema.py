@@ -341,3 +341,27 @@ def _show(value: Any) -> str:
     if isinstance(value, list):
         text = f"[{', '.join(map(_show, value))}]"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
+
+
+class MissingDataError(InputError):
+    """A pipeline file is sound, but an environment variable with the path of its data is not set."""
+
+
+class FileMistakes(InputError):
+    """The mistakes in a pipeline file, in the order of their lines.
+
+    Args:
+        called: name that the user gave, None for its path.
+    """
+
+    def __init__(self, path: Path, text: str, problems: Sequence[Problem], called: str | None = None):
+        self.path, self.text, self.problems = path, text, sorted(set(problems))
+        listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in self.problems)
+        count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
+        super().__init__(
+            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
+        )
+
+    def apart(self) -> list[InputError]:
+        """Returns an error for each mistake."""
+        return [InputError(f"{self.path}:{problem.line}: {problem.message}") for problem in self.problems]

@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from graphmill.assets.pipeline.file import FileMistakes, Pipeline, checked_content
-from graphmill.assets.pipeline.schema import Problem
+from graphmill.assets.pipeline.file import Pipeline, checked_content
+from graphmill.assets.pipeline.schema import FileMistakes, Problem
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import TrainSchema
 

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sources.encoders.rules import Encode, encode_problems
+from graphmill.assets.sources.splits import split_key_problems
+from graphmill.assets.sources.task_table import LINK_SPLITS, LinkSplit, TaskTable
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.names.upstream import wrong_asset_key
-from graphmill.assets.tasks.labels import CLASSES, LINKS, OF_LABEL, ON_EDGES, Kind
+from graphmill.assets.tasks.labels import CLASSES, LINKS, OF_LABEL, Kind
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -32,16 +34,6 @@ if TYPE_CHECKING:
     from graphmill.assets.sources.spool import EdgeSpool
     from graphmill.assets.sources.survey import Survey
 
-PLAIN = frozenset(("weights", "edge_types", "node_types"))
-"""Attributes of a graph that a training may need, and that a source without weights and types lacks."""
-
-Split = TypeVar("Split", int, str)
-
-OF_CANDIDATES = {"candidates", "source_candidates", "uniform_candidates"}
-"""Keys of `[task]` about what links are ranked among."""
-LinkSplit = Literal["random", "time", "given"]
-LINK_SPLITS: Mapping[LinkSplit, str] = {"random": "", "time": "times", "given": "split"}
-"""Split of links -> what the edges of a source must have for it."""
 
 ASKS_TIMES = "[sampling] before = 'seed', but [graph]"
 UNTIMED = "name them, or leave `before` out"
@@ -172,7 +164,7 @@ class GraphConfig(Checked):
             yield KeyProblem("source", f"{ASKS_TIMES} gives the edges no times (docs/own-data.md#times): {UNTIMED}")
         elif self.times and self.links is None and not self.node_timed:
             yield KeyProblem("source", f"{ASKS_TIMES} gives the nodes no times (docs/own-data.md#times): {UNTIMED}")
-        yield from _split_problems(getattr(self, "split", None))
+        yield from split_key_problems(getattr(self, "split", None))
         yield from _after_problems(self.after)
 
     @property
@@ -220,7 +212,7 @@ class GraphConfig(Checked):
     @property
     def never(self) -> frozenset[str]:
         """The attributes that a graph of these keys certainly lacks: of weights, edge_types, node_types, featureless (node types)."""
-        return PLAIN
+        return frozenset(("weights", "edge_types", "node_types"))
 
     @property
     def columns_from(self) -> Mapping[str, str]:
@@ -247,11 +239,8 @@ class GraphConfig(Checked):
         """Returns the configuration with defaults for unused keys, so that these change no version."""
         unused = ("seed", "train_ratio", "valid_ratio") if self.brings_split() else ()
         if self.links is not None:  # whose split has ratios of its own
-            unused = (
-                "train_ratio",
-                "valid_ratio",
-                *(() if self.generated or self.links.split != "given" else ("seed",)),
-            )
+            drawn = self.generated or self.links.split != "given"
+            unused = ("train_ratio", "valid_ratio", *(() if drawn else ("seed",)))
         return replace(self, **{each.name: each.default for each in fields(self) if each.name in unused})  # pyright: ignore[reportArgumentType]
 
     def by_split(self) -> tuple[GraphConfig, ...]:
@@ -294,83 +283,6 @@ class GraphConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskTable(Checked):
-    """The keys of `[task]`."""
-
-    # What a model learns of a node: classes = one class; multilabel = any number of labels; regression = one number or several. Or of
-    # two nodes: links = whether an edge joins them. Or of an edge: edge_classes = one class; edge_regression = a number.
-    kind: Kind = CLASSES
-    # Relations whose edges are predicted, as in `fanouts`; none are all relations of the graph. The reverse of a relation follows it.
-    relations: tuple[str, ...] = ()
-    # Split of the links: "random" draws it, "time" trains on the oldest links and tests the newest, "given" is that of the source.
-    split: LinkSplit = "random"
-    # Shares of the links of each relation; the rest is for testing. Unused if the split is given.
-    train_ratio: float = 0.85
-    valid_ratio: float = 0.05
-    # Edges of the stored topology, over which a model passes messages: those of links to train on, or of links to validate as well.
-    message_edges: Literal["train", "train+valid"] = "train"
-    # A Parquet file that names candidates of each link to validate or to test. The link is ranked among them as well: "mrr_given".
-    candidates: Path | None = field(default=None, metadata={"hashed": False})
-    # Whether links are ranked among the candidates that the source has for them as well, which ogbl-* datasets do: "mrr_given".
-    source_candidates: bool = field(default=False, metadata={"hashed": "unless default"})
-    # Number of nodes that are drawn for each end of a link, among which it is ranked as well: "mrr_uniform_100" of 100.
-    uniform_candidates: int = field(default=0, metadata=within(0, 1 << 20, hashed="unless default"))
-
-    remedy = ""
-
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields keys of links beside another kind, ratios beside a given split, and ratios that leave no link to train on."""
-        changed = {each.name for each in fields(self) if getattr(self, each.name) != each.default} - {"kind"}
-        foreign = (
-            changed if self.kind not in ON_EDGES else changed & OF_CANDIDATES if self.kind != LINKS else set[str]()
-        )
-        for key in sorted(foreign):
-            yield KeyProblem(f"{key} kind", f"{key} is a key of links: set kind = 'links', or leave it out")
-        if self.kind not in ON_EDGES:
-            return
-        train, valid = self.train_ratio, self.valid_ratio
-        if self.split == "given":
-            for key in sorted(changed & {"train_ratio", "valid_ratio"}):
-                yield KeyProblem(
-                    key, f"{key} = {getattr(self, key)!r} has no effect with split = 'given': leave it out"
-                )
-        elif not (train > 0 and valid >= 0 and train + valid <= 1):
-            text = f"train_ratio = {train} and valid_ratio = {valid} do not split the links"
-            how = "give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
-            yield KeyProblem("train_ratio valid_ratio", f"{text}: {how}")
-        if self.source_candidates and self.split != "given":
-            text = f"source_candidates = true, but split = {self.split!r} is not that of the source"
-            yield KeyProblem("source_candidates split", f"{text}: set split = 'given', or leave source_candidates out")
-        if self.source_candidates and self.candidates is not None:
-            text = "source_candidates = true beside a file of candidates: give one of them"
-            yield KeyProblem("source_candidates candidates", text)
-        if len(set(self.relations)) < len(self.relations):
-            yield KeyProblem("relations", f"relations = {list(self.relations)} names a relation twice: name each once")
-
-
-def sound_task(given: Any, tables: Any) -> TaskTable | None:
-    """Returns `[task]` without the keys that are wrong, by which other tables are judged; None if its kind is wrong.
-
-    Args:
-        given: the table as the file has it.
-        tables: the file's tables (assets/pipeline/schema.py), which parse it.
-    """
-    if not isinstance(given, Mapping):
-        return None
-    task, wrong = tables.parse(TaskTable, given, ("task",))
-    if not wrong:
-        return task
-    kind = {"kind": given["kind"]} if "kind" in given else {}
-    if tables.parse(TaskTable, kind, ("task",))[1]:
-        return None
-    sound = {
-        key: value for key, value in given.items() if not tables.parse(TaskTable, kind | {key: value}, ("task",))[1]
-    }
-    task = tables.parse(TaskTable, sound, ("task",))[0]
-    return task if task is not None else tables.parse(TaskTable, kind, ("task",))[0]
-
-
-@dataclass(frozen=True, kw_only=True)
 class TableConfig(Checked):
     """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes."""
 
@@ -403,22 +315,6 @@ class TableConfig(Checked):
             yield KeyProblem("columns file", f"columns = {self.columns!r} beside a file: give one of them")
         if self.file is not None and self.encode is not None:
             yield KeyProblem("encode file", "encode beside a file, whose columns have no names: give one of them")
-
-
-@runtime_checkable
-class OwnIds(Protocol):
-    """An open source whose nodes have ids of their own; those of other sources are the numbers of the nodes."""
-
-    def nodes_of(self, ids: Array, node_type: str | None) -> tuple[Array, Array]:
-        """Returns (nodes i64[n] within their type, bool[n] true for ids without a node) of ids i64[n].
-
-        Args:
-            node_type: the type of the nodes; None in a graph without types.
-
-        Raises:
-            InputError: ids of the nodes are texts, or unique within their type alone.
-        """
-        ...
 
 
 class OpenSource(Protocol):
@@ -492,25 +388,7 @@ class RawGraph:
     candidates: Sequence[Given] = ()
 
 
-def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
-    """Yields the problems of one split or a list of distinct ones; numbers of splits count from 0."""
-    chosen = split if isinstance(split, tuple) else (split,)
-    if not chosen:
-        yield KeyProblem("split", "split = [] names no split: give a list such as [0, 1, 2], or leave the key out")
-    negative = [each for each in chosen if isinstance(each, int) and each < 0]
-    if negative:
-        yield KeyProblem("split", f"split = {negative[0]} is negative: count from 0")
-    if len(set(chosen)) != len(chosen):
-        yield KeyProblem("split", f"split = {list(chosen)} names a split twice: name each split once")
-
-
 def _after_problems(after: tuple[str, ...]) -> Iterator[KeyProblem]:
     """Yields the texts that are no asset keys."""
     for wrong in filter(None, map(wrong_asset_key, after)):
         yield KeyProblem("after", f"after: {wrong}")
-
-
-def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:
-    """Returns the key `split` of a configuration that is built; `GraphConfig.by_split` has taken lists apart before."""
-    assert not isinstance(split, tuple), "a graph has one split"
-    return split

@@ -8,13 +8,17 @@ Peak memory: 28 bytes per labelled node.
 
 import re
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
+from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.tasks.labels import labelled, strata
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb_ids, key
 from graphmill.kernels.types import Array, Stream, id_dtype
+
+Split = TypeVar("Split", int, str)
 
 PARTS = ("train", "valid", "test")
 PART_WORDS = {
@@ -147,3 +151,21 @@ def is_mask(values: Array, num_nodes: int) -> bool:
 def shown(ids: Array, most: int = 5) -> str:
     """Returns the first few ids as text."""
     return ", ".join(str(node) for node in ids[:most].tolist()) + (", ..." if len(ids) > most else "")
+
+
+def split_key_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
+    """Yields the problems of one split or a list of distinct ones; numbers of splits count from 0."""
+    chosen = split if isinstance(split, tuple) else (split,)
+    if not chosen:
+        yield KeyProblem("split", "split = [] names no split: give a list such as [0, 1, 2], or leave the key out")
+    negative = [each for each in chosen if isinstance(each, int) and each < 0]
+    if negative:
+        yield KeyProblem("split", f"split = {negative[0]} is negative: count from 0")
+    if len(set(chosen)) != len(chosen):
+        yield KeyProblem("split", f"split = {list(chosen)} names a split twice: name each split once")
+
+
+def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:
+    """Returns the key `split` of a configuration that is built; `GraphConfig.by_split` has taken lists apart before."""
+    assert not isinstance(split, tuple), "a graph has one split"
+    return split

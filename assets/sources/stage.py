@@ -17,9 +17,10 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.arrays.array_files import check_matrix
 from graphmill.assets.sources.arrays.mapped_arrays import open_ids, open_rows
 from graphmill.assets.sources.features.types import stored_type
-from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig, TaskTable
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.registry import code_digest
 from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.task_table import TaskTable
 from graphmill.assets.storage.names.patterns import bytes_named
 from graphmill.assets.storage.system.machine import require_memory
 from graphmill.assets.storage.system.refused import is_memory, out_of_memory

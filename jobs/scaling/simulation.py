@@ -48,7 +48,6 @@ class StageCost:
     Attributes:
         memory_bytes: anonymous memory of each at its peak.
         memory_at_most: whether that is a bound.
-        input_bytes: bytes of its inputs.
         stored_bytes, scratch_bytes: bytes that stay, and those that are free again, of all machines.
         fetched_bytes, published_bytes: bytes that all machines fetch from the store and put into it.
         best_seconds, most_seconds: between these it takes.

@@ -18,10 +18,11 @@ from graphmill.assets.pipeline.needs import StepNeed
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.jobs.scaling.cluster import MEASURED_CORES, Machines, cached_bytes
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.memory import largest_batch
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.techniques.distributed.costs import ModelSize, gradient_bytes, model_size, request_bytes
 from graphmill.trainers.techniques.fullgraph.costs import block_bytes, host_bytes

@@ -53,6 +53,7 @@ Choice = Literal["uniform", "recent"]
 class TimedBlocks(NamedTuple):
     """The blocks of a batch, and the times as of which its sources are seen."""
 
+    # From the inputs to the seeds.
     blocks: tuple[Block, ...]
     # f64[n]: the time of each source of blocks[0], of which the sources of the others are a prefix.
     times: Array

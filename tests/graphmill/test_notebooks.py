@@ -15,9 +15,10 @@ import polars
 import pytest
 
 import graphmill
+from graphmill.assets.building.terminal import descriptor_of
 from graphmill.assets.pipeline.file import pipeline_files
 from graphmill.assets.pipeline.settings import toml_of
-from graphmill.jobs.launch import _descriptor, outside_of_cells
+from graphmill.jobs.launch import outside_of_cells
 from tests.jobs.conftest import quick_launches as quick_launches
 from tests.recipes import sbm
 
@@ -120,7 +121,7 @@ def test_lines_of_trainings_come_into_the_cell() -> None:
     """The stream of a cell has the descriptor of the terminal that began the notebook; descriptor 2 leads into the cell."""
     stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream", "fileno": lambda self: 7})()
     with tempfile.TemporaryFile("w") as plain:
-        assert _descriptor(stream) is None and _descriptor(plain) == plain.fileno()
+        assert descriptor_of(stream) is None and descriptor_of(plain) == plain.fileno()
 
 
 def test_the_loop_of_a_cell_runs_on_afterwards() -> None:

@@ -123,18 +123,11 @@ def predict_table(
     """Predicts with the trained model of a `[[train]]` table; returns the model, and the number of rows written.
 
     Args:
-        store: the store of the graph and the model.
-        out: the Parquet file; replaced if it exists.
-        seed: seed of the table's model; None for the first.
-        workspace: a size; see trainers/inference/exact.py.
-        threads: number of threads of kernels and matrix products; None for the table's.
+        out, seed, workspace, threads, types, nodes: as for `graphmill.predict`.
         columns: the columns that are asked for besides the usual ones.
-        types: names of node types, "all" for all of them; none for those that have labels.
-        nodes: a file that names nodes of these types, which alone are predicted; None for all of them.
         pairs, relations: of links, as in `graphmill.trainers.inference.answers.links.LinkRequest`; `columns.top` is its `top`.
         other: the pipeline whose graph and features are predicted from; None for those of the training.
-        evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws for an evaluation; the column `embedding` has
-            the logits then.
+        evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws; the column `embedding` has the logits then.
         by_ranks: function that predicts all nodes with several processes; None reads the table in this one.
         progress: shows the finished nodes.
 
@@ -147,24 +140,29 @@ def predict_table(
     _require_place(out)
     _require_ranks(by_ranks, table, nodes or pairs, other, evaluation)
     _require_sampling(evaluation, pipeline, semantic)
-    workspace_bytes = parse_size(workspace)
-    inputs = find_model_inputs(pipeline, table, store, {})
-    data = inputs if other is None else find_data(other, table, store, semantic.sampling)
-    read = [(each.stage, each.version) for each in (*inputs.values(), *data.values())]
-    with store.lease(*read, (ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))):
-        model = find_model(store, pipeline, name, semantic, inputs)
+    workspace_bytes, spill = parse_size(workspace), store.home / "spill"
+    with _held(store, pipeline, table, semantic, other) as (model, inputs, data):
         if by_ranks is not None:
             given = {"seed": semantic.seed, "workspace": workspace, "threads": threads or semantic.train.threads}
             given |= {"model": model.version, "columns": asdict(columns), "types": [*types]}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
-        threads = threads or semantic.train.num_threads
-        spill, progress = store.home / "spill", progress or Silent()
-        bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, folder=spill, progress=progress)
+        used, progress = threads or semantic.train.num_threads, progress or Silent()
+        bounds = Bounds(workspace_bytes=workspace_bytes, threads=used, folder=spill, progress=progress)
         of = PredictedData(reopened(store, data), data, None if other is None else reopened(store, inputs))
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
-        if request.of_pairs(of.read.graph, columns, types, evaluation):
-            return model, predict_pairs(of, model, semantic, bounds, out, request, columns)
-        return model, predict_model(of, model, semantic, bounds, out, columns, types, nodes, evaluation).count
+        return model, predict_asked(of, model, semantic, bounds, out, columns, types, request, evaluation).count
+
+
+@contextmanager
+def _held(
+    store: Store, pipeline: Pipeline, table: TrainTable, semantic: ModelConfig, other: Pipeline | None
+) -> Iterator[tuple[Artifact, Mapping[str, Artifact], Mapping[str, Artifact]]]:
+    """Yields a trained model, its inputs, and the data that are predicted from; the store keeps them until the block ends."""
+    inputs = find_model_inputs(pipeline, table, store, {})
+    data = inputs if other is None else find_data(other, table, store, semantic.sampling)
+    read = [(each.stage, each.version) for each in (*inputs.values(), *data.values())]
+    with store.lease(*read, (ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))):
+        yield find_model(store, pipeline, table.name, semantic, inputs), inputs, data
 
 
 class Predicted(NamedTuple):
@@ -177,6 +175,24 @@ class Predicted(NamedTuple):
 
     count: int
     scores: Mapping[str, float]
+
+
+def predict_asked(
+    data: PredictedData,
+    model: Artifact,
+    semantic: ModelConfig,
+    bounds: Bounds,
+    out: Path,
+    columns: Columns,
+    types: Sequence[str],
+    request: LinkRequest,
+    evaluation: Way,
+    listener: Callable[[Array], None] | None = None,
+) -> Predicted:
+    """Writes the Parquet file of the pairs or edges, or of the nodes, that are asked for; arguments as of `predict_model`."""
+    if request.of_pairs(data.read.graph, columns, types, evaluation):
+        return Predicted(predict_pairs(data, model, semantic, bounds, out, request, columns), {})
+    return predict_model(data, model, semantic, bounds, out, columns, types, request.nodes, evaluation, listener)
 
 
 def predict_model(
@@ -195,7 +211,6 @@ def predict_model(
 
     Args:
         data: the data that are predicted from.
-        model, semantic: the model and its recipe.
         out, columns, types, nodes, evaluation: as for `predict_table`.
         listener: gets the outputs of the predicted nodes, float[n, C], range by range.
     """
@@ -291,7 +306,7 @@ def predict_pairs(
     bounds: Bounds,
     out: Path,
     request: LinkRequest,
-    columns: Columns = PLAIN,
+    columns: Columns,
 ) -> int:
     """Writes the Parquet file of the pairs or edges that are asked for, and returns its number of rows; arguments as of `predict_model`."""
     graph, progress = data.graph(model, semantic), bounds.progress

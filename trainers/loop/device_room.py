@@ -10,9 +10,11 @@ such as the logical ones of a machine and ranks on one GPU, share what is left o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from graphmill.assets.budgets.read import Budgets
 from graphmill.assets.features.read import NodeRows, NodeTypes
@@ -22,7 +24,7 @@ from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.sampling.epoch_plan import Plan
-from graphmill.kernels.types import Stream
+from graphmill.kernels.types import Block, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.batches.edge_rows import EdgeRows
 from graphmill.trainers.devices.accelerator import Accelerator
@@ -35,7 +37,7 @@ from graphmill.trainers.models.loss import PLAIN, Loss
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.optimiser import make_optimiser
-from graphmill.trainers.models.own import dtype_of
+from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
 
@@ -118,15 +120,13 @@ def simulated_peak(
     """
     # Making a model draws from torch's generator, and a user's model may draw in its step; no later draw may depend on this step.
     assert semantic.sampling is not None, "a technique that caches rows samples"
-    drawing = drawing or Drawing(neighbours=semantic.sampling)
+    drawing = (drawing or Drawing(neighbours=semantic.sampling)).with_fanouts(semantic.sampling.largest_fanouts)
     with torch.random.fork_rng(devices=[]):
         item, device = next(each for each in plan.batches(0) if len(each.seeds)), LogicalDevice(work_bytes=work_bytes)
         sizes = width, graph.num_classes, semantic.seed, len(graph.relations)
         model = build_model(semantic.train, *sizes, types, 0 if edge_rows is None else edge_rows.width)
         if isinstance(model, RowsAlone):
             model.nodes.table.trained = True  # nothing else has a gradient
-        largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
-        sampler = largest.sampler(graph.topology, seed=semantic.sampling_seed)
         key = replace(item.key, stream=Stream.PROBE)
         if edges is None:
             seeds, labels, loss = item.seeds, graph.labels[item.seeds], PLAIN[graph.task]
@@ -134,22 +134,33 @@ def simulated_peak(
             assert pair_loss is not None
             links = edges.batch(key, item.seeds)
             seeds, labels, loss = links.nodes, links.scored, pair_loss.of(model)
-        more = {} if edge_rows is None else {"edge_ids": True}
-        blocks = sampler.sample(key, seeds, transpose=model.transpose, **more)
+        sampler, ids = drawing.sampler(graph.topology, seed=semantic.sampling_seed), {"edge_ids": True}
+        blocks = sampler.sample(key, seeds, transpose=model.transpose, **({} if edge_rows is None else ids))
         attach_weights(blocks, graph.topology, model.edge_weight)
         if edge_rows is not None:
             edge_rows.give(blocks, device)
-        device.adopt(model.parameters(), "parameters")
-        if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
-            rows = nodes.table.values  # in the host's memory on the CPU; else on the device, with two moments
-            device.adopt([rows, torch.zeros_like(rows), torch.zeros_like(rows)], "parameters")
-        optimiser = make_optimiser(model.parameters(), semantic.train)
-        x = device.alloc((blocks[0].num_src, width), dtype_of(model), "inputs").zero_()
-        with device.active():
-            logits = model(blocks, x, StepRandom(semantic.seed, 0, 0))
-            loss(logits, torch.from_numpy(labels)).backward()
-            optimiser.step()
+        _simulate_step(semantic, model, blocks, width, device, lambda logits: loss(logits, torch.from_numpy(labels)))
     return device.peak["total"]
+
+
+def _simulate_step(
+    semantic: ModelConfig,
+    model: Model,
+    blocks: Sequence[Block],
+    width: int,
+    device: LogicalDevice,
+    loss: Callable[[Tensor], Tensor],
+) -> None:
+    """Takes one step, whose bytes the device counts."""
+    device.adopt(model.parameters(), "parameters")
+    if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
+        rows = nodes.table.values  # in the host's memory on the CPU; else on the device, with two moments
+        device.adopt([rows, torch.zeros_like(rows), torch.zeros_like(rows)], "parameters")
+    optimiser = make_optimiser(model.parameters(), semantic.train)
+    x = device.alloc((blocks[0].num_src, width), dtype_of(model), "inputs").zero_()
+    with device.active():
+        loss(model(blocks, x, StepRandom(semantic.seed, 0, 0))).backward()
+        optimiser.step()
 
 
 def automatic_device_bytes(budgets: Budgets, peak_bytes: int, devices: int = 1) -> int:

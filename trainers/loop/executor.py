@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from graphmill.assets.graph.read import Graph
     from graphmill.assets.sampling.drawing import Drawing
     from graphmill.assets.storage.local.artifact import Artifact
-    from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+    from graphmill.trainers.recipe.config import ModelConfig
+    from graphmill.trainers.recipe.execution import TrainExecution
     from graphmill.trainers.rows.cache import Features, PackedRows
 
 
@@ -169,7 +170,6 @@ class Run:
     """A training: what it was asked for, and the parts that are opened from that (trainers/training/open_run.py).
 
     Attributes:
-        graph: the graph.
         inputs, reads: the artifacts of the train table, by stage.
         semantic, execution: the recipe.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.

@@ -120,15 +120,8 @@ def _build(
     outputs = config.output_width(num_classes)
     first, last = (hidden if config.projects else in_width), (hidden if linear_head else outputs)
     widths = [first] + [hidden] * (depth - 1) + [last]
-    inner = LayerOptions(
-        dropout=config.dropout,
-        norm=config.norm,
-        residual=config.residual,
-        activation=config.activation,
-        heads=config.heads,
-        attention_dropout=config.attention_dropout,
-        edge_weight=config.edge_weight,
-    )
+    names = ("dropout", "norm", "residual", "activation", "heads", "attention_dropout", "edge_weight")
+    inner = LayerOptions(**{name: getattr(config, name) for name in names})
     options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
     kind, blocks = _kind(config, relations, edge_width), config.feed_forward
     layers: list[nn.Module] = []

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphmill.assets.pipeline.file import FileMistakes, Pipeline, parse_pipeline
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.pipeline.schema import FileMistakes
 from graphmill.assets.pipeline.sound_rest import sound_rest
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.storage.names.user_code import find_source, is_reference, load_reference

@@ -11,8 +11,9 @@ from graphmill.assets.sampling.bounds import even_seeds
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.step import least_step_bytes, parameter_bytes
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 
 TYPED = 'set input = "typed" in the train table: a projection per node type'

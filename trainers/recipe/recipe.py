@@ -12,8 +12,9 @@ from graphmill.assets.building.stage import Stage
 from graphmill.assets.costs.needs import Need, Sizes
 from graphmill.assets.features.config import EDGES, MAIN
 from graphmill.assets.storage.files.digests import code_digests
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.memory import training_need, waiting_term
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.page import MODEL_PAGE, sentence
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS

@@ -55,9 +55,11 @@ class TaskKeys(Protocol):
 
 
 class TrainingTask(ABC):
-    """What a training learns of nodes or edges: the kind of labels, and the unit of its loss after the word, "" for none."""
+    """What a training learns of nodes or edges."""
 
+    # Kind of labels.
     kind: ClassVar[Kind]
+    # Unit of the loss after the word, "" for none.
     loss_unit: ClassVar[str] = ", nats"
     # What a label belongs to, in words.
     seeds: ClassVar[str] = "nodes"

@@ -30,10 +30,11 @@ from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.device_room import device_room, peak_of_run
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.exact import exact_needs
 from graphmill.trainers.recipe.costs.memory import bytes_to_come
-from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.execution import TrainExecution
+from graphmill.trainers.recipe.queue_bytes import prepared_in_turn
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.rows.cache import CachedSource, Features
 from graphmill.trainers.rows.open import open_source

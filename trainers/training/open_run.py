@@ -24,7 +24,8 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
-from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, ranks_mistake
 from graphmill.trainers.recipe.links import link_problems
 from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds

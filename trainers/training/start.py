@@ -23,7 +23,6 @@ def take_weights(model: Model, start: Artifact, inputs: Mapping[str, Artifact]) 
 
     Args:
         model: the model, with its initial weights.
-        start: the trained model.
         inputs: role -> artifact of the training; a rank without the features leaves the comparison of data to the first one.
 
     Raises:

@@ -25,7 +25,8 @@ from graphmill.trainers.loop.checkpoint import CheckpointFile, apart, checkpoint
 from graphmill.trainers.loop.loop import Loop
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.ranks.group import ALONE, Ranks
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checkpoint_head import (
     checkpoint_facts,

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal, Self
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.edge_marks import node_time_problems
 from graphmill.assets.sources.encoders.rules import Encode, rules_of, spelled
-from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, LinkSplit, TableConfig
+from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.part_files import expand
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.assets.tasks.labels import CLASSES, OF_LABEL, ON_EDGES, Kind
 from graphmill.kernels.errors import InputError
 

@@ -13,7 +13,7 @@ from graphmill.assets.tasks.labels import CLASSES, OF_LABEL, Kind
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from graphmill.assets.sources.interface import LinkSplit
+    from graphmill.assets.sources.task_table import LinkSplit
 
 
 class EdgeKeys(Protocol):

@@ -67,7 +67,7 @@ class End:
     section: str
 
 
-class EdgeRows(NamedTuple):
+class EdgeSlice(NamedTuple):
     """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n], types u8[n], marks and labels f64[n] or
     None."""
 
@@ -166,7 +166,7 @@ def checked_edges(
     staged: list[int] | None,
     dangling: Dangling,
     marking: Marking = NOTHING,
-) -> Iterator[EdgeRows]:
+) -> Iterator[EdgeSlice]:
     """Yields the edges of all files, in any order.
 
     Args:
@@ -217,7 +217,7 @@ class _Checks:
         self.examples: list[tuple[int, int]] = []
         self.missing: dict[str, None] = {}
 
-    def take(self, columns: dict[str, Any], rows: Array, where: Where) -> EdgeRows:
+    def take(self, columns: dict[str, Any], rows: Array, where: Where) -> EdgeSlice:
         """Returns the edges of a batch whose ends are nodes; no edges once an edge is to be refused."""
         self.dangling.num_rows += len(rows)
         found = [
@@ -233,11 +233,11 @@ class _Checks:
             self.dangling.count += len(places)
             self.examples += [where(index) for index in places[: EXAMPLES - len(self.examples)].tolist()]
             self.missing |= {end.nodes: None for end, (_, lost) in zip(self.ends, found, strict=True) if lost.any()}
-        whole = EdgeRows(found[0][0], found[1][0], rows, weight, types, mark, label)
+        whole = EdgeSlice(found[0][0], found[1][0], rows, weight, types, mark, label)
         if not self.dangling.count:
             return whole
         kept = ~bad if self.dangling.drop else slice(0)
-        return EdgeRows(*(None if values is None else values[kept] for values in whole))  # pyright: ignore[reportArgumentType]
+        return EdgeSlice(*(None if values is None else values[kept] for values in whole))  # pyright: ignore[reportArgumentType]
 
     def _end(self, end: End, column: Column, where: Where, role: str) -> tuple[Array, Array]:
         """Returns the node ids, and bool[n], true for rows whose node does not exist."""

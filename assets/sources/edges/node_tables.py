@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphmill.assets.sources.classes import CLASSIFIES
 from graphmill.assets.sources.edges.label_columns import LabelKeys, label_columns, read_label_columns
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.edges.times import read_times
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import literal, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
+from graphmill.assets.sources.targets import CLASSIFIES
 from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array

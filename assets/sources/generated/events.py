@@ -31,8 +31,9 @@ from graphmill.assets.sources.edge_marks import EdgeMarks
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.generated.generators import GeneratedConfig, class_block, with_hidden
 from graphmill.assets.sources.generated.typed_citation import below
-from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, RawGraph, TableConfig
+from graphmill.assets.sources.interface import FEATURES_TOO, RawGraph, TableConfig
 from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.kernels.rng import absorb_ids, draws, key
 from graphmill.kernels.types import Array, Stream
 
@@ -123,7 +124,7 @@ class EventsConfig(GeneratedConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events:
+class DrawnEvents:
     """Drawn events in the order of their times 0 to n - 1, and users.
 
     Attributes:
@@ -138,7 +139,7 @@ class Events:
     answer: Array
 
 
-def draw_events(config: EventsConfig, threads: int) -> Events:
+def draw_events(config: EventsConfig, threads: int) -> DrawnEvents:
     """Draws the events and the answers of a configuration."""
     count, classes, users = config.edges, config.classes, config.nodes - config.num_items
     events, asks = config._keys(EVENTS, count, threads), config._keys(USERS, users, threads)
@@ -153,7 +154,7 @@ def draw_events(config: EventsConfig, threads: int) -> Events:
     taste = np.where(told, answer[user], taste)
     of_taste = (config.num_items - 1 - taste) // classes + 1
     item = users + taste + classes * below(draws(events, 3), of_taste)
-    return Events(user=user, item=item, asked=asked.astype(np.float64), answer=answer.astype(np.int32))
+    return DrawnEvents(user=user, item=item, asked=asked.astype(np.float64), answer=answer.astype(np.int32))
 
 
 def answers(user: Array, taste: Array, asked: Array, classes: int) -> Array:

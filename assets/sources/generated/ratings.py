@@ -26,10 +26,11 @@ from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.generated.generators import GeneratedConfig, class_block, split_sizes, with_hidden
 from graphmill.assets.sources.generated.typed_citation import below
-from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, TableConfig
+from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spool import BATCH_EDGES
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
 from graphmill.kernels.rng import absorb_ids, draws, key
 from graphmill.kernels.types import Array, Stream

@@ -6,9 +6,10 @@ from typing import ClassVar, Self
 
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.edge_marks import node_time_problems
-from graphmill.assets.sources.interface import FEATURES_ONLY, LinkSplit, TableConfig
+from graphmill.assets.sources.interface import FEATURES_ONLY, TableConfig
 from graphmill.assets.sources.named.arrays import MASKS
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.kernels.errors import InputError
 
 

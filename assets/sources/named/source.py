@@ -19,11 +19,11 @@ import numpy as np
 from graphmill.assets.sources.arrays.mapped_arrays import array_block
 from graphmill.assets.sources.edge_marks import of_node_times
 from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, blocks_width
-from graphmill.assets.sources.interface import TableConfig, one_split
+from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
 from graphmill.assets.sources.named.edges import relations_of
 from graphmill.assets.sources.named.keys import NamedKeys
-from graphmill.assets.sources.splits import mask_ids, part_meant
+from graphmill.assets.sources.splits import mask_ids, one_split, part_meant
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.targets import read_labels
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed

@@ -10,11 +10,11 @@ import numpy as np
 from graphmill.assets.sources.arrays.archive import Archive, Header
 from graphmill.assets.sources.edge_marks import EdgeMarks, of_node_times, of_times
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
-from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.named.arrays import MEANT
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.splits import is_mask, mask_ids, part_meant
 from graphmill.assets.sources.targets import column_names, read_labels
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.assets.tasks.labels import CLASSES, Kind, no_labels
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array, id_dtype

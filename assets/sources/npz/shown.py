@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from graphmill.assets.sources.arrays.archive import Archive
-from graphmill.assets.sources.interface import LinkSplit
 from graphmill.assets.sources.npz.arrays import (
     ADJACENCY,
     KNOWN,
@@ -16,6 +15,7 @@ from graphmill.assets.sources.npz.arrays import (
     to_labels,
 )
 from graphmill.assets.sources.targets import unlabelled
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.assets.sources.unread import unread_words
 from graphmill.assets.tasks.labels import CLASSES, Kind, column_words
 from graphmill.kernels.errors import InputError

@@ -37,7 +37,7 @@ from graphmill.assets.sources.arrays.edge_forms import to_two_rows
 from graphmill.assets.sources.edge_marks import EdgeMarks
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.features.types import stored_type
-from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, LinkSplit, RawGraph, TableConfig, one_split
+from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from graphmill.assets.sources.npz.arrays import (
     EDGE_ROWS,
     LISTS,
@@ -63,8 +63,10 @@ from graphmill.assets.sources.npz.arrays import (
 )
 from graphmill.assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
 from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.splits import one_split
 from graphmill.assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool, record_dtype
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.assets.sources.unread import unread_notes
 from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import Attempts, InputError

@@ -29,10 +29,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.arrays.mapped_arrays import open_plain
-from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, TableConfig, one_split
+from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.splits import one_split
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
 from graphmill.assets.sources.unread import unread_words
 from graphmill.assets.storage.names.patterns import files_below

@@ -8,7 +8,6 @@ from shlex import quote
 
 import numpy as np
 
-from graphmill.assets.sources.classes import CLASSIFIES, known_labels
 from graphmill.assets.sources.edges.label_columns import read_label_columns
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
@@ -18,7 +17,7 @@ from graphmill.assets.sources.readers.table_features import table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.assets.sources.splits import PARTS
-from graphmill.assets.sources.targets import joined_labels
+from graphmill.assets.sources.targets import CLASSIFIES, joined_labels, known_labels
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
 from graphmill.assets.tasks.labels import CLASSES, LINKS, Kind, no_labels
 from graphmill.kernels.errors import InputError

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -71,3 +72,19 @@ def nodes_of_ids(node_ids: Array, missing: Array, first: int, count: int, where:
         row = int(np.flatnonzero(node_ids == twice)[-1])
         raise InputError(f"{where}: the id of row {row} stands in a row before it", "give each node one row")
     return node_ids + first
+
+
+@runtime_checkable
+class OwnIds(Protocol):
+    """An open source whose nodes have ids of their own; those of other sources are the numbers of the nodes."""
+
+    def nodes_of(self, ids: Array, node_type: str | None) -> tuple[Array, Array]:
+        """Returns (nodes i64[n] within their type, bool[n] true for ids without a node) of ids i64[n].
+
+        Args:
+            node_type: the type of the nodes; None in a graph without types.
+
+        Raises:
+            InputError: ids of the nodes are texts, or unique within their type alone.
+        """
+        ...

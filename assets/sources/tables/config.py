@@ -23,10 +23,11 @@ from graphmill.assets.sources.edges.config import (
     shared_columns,
 )
 from graphmill.assets.sources.encoders.rules import Encode, Rules, encode_problems, rules_of, spelled
-from graphmill.assets.sources.interface import FEATURES_TOO, LinkSplit, TableConfig
+from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.row_order import stated_order
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
 from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.assets.tasks.labels import CLASSES, OF_LABEL
 from graphmill.kernels.errors import InputError, did_you_mean
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 import torch
 
-from graphmill.assets.sources.interface import TaskTable
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.sources.task_table import TaskTable
 from tests.assets.sources.own_data import write_gz
 
 

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 import torch
 
-from graphmill.assets.sources.classes import CLASSIFIES, known_labels
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.sources.splits import is_mask, mask_ids
+from graphmill.assets.sources.targets import CLASSIFIES, known_labels
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, write_gz, write_ogb_text
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.link import Link
-from graphmill.trainers.recipe.config import TrainExecution, TrainTable
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import LinkedSource, MappedSource, RowIds
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings

@@ -42,7 +42,6 @@ class Exported:
 
     Attributes:
         label: stage and version of the model.
-        folder: the folder.
         files: name of a file -> its contents in a few words.
         left_out: what could not be written -> the reason.
     """

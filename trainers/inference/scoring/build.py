@@ -13,7 +13,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.answers.kinds import Columns
 from graphmill.trainers.inference.answers.links import LinkRequest
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.predict import predict_model, predict_pairs
+from graphmill.trainers.inference.predict import predict_asked
 from graphmill.trainers.inference.scoring.answers import AnswerDrift
 from graphmill.trainers.inference.scoring.columns import column_drift
 from graphmill.trainers.inference.scoring.page import EVERY_NODE, TABLE
@@ -29,7 +29,7 @@ def build_score(building: Building[ScoreTable, Any]) -> Summary:
     trained = open_data(trained_data(model))
     data = PredictedData(open_data(building.inputs), building.inputs, trained)
     out = building.writer.path(TABLE)
-    answers, numbers = AnswerDrift(model, trained.graph), {}
+    answers = AnswerDrift(model, trained.graph)
     columns = Columns(probabilities=table.probabilities, top=table.top, thresholds=table.thresholds)
     request = LinkRequest(top=table.top, relations=table.relations)
     bounds = Bounds(
@@ -38,11 +38,8 @@ def build_score(building: Building[ScoreTable, Any]) -> Summary:
         folder=building.writer.scratch(),
         progress=building.progress,
     )
-    if request.of_pairs(data.read.graph, columns, table.types, table.eval):
-        expected = predict_pairs(data, model, semantic, bounds, out, request, columns)
-    else:
-        how = {"types": table.types, "evaluation": table.eval, "listener": answers.add}
-        expected, numbers = predict_model(data, model, semantic, bounds, out, columns, **how)
+    asked = columns, table.types, request, table.eval
+    expected, numbers = predict_asked(data, model, semantic, bounds, out, *asked, answers.add)
     features, moved = column_drift(data, table)
     given, answered = answers.check(table)
     written = _num_rows(building)

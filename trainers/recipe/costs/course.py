@@ -18,11 +18,11 @@ from graphmill.assets.storage.system.machine import anonymous_bytes, usable_core
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.epoch_plan import Plan
 from graphmill.kernels.types import Array
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.batch import BatchSizes, DrawnBatches
 from graphmill.trainers.recipe.costs.step import item_bytes, transposed_layers
-from graphmill.trainers.recipe.in_turn import prepared_in_turn
-from graphmill.trainers.recipe.queue_bytes import most_batches, queue_bounds
+from graphmill.trainers.recipe.execution import TrainExecution
+from graphmill.trainers.recipe.queue_bytes import most_batches, prepared_in_turn, queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 
 WAITING_BYTES = 122 << 20

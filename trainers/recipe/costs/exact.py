@@ -18,11 +18,12 @@ from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.machine import usable_cores
-from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.batch import whole_batch
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.links import score_bytes
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 
 WINDOW_BYTES = 16 << 20

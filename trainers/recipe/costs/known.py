@@ -50,11 +50,12 @@ from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, Stream
 from graphmill.trainers.recipe.architecture import Architecture
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.batch import MOST_BATCHES, MOST_SECONDS, draw_batches
 from graphmill.trainers.recipe.costs.course import Case, CountedVisits, Speeds
 from graphmill.trainers.recipe.costs.memory import training_case
 from graphmill.trainers.recipe.costs.step import transposed_layers
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 
 MOST_COUNTED = 256

@@ -26,7 +26,7 @@ from graphmill.assets.storage.system.machine import anonymous_bytes, memory_byte
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, drawn_bound, whole_batch
 from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Case
 from graphmill.trainers.recipe.costs.exact import (
@@ -38,6 +38,7 @@ from graphmill.trainers.recipe.costs.exact import (
 )
 from graphmill.trainers.recipe.costs.links import link_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.recipe.techniques import find_technique
 

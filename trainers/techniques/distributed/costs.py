@@ -236,7 +236,7 @@ def rows_read(each: Pieces, links: Mapping[str, float]) -> float:
     return each.case.ranks * each.table_read({link: asked[link] for link in asked if links.get(link)})
 
 
-class Exchange(NamedTuple):
+class ExchangeSeconds(NamedTuple):
     """Seconds of what crosses between ranks for a batch of each.
 
     Attributes:
@@ -250,15 +250,15 @@ class Exchange(NamedTuple):
     call: float
 
 
-def exchanged(each: Pieces, links: Mapping[str, float]) -> Exchange:
+def exchanged(each: Pieces, links: Mapping[str, float]) -> ExchangeSeconds:
     """Returns the seconds of the exchanges of a batch, all 0 without other ranks."""
     speeds, settings = each.speeds, each.case.settings
     if each.case.ranks == 1:
-        return Exchange(0.0, 0.0, 0.0)
+        return ExchangeSeconds(0.0, 0.0, 0.0)
     crossing = links.get("rank", 0.0) / each.count
     copied = crossing / speeds.rank_rate if speeds.rank_rate else 0.0
     modelled = LinkModel(gbps=settings.rank_gbps).seconds(round(crossing))
-    return Exchange(copied, max(copied, modelled), speeds.call + settings.latency_us * 1e-6)
+    return ExchangeSeconds(copied, max(copied, modelled), speeds.call + settings.latency_us * 1e-6)
 
 
 def _seconds(case: Case) -> Seconds:

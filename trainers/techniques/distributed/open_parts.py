@@ -28,7 +28,7 @@ from graphmill.trainers.ranks.group import Lane, Ranks
 from graphmill.trainers.ranks.links import Interconnect, parse_links
 from graphmill.trainers.ranks.measured_links import measured_links
 from graphmill.trainers.ranks.rounds import LinkModel, Rounds, faster_in_rounds, make_rounds
-from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.queue_bytes import prepared_in_turn
 from graphmill.trainers.rows.cache import Features
 from graphmill.trainers.techniques.distributed.hot_rows import choose_hot
 from graphmill.trainers.techniques.distributed.inference import part_nodes
@@ -37,7 +37,7 @@ from graphmill.trainers.techniques.distributed.sharded import Ownership, Sharded
 
 if TYPE_CHECKING:
     from graphmill.assets.storage.local.artifact import Artifact
-    from graphmill.trainers.recipe.config import TrainExecution
+    from graphmill.trainers.recipe.execution import TrainExecution
 
 
 def open_data(run: Run) -> None:

@@ -10,7 +10,7 @@ trainer has work, so recipes with T trainers take `accumulate` = T or a multiple
 5.2); then the result depends on timing.
 
 On the CPU, a device is a role and its threads. If one device trains with all cores, and rows are at hand, roles work in turn on one thread
-instead: threads of roles would take these cores from one another (trainers/recipe/in_turn.py), and a standby trainer is never needed.
+instead: threads of roles would take these cores from one another (trainers/recipe/queue_bytes.py), and a standby trainer is never needed.
 `timeout` then ends no role. The devices that sample are set by the user, or chosen from measured stages (simulator/).
 With `topology = "device"` the graph is booked on the devices that sample, and the cache of their standby trainers is the prefix of the hot
 rows that it leaves room for; a graph that is larger than a device is loaded by parts.

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from graphmill.assets.sources.generated import ratings
-from graphmill.assets.sources.interface import TaskTable
+from graphmill.assets.sources.task_table import TaskTable
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Built, build
 

@@ -17,7 +17,7 @@ from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
-from graphmill.assets.sources.classes import CLASSIFIES
+from graphmill.assets.sources.targets import CLASSIFIES
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.results.leaderboard import (

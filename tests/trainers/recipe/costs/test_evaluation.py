@@ -18,7 +18,7 @@ from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.choice import scored_splits
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.models.build import build_model
-from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs import forecast
 from graphmill.trainers.recipe.costs.batch import BatchSizes
 from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
@@ -30,6 +30,7 @@ from graphmill.trainers.recipe.costs.forecast import (
     row_elements,
     spilled_bytes,
 )
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.rows.source import MappedSource
 from graphmill.trainers.techniques.batch_costs import Pieces
 from graphmill.trainers.training import speeds

@@ -33,7 +33,7 @@ from graphmill.trainers.recipe.costs.course import Case, Speeds
 from graphmill.trainers.recipe.costs.forecast import expected_memory
 from graphmill.trainers.recipe.costs.known import case_on, keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.costs.memory import EXACT, training_need
-from graphmill.trainers.recipe.in_turn import MOST_CORES_IN_TURN
+from graphmill.trainers.recipe.queue_bytes import MOST_CORES_IN_TURN
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.batch_costs import pages_of
 from graphmill.trainers.techniques.factored.settings import FactoredSettings

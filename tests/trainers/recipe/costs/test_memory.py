@@ -13,7 +13,7 @@ from graphmill.assets.costs.needs import MARGIN, Sizes, require_fit
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.recipe.costs.batch import batch_sizes
 from graphmill.trainers.recipe.costs.course import KERNEL_BYTES, Case
 from graphmill.trainers.recipe.costs.memory import (
@@ -24,6 +24,7 @@ from graphmill.trainers.recipe.costs.memory import (
     tier_terms,
     training_need,
 )
+from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows import direct
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings

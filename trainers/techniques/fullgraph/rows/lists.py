@@ -163,7 +163,6 @@ class PartShare:
         rank_of: u16[N], the rank of every node, if chunks read rows of hosts; None if parts fetch them from each other.
 
     Attributes:
-        parts: the parts of this rank.
     """
 
     def __init__(self, rank: int, world: int, num_parts: int, rank_of: Array | None = None):
