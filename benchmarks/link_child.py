@@ -8,7 +8,6 @@ reverses are taken out of its blocks, and the score is the dot product of two ro
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -34,20 +33,9 @@ class LinkRival(Rival):
         """i64[n], the edges that are trained on."""
         return torch.from_numpy(np.load(self.spec["edges"]))
 
-    def epoch(self) -> dict[str, Any]:
-        """Trains an epoch. Returns its seconds, those of the processor, edges of the blocks and mean loss."""
-        self.model.train()
-        made, edges, losses = self._link_batches(), 0, []
-        started, busy = time.perf_counter(), time.process_time()
-        for blocks, x, pairs, labels in made:
-            loss = link_loss(self.model(blocks, x), pairs, labels)
-            loss.backward()
-            self.optimiser.step()
-            self.optimiser.zero_grad()
-            edges += sum(block.num_edges() for block in blocks)
-            losses.append(loss.item())
-        seconds = {"seconds": time.perf_counter() - started, "processor": time.process_time() - busy}
-        return seconds | {"edges": edges, "loss": float(np.mean(losses))}
+    def _losses(self) -> Iterator[tuple[Any, torch.Tensor]]:
+        for blocks, x, pairs, labels in self._link_batches():
+            yield blocks, link_loss(self.model(blocks, x), pairs, labels)
 
     def _link_batches(self) -> Iterator[LinkBatch]:
         if self.system == "graphbolt":

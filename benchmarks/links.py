@@ -25,7 +25,7 @@ import torch
 from benchmarks import link_limited, link_nations
 from benchmarks.disk_inputs import home
 from benchmarks.record import in_turn, record
-from benchmarks.rival_process import NAMES, RivalProcess, block_edges, contestants, medians, ratios, spec_of
+from benchmarks.rival_process import NAMES, RivalProcess, block_edges, contestants, of_both_clocks, spec_of
 from benchmarks.worker import Worker
 from graphmill.assets.sources.registry import config_class
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
@@ -97,15 +97,12 @@ def _compare(graph: GraphArtifacts, chosen: Path, quick: bool) -> dict[str, Any]
                 )
                 errors[name] = compare(rival, graph.open(), np.load(chosen))
                 runs[name] = lambda name=name, rival=rival: epoch(name, rival.ask)
-        found = in_turn(runs, 1 if quick else ROUNDS)
-    seconds, processor = ({name: [each[kind] for each in took] for name, took in found.items()} for kind in (0, 1))
-    row = {"seconds": medians(seconds), "ratios": ratios(seconds)}
-    row |= {"processor": medians(processor), "processor_ratios": ratios(processor)}
+        row = of_both_clocks(in_turn(runs, 1 if quick else ROUNDS))
     shown = {name: {key: answer[key] for key in ("edges", "loss")} for name, answer in answers.items()}
     print(f"  losses and gradients agree within {errors}; last epochs {shown}")
     print(f"  processor seconds {row['processor']}; {row['processor_ratios']}", flush=True)
     print(f"  seconds {row['seconds']}; {row['ratios']}", flush=True)
-    return row | {"epochs": shown, "errors": errors, "rounds": seconds}
+    return row | {"epochs": shown, "errors": errors}
 
 
 class OurEpochs:

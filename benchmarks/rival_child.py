@@ -11,6 +11,7 @@ attention every node gets an edge from itself, which DGL's layer needs.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -81,7 +82,10 @@ class Rival:
     @cached_property
     def model(self) -> Any:
         """The model that is trained."""
-        return RivalModel(self.rows.shape[1], self.spec)
+        return self._new_model(self.rows.shape[1])
+
+    def _new_model(self, in_width: int) -> Any:
+        return RivalModel(in_width, self.spec)
 
     @cached_property
     def optimiser(self) -> Any:
@@ -89,7 +93,7 @@ class Rival:
         return torch.optim.Adam(self.model.parameters(), lr=self.spec["lr"])
 
     def sample(self, seeds: str, way: str) -> dict[str, Any]:
-        """Samples batches. Returns the seconds of all and their number of edges.
+        """Samples batches. Returns the seconds of all, those of the processor, and their number of edges.
 
         Args:
             seeds: file of ids[batches, size].
@@ -97,10 +101,11 @@ class Rival:
         """
         batches = torch.from_numpy(np.load(seeds)).to(self.indices.dtype)
         edges, drawn = 0, self._sampled(batches, way)
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         for blocks in drawn:
             edges += sum(block.num_edges() for block in blocks)
-        return {"seconds": time.perf_counter() - started, "edges": edges}
+        seconds = {"seconds": time.perf_counter() - started, "processor": time.process_time() - busy}
+        return seconds | {"edges": edges}
 
     def sampled(self, seeds: str, way: str, out: str) -> None:
         """Writes the edges of the first batch as original ids: `dst_ids`, `dst`, `src` of each layer, from the inputs on."""
@@ -137,19 +142,24 @@ class Rival:
             yield sampler.sample_blocks(self.graph, seeds)[2]
 
     def epoch(self) -> dict[str, Any]:
-        """Trains an epoch of mini-batches. Returns its seconds, edges and mean loss."""
+        """Trains an epoch of mini-batches. Returns its seconds, those of the processor, edges of the blocks and mean loss."""
         self.model.train()
-        made, edges, losses = self._batches(), 0, []
+        made, edges, losses = self._losses(), 0, []
         self.optimiser.zero_grad()
-        started = time.perf_counter()
-        for blocks, x, labels in made:
-            loss = cross_entropy(self.model(blocks, x), labels)
+        started, busy = time.perf_counter(), time.process_time()
+        for blocks, loss in made:
             loss.backward()
             self.optimiser.step()
             self.optimiser.zero_grad()
             edges += sum(block.num_edges() for block in blocks)
             losses.append(loss.item())
-        return {"seconds": time.perf_counter() - started, "edges": edges, "loss": float(np.mean(losses))}
+        seconds = {"seconds": time.perf_counter() - started, "processor": time.process_time() - busy}
+        return seconds | {"edges": edges, "loss": float(np.mean(losses))}
+
+    def _losses(self) -> Iterator[tuple[Any, torch.Tensor]]:
+        """Yields the blocks and the loss of each batch."""
+        for blocks, x, labels in self._batches():
+            yield blocks, cross_entropy(self.model(blocks, x), labels)
 
     def _batches(self) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
         if self.system == "graphbolt":
@@ -205,20 +215,28 @@ class Rival:
 
     def _computed(self, given: str) -> tuple[dict[str, Any], torch.Tensor, dict[str, Any]]:
         """Returns what a file of `compare` has, the outputs of the model for its blocks, and the model's parameters by name."""
-        import dgl
-
-        found, blocks = dict(np.load(given)), []
-        for layer in range(len(self.spec["fanouts"])):
-            edges = tuple(torch.from_numpy(found[f"{end}{layer}"]) for end in ("src", "dst"))
-            num_src, num_dst = found[f"sizes{layer}"].tolist()
-            blocks.append(dgl.create_block(edges, num_src_nodes=num_src, num_dst_nodes=num_dst))
-        model = RivalModel(found["x"].shape[1], self.spec).eval()
+        found = dict(np.load(given))
+        model = self._new_model(found["x"].shape[1]).eval()
         known = dict(model.named_parameters())
         with torch.no_grad():
             for name, parameter in known.items():
                 parameter.copy_(torch.from_numpy(found[name]).view(parameter.shape))
         self.model.load_state_dict(model.state_dict())
-        return found, model(blocks, torch.from_numpy(found["x"])), known
+        return found, model(self._given_blocks(found), torch.from_numpy(found["x"])), known
+
+    def _given_blocks(self, found: dict[str, Any]) -> list[Any]:
+        """Returns the blocks that a file of `compare` has."""
+        blocks = itertools.takewhile(lambda layer: f"src{layer}" in found, itertools.count())
+        return [
+            self._block(*(torch.from_numpy(found[f"{end}{layer}"]) for end in ("src", "dst")), *found[f"sizes{layer}"].tolist())
+            for layer in blocks
+        ]
+
+    def _block(self, src: torch.Tensor, dst: torch.Tensor, num_src: int, num_dst: int) -> Any:
+        """Returns a block as its system holds it, of edges i64[E] and i64[E]."""
+        import dgl
+
+        return dgl.create_block((src, dst), num_src_nodes=num_src, num_dst_nodes=num_dst)
 
 
 def gradients(known: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Rivals in processes of their own, asked in turn with ours: DGL 1.1.3 by this interpreter, GraphBolt by the one that is named.
+"""Rivals in processes of their own, asked in turn with ours: DGL 1.1.3 and PyG by this interpreter, GraphBolt by the one that is named.
+
+PyG samples by torch-sparse, which may be in another interpreter that PYG_PYTHON names (benchmarks/rivals_pyg.py).
 
 Every rival runs twice: "kept", with freed memory kept in the process as our trainer keeps it (`trainers/devices/malloc.py`; the C library
 takes the same settings from variables) and threads that spin as shortly as ours, and as a user starts it. What is compared first are logits
@@ -13,7 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,20 @@ from torch.nn.functional import cross_entropy
 from benchmarks.limited_home import GRAPHBOLT
 from graphmill.assets.building.child import NUM_SPINS, SPINS, TUNABLES
 from graphmill.assets.storage.names.home import ROOT
+from graphmill.kernels.blocks.pyg_blocks import to_subgraph
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import Model, OwnModule
 from graphmill.trainers.recipe.config import TrainConfig
 from tests.graphs import GraphArtifacts
 
+PYG = "PYG_PYTHON"
+VARIABLES = {"graphbolt": GRAPHBOLT, "pyg": PYG}
+"""Rival -> the variable that names its interpreter."""
+CHILD = {"pyg": "benchmarks.pyg_child"}
+"""Rival -> the module that answers, if it is not benchmarks/rival_child.py."""
 KEPT = {
     "MALLOC_TRIM_THRESHOLD_": "2147483647",
     "MALLOC_TOP_PAD_": str(64 << 20),
@@ -54,18 +64,17 @@ def contestants(system: str, quick: bool) -> list[tuple[str, str, bool]]:
 
 
 def interpreter(system: str) -> str | None:
-    """Returns the interpreter of "dgl" or "graphbolt"; None, and a line that says so, if there is none."""
+    """Returns the interpreter of "dgl", "graphbolt" or "pyg"; None, and a line that says so, if there is none."""
+    if found := os.environ.get(VARIABLES.get(system, "")):
+        return found
     if system == "graphbolt":
-        found = os.environ.get(GRAPHBOLT)
-        if not found:
-            print(
-                f"graphbolt: left out, {GRAPHBOLT} names no interpreter (python -m benchmarks.rival_environment FOLDER)"
-            )
-        return found or None
+        print(f"graphbolt: left out, {GRAPHBOLT} names no interpreter (python -m benchmarks.rival_environment FOLDER)")
+        return None
+    package = {"dgl": "dgl", "pyg": "torch_sparse"}[system]
     try:
-        import dgl  # noqa: F401
+        import_module(package)
     except ImportError:
-        print("dgl: left out, it is not installed")
+        print(f"{system}: left out, {package} is not installed")
         return None
     return sys.executable
 
@@ -77,10 +86,10 @@ class RivalProcess:
         python: its interpreter.
         spec: what it is told of the graph and the model.
         kept: whether freed memory stays in the process.
-        module: the module that answers.
+        module: the module that answers; None for the system's own.
     """
 
-    def __init__(self, python: str, spec: Mapping[str, Any], kept: bool, module: str = "benchmarks.rival_child"):
+    def __init__(self, python: str, spec: Mapping[str, Any], kept: bool, module: str | None = None):
         self._folder = tempfile.TemporaryDirectory(prefix="graphmill-rival-")
         self.folder, self.spec = Path(self._folder.name), dict(spec)
         path = self.folder / "spec.json"
@@ -88,6 +97,7 @@ class RivalProcess:
         ours = {*KEPT, TUNABLES}
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= {"PYTHONPATH": str(ROOT), "DGLBACKEND": "pytorch"} | (KEPT if kept else {})
+        module = module or CHILD.get(self.spec["system"], "benchmarks.rival_child")
         command = [python, "-m", module, str(path)]
         self._child = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -177,9 +187,20 @@ def ratios(seconds: Mapping[str, list[float]], ours: str = "ours") -> dict[str, 
     return {f"{name} / {ours}": round(value / found[ours], 3) for name, value in found.items() if name != ours}
 
 
+def of_both_clocks(rounds: Mapping[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    """Returns medians and ratios of seconds of the clock and of the processors, and the rounds of the first.
+
+    Args:
+        rounds: name -> (seconds, processor seconds) of each round.
+    """
+    seconds, processor = ({name: [each[kind] for each in took] for name, took in rounds.items()} for kind in (0, 1))
+    row = {"seconds": medians(seconds), "ratios": ratios(seconds), "rounds": seconds}
+    return row | {"processor": medians(processor), "processor_ratios": ratios(processor)}
+
+
 def _our_values(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, ...], given: Path) -> dict[str, Any]:
     """Writes what a rival gets. Returns our logits and gradients by the rival's names."""
-    opened, names = graph.open(), NAMES[config.model]
+    opened = graph.open()
     model = build_model(config, opened.features.width, opened.num_classes, seed=0)
     seeds = np.asarray(opened.train_ids[:256])
     blocks = Sampler(opened.topology, fanouts, seed=3).sample(
@@ -190,17 +211,30 @@ def _our_values(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, 
     logits = model(blocks, torch.from_numpy(x), StepRandom(0, training=False))
     cross_entropy(logits, torch.from_numpy(labels).long()).backward()
     found, parameters = {"logits": logits.detach().numpy()}, {}
+    for theirs, parameter in _named_by_rival(model, config):
+        parameters[theirs], found[theirs] = parameter.detach().numpy(), parameter.grad.numpy()
+    written = {"x": x, "labels": labels} | parameters
+    if isinstance(model, OwnModule) and model.takes_graph:
+        whole = to_subgraph(blocks)
+        edges = [(*whole.edge_index.numpy(), (whole.num_nodes, whole.batch_size))]
+    else:
+        own = config.model == "gat"
+        edges = [(*block_edges(block, own), (block.num_src, block.num_dst)) for block in blocks]
+    for index, (src, dst, sizes) in enumerate(edges):
+        written |= {f"src{index}": src, f"dst{index}": dst, f"sizes{index}": np.array(sizes)}
+    np.savez(given, **written)
+    return found
+
+
+def _named_by_rival(model: Model, config: TrainConfig) -> Iterator[tuple[str, Any]]:
+    """Yields the parameters of a model by the rival's names; a module of PyG has its own on both sides."""
+    if isinstance(model, OwnModule):
+        yield from model.inner.named_parameters()
+        return
     for index, layer in enumerate(model.layers):  # pyright: ignore[reportArgumentType]
         for name, parameter in layer.named_parameters():
             ending = f"norms.{index}.{name.removeprefix(NORM)}"
-            theirs = ending if name.startswith(NORM) else f"layers.{index}.{names[name]}"
-            parameters[theirs], found[theirs] = parameter.detach().numpy(), parameter.grad.numpy()
-    written = {"x": x, "labels": labels} | parameters
-    for index, block in enumerate(blocks):
-        src, dst = block_edges(block, own=config.model == "gat")
-        written |= {f"src{index}": src, f"dst{index}": dst, f"sizes{index}": np.array([block.num_src, block.num_dst])}
-    np.savez(given, **written)
-    return found
+            yield ending if name.startswith(NORM) else f"layers.{index}.{NAMES[config.model][name]}", parameter
 
 
 def block_edges(block: Block, own: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,11 @@
-"""Ours beside DGL 1.1.3 and GraphBolt (DGL 2.1) from end to end: sampling, epochs, full graph, and time to the same accuracy.
+"""Ours beside DGL 1.1.3, GraphBolt (DGL 2.1) and PyG from end to end: sampling, epochs, full graph, and time to the same accuracy.
 
     python -m benchmarks rivals [--parts sampling,epoch]
     python -m benchmarks.rivals epoch_gat [--quick]
 
     sampling                        batches of the same seeds                              benchmarks/rivals_sampling.py
     epoch_sage, epoch_gat           an epoch of 3-layer GraphSAGE, of 2-layer GAT          benchmarks/rivals_epoch.py
+    pyg                             sampling, and an epoch of PyG's own module             benchmarks/rivals_pyg.py
     accuracy_photo, accuracy_citation, accuracy_rmat
                                     seconds of training to one validation accuracy         benchmarks/rivals_accuracy.py
     fullgraph                       GCN, GraphSAGE, GAT over the whole graph, uncut and    `ways` of benchmarks/fullgraph.py
@@ -16,7 +17,8 @@
 
 The last two record rows of their own names. Both sides keep freed memory ("kept"), the rivals also run as a user starts them ("default").
 Every ratio is rival over ours in one run, with contestants in drawn order: above 1 ours is faster. GraphBolt needs an interpreter of its
-own, which benchmarks/rival_environment.py makes and the variable GRAPHBOLT_PYTHON names; without it a line says that it is left out.
+own, which benchmarks/rival_environment.py makes and the variable GRAPHBOLT_PYTHON names; without it a line says that it is left out. So
+it is with PyG's sampler and the variable PYG_PYTHON.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import fullgraph, limited, rivals_accuracy, rivals_epoch, rivals_sampling
+from benchmarks import fullgraph, limited, rivals_accuracy, rivals_epoch, rivals_pyg, rivals_sampling
 from benchmarks.limited_home import GRAPHBOLT
 from benchmarks.record import record
 from graphmill.trainers.devices.malloc import keep_freed_memory
@@ -38,6 +40,7 @@ from graphmill.trainers.devices.malloc import keep_freed_memory
 MEASURED: dict[str, Callable[[bool], dict[str, Any]]] = {
     "sampling": rivals_sampling.measure,
     **{f"epoch_{model}": partial(rivals_epoch.measure, model=model) for model in rivals_epoch.MODELS},
+    "pyg": rivals_pyg.measure,
     **{f"accuracy_{name}": partial(rivals_accuracy.measure, name=name) for name in rivals_accuracy.CASES},
 }
 RECORDED: dict[str, Callable[[bool], None]] = {

@@ -1,13 +1,14 @@
-"""One epoch of mini-batches beside DGL 1.1.3 and GraphBolt: 3-layer GraphSAGE, and 2-layer GAT with four heads.
+"""One epoch of mini-batches beside DGL 1.1.3 and GraphBolt: 3-layer GraphSAGE, and 2-layer GAT with four heads; beside PyG its module.
 
 Same graph, batch size, fan-outs, widths, optimiser and threads. First logits and gradients of the same parameters on the same blocks must
-agree. For GAT the rivals' graph has an edge from every node to itself, which our layer has without one.
+agree. For GAT the rivals' graph has an edge from every node to itself, which our layer has without one. PyG's GraphSAGE is trained by both
+sides (benchmarks/rivals_pyg.py), by ours also as a module over blocks.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from benchmarks.disk_inputs import home
 from benchmarks.epoch import OurEpochs
 from benchmarks.record import in_turn
-from benchmarks.rival_process import RivalProcess, contestants, medians, ratios, spec_of
+from benchmarks.rival_process import RivalProcess, contestants, of_both_clocks, spec_of
 from benchmarks.worker import Worker
 from graphmill.assets.sources.registry import config_class
 from graphmill.trainers.devices.malloc import keep_freed_memory
@@ -31,6 +32,13 @@ MODELS = {
     "sage": (TrainConfig(model="sage", layers=3, hidden=256, threads=THREADS), (15, 10, 5)),
     "gat": (TrainConfig(model="gat", layers=2, hidden=256, heads=4, threads=THREADS), (15, 10)),
 }
+PYG = {
+    "pyg": (TrainConfig(model="torch_geometric.nn:GraphSAGE", layers=3, hidden=128, threads=THREADS), (15, 10, 5)),
+    "pyg blocks": (
+        TrainConfig(model="benchmarks.pyg_child:Sage", blocks="pyg", layers=3, hidden=128, threads=THREADS),
+        (15, 10, 5),
+    ),
+}
 """Model -> its recipe and its fan-outs."""
 
 
@@ -40,41 +48,51 @@ def measure(quick: bool, model: str) -> dict[str, Any]:
     with home() as store:
         config = config_class("rmat")(seed=1, valid_ratio=0.1, **size)
         graph = build_graph(store, config, threads=THREADS)
-        return {"graph": size, "batch_size": BATCH_SIZE} | _compare(graph, model, quick)
+        return {"graph": size, "batch_size": BATCH_SIZE} | compare(graph, {"ours": model}, ("dgl", "graphbolt"), quick)
 
 
-def _compare(graph: GraphArtifacts, model: str, quick: bool) -> dict[str, Any]:
-    config, fanouts = MODELS[model]
+def compare(graph: GraphArtifacts, ours: Mapping[str, str], systems: Sequence[str], quick: bool) -> dict[str, Any]:
+    """Returns the seconds of epochs, of the clock and of the processors, and their ratios.
+
+    Args:
+        ours: name of a contestant of ours -> its model; the first one is compared with the rivals.
+        systems: the rivals.
+    """
+    recipes = MODELS | PYG
+    config, fanouts = recipes[ours["ours"]]
     spec, edges, errors = spec_of(graph, config, fanouts, BATCH_SIZE), {}, {}
 
-    def epoch(name: str, ask: Callable[[str], Any]) -> float:
+    def epoch(name: str, ask: Callable[[str], Any]) -> tuple[float, float]:
         answer = ask("epoch")
         edges[name] = answer["edges"]
-        return answer["seconds"]
+        return answer["seconds"], answer["processor"]
 
     with ExitStack() as opened:
-        ours = opened.enter_context(Worker(contestant, graph.paths, model))
-        runs: dict[str, Any] = {"ours": lambda: epoch("ours", ours.ask)}
-        for system in ("dgl", "graphbolt"):
+        runs: dict[str, Any] = {}
+        for name, model in ours.items():
+            worker = opened.enter_context(Worker(contestant, graph.paths, model))
+            runs[name] = lambda name=name, worker=worker: epoch(name, worker.ask)
+        for system in systems:
             for name, python, kept in contestants(system, quick):
                 rival = opened.enter_context(RivalProcess(python, spec | {"system": system}, kept))
-                errors[name] = rival.compare(graph, config)
+                errors[name] = max(rival.compare(graph, recipes[model][0]) for model in ours.values())
                 runs[name] = lambda name=name, rival=rival: epoch(name, rival.ask)
-        seconds = in_turn(runs, 1 if quick else ROUNDS)
-    row = {"model": model, "fanouts": fanouts, "seconds": medians(seconds), "ratios": ratios(seconds)}
-    print(f"  {model}: seconds {row['seconds']}; {row['ratios']}", flush=True)
-    return row | {"edges": edges, "errors": errors, "rounds": seconds}
+        row = of_both_clocks(in_turn(runs, 1 if quick else ROUNDS))
+    print(f"  {ours['ours']}: seconds {row['seconds']}; {row['ratios']}", flush=True)
+    print(f"  processor seconds {row['processor']}; {row['processor_ratios']}", flush=True)
+    return {"model": ours["ours"], "fanouts": fanouts} | row | {"edges": edges, "errors": errors}
 
 
 def contestant(paths: tuple[Path, Path], model: str) -> Mapping[str, Callable[[], object]]:
-    """Returns "epoch", which runs an epoch of ours and tells its seconds and edges."""
+    """Returns "epoch", which runs an epoch of ours and tells its seconds, those of the processor and edges."""
     torch.set_num_threads(THREADS)
     keep_freed_memory()  # as the trainer does
-    epochs = OurEpochs(open_paths(paths), *MODELS[model])
+    epochs = OurEpochs(open_paths(paths), *(MODELS | PYG)[model])
 
     def epoch() -> dict[str, float]:
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         epochs.epoch()
-        return {"seconds": time.perf_counter() - began, "edges": epochs.edges_per_epoch()}
+        seconds = {"seconds": time.perf_counter() - began, "processor": time.process_time() - busy}
+        return seconds | {"edges": epochs.edges_per_epoch()}
 
     return {"epoch": epoch}

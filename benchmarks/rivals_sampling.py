@@ -21,7 +21,7 @@ from benchmarks.rival_process import RivalProcess, contestants, medians, ratios
 from benchmarks.sampling import are_edges
 from graphmill.assets.sources.registry import config_class
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.types import BatchKey, Stream
+from graphmill.kernels.types import BatchKey, Stream, Topology
 from tests.graphs import GraphArtifacts, build_graph
 
 QUICK = {"nodes": 50_000, "edges": 400_000}
@@ -53,9 +53,7 @@ def _compare(
     graph: GraphArtifacts, fanouts: tuple[int, ...], batch_size: int, folder: Path, quick: bool
 ) -> dict[str, Any]:
     topology = graph.open().topology
-    candidates = np.flatnonzero(np.diff(topology.indptr))
-    random = np.random.default_rng(batch_size)
-    seeds = np.stack([random.choice(candidates, batch_size, replace=False) for _ in range(BATCHES)]).astype(np.int32)
+    seeds = drawn_seeds(topology, batch_size)
     np.save(folder / "seeds.npy", seeds)
     edges: dict[str, int] = {}
     sampler = Sampler(topology, fanouts, seed=1, threads=THREADS)
@@ -86,6 +84,13 @@ def _compare(
     milliseconds = {name: round(1000 * each / BATCHES, 3) for name, each in medians(seconds).items()}
     row = {"fanouts": fanouts, "batch_size": batch_size, "milliseconds": milliseconds, "ratios": ratios(seconds)}
     return row | {"edges": edges, "seconds": seconds}
+
+
+def drawn_seeds(topology: Topology, batch_size: int) -> np.ndarray:
+    """Returns i32[batches, batch_size], nodes with neighbours, distinct in each batch."""
+    candidates = np.flatnonzero(np.diff(topology.indptr))
+    random = np.random.default_rng(batch_size)
+    return np.stack([random.choice(candidates, batch_size, replace=False) for _ in range(BATCHES)]).astype(np.int32)
 
 
 def _rivals(graph: GraphArtifacts, fanouts: tuple[int, ...], opened: ExitStack, quick: bool) -> Any:

@@ -2,22 +2,27 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import rival_process, rivals
+from benchmarks import rival_process, rivals, rivals_epoch
 from benchmarks.limited_home import GRAPHBOLT
 from benchmarks.record import in_turn
 from benchmarks.rival_child import with_own_edges
 from benchmarks.rival_environment import older_python, works
 from benchmarks.rival_process import RivalProcess, contestants, ratios, spec_of
 from benchmarks.rivals_accuracy import until
+from benchmarks.rivals_pyg import check, first_batch
 from benchmarks.rivals_sampling import _check
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
+from graphmill.kernels.blocks.pyg_blocks import to_subgraph
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Stream
 from graphmill.trainers.recipe.config import TrainConfig
 from tests.graphs import GraphArtifacts, build_graph
 
@@ -63,6 +68,49 @@ def test_a_rival_computes_what_ours_computes_and_trains(
         monkeypatch.setattr(rival_process, "_gap", lambda one, other: float(np.abs(1.1 * one - other).max()))
         with pytest.raises(AssertionError, match="differs from ours"):
             rival.compare(graph, config)
+
+
+@pytest.mark.parametrize("form", ["pyg", "pyg blocks"])
+def test_pygs_module_is_trained_to_the_same_numbers(form: str, graph: GraphArtifacts) -> None:
+    """Without a sampler, too: blocks are given, and whole graphs need none."""
+    pytest.importorskip("torch_geometric")
+    config = replace(rivals_epoch.PYG[form][0], layers=2, hidden=8, threads=1, lr=0.03)
+    spec = spec_of(graph, config, FANOUTS, 64) | {"system": "pyg"}
+    with RivalProcess(sys.executable, spec, kept=False) as rival:
+        assert rival.compare(graph, config) < 1e-5
+        losses = [rival.ask("whole_epoch")["loss"] for _ in range(60)]
+        assert losses[-1] < losses[0] and rival.ask("accuracy") > 0.45
+    ours = rivals_epoch.OurEpochs(graph.open(), config, FANOUTS)
+    before = [each.detach().clone() for each in ours.model.parameters()]
+    ours.epoch()
+    assert ours.edges_per_epoch() > 0
+    assert not any(torch.equal(*pair) for pair in zip(before, ours.model.parameters(), strict=True))
+
+
+def test_pygs_loader_draws_the_neighbours_that_it_says(graph: GraphArtifacts, tmp_path: Path) -> None:
+    found = contestants("pyg", quick=True)
+    if not found:
+        pytest.skip("PyG's sampler is not there")
+    config = replace(rivals_epoch.PYG["pyg"][0], layers=2, hidden=8, threads=1, lr=0.03)
+    np.save(tmp_path / "seeds.npy", np.arange(40).reshape(2, 20))
+    with RivalProcess(found[0][1], spec_of(graph, config, FANOUTS, 64) | {"system": "pyg"}, kept=True) as rival:
+        check(graph.open().topology, FANOUTS, first_batch(rival, tmp_path))
+        assert rival.ask("sample", seeds=str(tmp_path / "seeds.npy"), way="pyg")["edges"] > 40
+        losses = [rival.ask("epoch")["loss"] for _ in range(12)]
+        assert losses[-1] < losses[0] and "torch_sparse" in rival.ask("versions")
+
+
+def test_a_batch_with_rows_of_other_lengths_is_refused(graph: GraphArtifacts) -> None:
+    topology = graph.open().topology
+    drawn = Sampler(topology, (4,), seed=1).sample(BatchKey(Stream.PROBE, 0, 0), np.arange(20, dtype=np.int32))
+    batch = to_subgraph(drawn)
+    check(topology, (4,), batch)
+    for fanouts in ((3,), (4, 2)):
+        with pytest.raises(AssertionError, match="rows of other lengths at hop"):
+            check(topology, fanouts, batch)
+    others = torch.cat([batch.n_id[:20], batch.n_id[20:].flip(0)])
+    with pytest.raises(AssertionError, match="that the graph does not have"):
+        check(topology, (4,), replace(batch, n_id=others))
 
 
 def test_a_rival_that_fails_is_told(graph: GraphArtifacts) -> None:
