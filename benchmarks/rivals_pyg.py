@@ -10,8 +10,8 @@ interpreter may be another one than this:
 
 Ours draws a batch as PyG's, one graph in which a node has the neighbours of where it was reached first ("ours"), and as one bipartite block
 a layer ("ours, blocks"), each with the tensors that PyG's layers read. First PyG shows a batch: every node that was expanded has
-min(degree, fan-out) neighbours, all of them edges of the graph. Neither fetches rows there. Ours draws more: a block has new neighbours of the
-nodes nearer to the seeds, whose ends stay in the graph, and are expanded.
+min(degree, fan-out) neighbours, all of them edges of the graph. Neither fetches rows there. Ours draws more: a block has new neighbours of
+the nodes nearer to the seeds, whose ends stay in the graph, and are expanded.
 
 An epoch trains `torch_geometric.nn.GraphSAGE` as it is on both sides. As blocks the same layers compute only the rows that the seeds need.
 """
