@@ -60,11 +60,8 @@ class PipelineScaffolder(dg.Scaffolder):
         """Writes both files into the folder of the component."""
         name = re.sub(r"[^A-Za-z0-9_-]", "-", request.target_path.name)
         (request.target_path / f"{name}.toml").write_text(FIRST_PIPELINE)
-        dg.scaffold_component(request, {"pipeline": f"{name}.toml"} if _names_a_file(request) else {})
-
-
-def _names_a_file(request: dg.ScaffoldRequest) -> bool:
-    return request.type_name.endswith(PipelineComponent.__name__)
+        names_a_file = request.type_name.endswith(PipelineComponent.__name__)
+        dg.scaffold_component(request, {"pipeline": f"{name}.toml"} if names_a_file else {})
 
 
 class _Pipelines(dg.Component, dg.Model, dg.Resolvable):

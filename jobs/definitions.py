@@ -86,7 +86,10 @@ def build_defs(
             text = f"{pipeline.path} cannot be turned into assets:\n  {type(error).__name__}: {error}"
             mistakes[pipeline.name] = InputError(text)
     if pipelines is None:
-        wrong = {_mistakes_key(name, error): error for name, error in mistakes.items()}
+        kinds = {
+            name: NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES for name, error in mistakes.items()
+        }
+        wrong = {dg.AssetKey([name, kinds[name]]): error for name, error in mistakes.items()}
         told = [_evaluation(key, wrong[key]) for key in _checked(wrong)]
         noticed = reload_sensor(files | trials, lambda: shown_files() | shown_trials(), told=told)
         parts += [_mistakes(wrong), _trials(trials), dg.Definitions(sensors=[noticed])]
@@ -217,10 +220,6 @@ def _trials(trials: Iterable[Path]) -> dg.Definitions:
         key = dg.AssetKey([pipeline, TRIAL, name])
         specs.append(dg.AssetSpec(key, group_name=group, description=f"A trial: {what}\n\n{more}"))
     return dg.Definitions(assets=specs)
-
-
-def _mistakes_key(name: str, error: InputError) -> dg.AssetKey:
-    return dg.AssetKey([name, NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES])
 
 
 def _mistakes(wrong: Mapping[dg.AssetKey, InputError]) -> dg.Definitions:

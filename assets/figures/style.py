@@ -101,13 +101,12 @@ def byte_unit(largest: float) -> tuple[int, str]:
     return 1024**power, names[power]
 
 
-def stacked_bar(axes: Any, place: float, parts: list[tuple[str, float, str]], **more: Any) -> float:
-    """Draws a bar of several lengths side by side, (label, length, colour) from the left; `more` goes to `barh`. Returns their sum."""
+def stacked_bar(axes: Any, parts: list[tuple[str, float, str]]) -> None:
+    """Draws a bar of several lengths side by side, (label, length, colour) from the left."""
     start = 0.0
     for label, length, colour in parts:
-        axes.barh(place, length, left=start, color=colour, label=label, edgecolor="white", linewidth=0.6, **more)
+        axes.barh(0, length, left=start, color=colour, label=label, edgecolor="white", linewidth=0.6)
         start += length
-    return start
 
 
 def clip(name: str, most: int = 28) -> str:

@@ -88,7 +88,7 @@ def _draw_space(axes: Any, space: Mapping[str, int]) -> None:
     whole = sum(space[name] for name in PACKED_PARTS)
     bars = {"as packed": whole, "all rows with\nevery batch": space["full packing"], "feature table": space["features"]}
     size, unit = style.byte_unit(max(bars.values()))
-    style.stacked_bar(axes, 0, [(name, space[name] / size, colour) for name, colour in PACKED_PARTS.items()])
+    style.stacked_bar(axes, [(name, space[name] / size, colour) for name, colour in PACKED_PARTS.items()])
     axes.barh([1, 2], [bars[name] / size for name in list(bars)[1:]], color=style.LIGHT, edgecolor=style.GREY)
     longest, budget = max(bars.values()) / size, space["budget"] / size
     drawn = budget <= 1.15 * longest

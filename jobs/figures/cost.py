@@ -107,7 +107,7 @@ def _shares(axes: Any, parts: list[tuple[str, float, str]], shown: str) -> None:
         for what, value, colour in parts
         if value > 0
     ]
-    stacked_bar(axes, 0, labelled)
+    stacked_bar(axes, labelled)
     axes.set_xlim(0, 100)
     axes.set_yticks([])
     axes.tick_params(labelsize=8)

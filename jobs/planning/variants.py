@@ -121,9 +121,10 @@ def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique
         entry["link"] = first["link"]
     if technique.by_parts and not technique.whole_graph:
         entry[technique.name] = {"ranks": max(1, min(2, room.cores))}
+    host = f"{room.host >> 20}MiB" if room.host >> 20 else room.host  # a size as a file has it
     defaults: dict[str, Any] = {
         "sampling": dict(SAMPLING), "partitions": {"parts": 2}, "chunks": {}, "samples": {}, "hotness": {}, "cache_plan": {},
-        "memory": {"device": 0, "host": _size(room.host), "disk": room.disk},
+        "memory": {"device": 0, "host": host, "disk": room.disk},
     }  # fmt: skip
     needed = _tables(technique.needs, (*technique.inputs, *(("samples", "cache_plan") if technique.stored else ())))
     if "cache_plan" in needed:
@@ -131,11 +132,6 @@ def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique
     if "hotness" in needed:  # rows are cached by it, in as much memory as the file says or the machine has room for
         needed |= {"memory"}
     return _variant(pipeline, document, technique, entry, needed, defaults)
-
-
-def _size(num_bytes: int) -> int | str:
-    """Returns a size as a file has it: in whole MiB, or in bytes if it is less than one."""
-    return f"{num_bytes >> 20}MiB" if num_bytes >> 20 else num_bytes
 
 
 def _tables(needs: Collection[str], roles: Collection[str]) -> set[str]:

@@ -232,7 +232,9 @@ class History:
                 problem = f"layer {given.layer}: rows {list(given.rows.shape)}, {len(given.norms)} norms of {len(given.ids)} nodes"
                 raise InputError(problem, f"give [{len(given.ids)}, {self.width}] and {len(given.ids)}")
             # The index is written before the rows: rows that the copy would refuse must be refused here.
-            found, lies = dtype_name(given.rows.dtype), "in C order" if _contiguous(given.rows) else "apart"
+            values: Any = given.rows  # an array or a tensor
+            whole = values.flags.c_contiguous if hasattr(values, "flags") else values.is_contiguous()
+            found, lies = dtype_name(values.dtype), "in C order" if whole else "apart"
             if (found, lies) != (self.dtype.name, "in C order"):
                 problem = f"layer {given.layer}: rows are {found} and lie {lies}, the arena holds {self.dtype.name}"
                 raise InputError(problem, f"give rows of {self.dtype.name} in C order")
@@ -315,11 +317,6 @@ class History:
         rows = np.ascontiguousarray(state["rows"])
         self.embeddings[:high] = self._sent(rows)
         return NO_TRAFFIC if self.device is None else Traffic(sent=rows.nbytes, sends=1)
-
-
-def _contiguous(rows: Any) -> bool:
-    """Returns whether the rows of an array or a tensor lie in C order without gaps."""
-    return rows.flags.c_contiguous if hasattr(rows, "flags") else rows.is_contiguous()
 
 
 def _numbers(flags: Any) -> Any:

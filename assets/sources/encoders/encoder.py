@@ -115,7 +115,8 @@ class Encoder(Options):
 
     def absent(self, read: Column) -> Array:
         """Returns bool[n] true for gaps."""
-        return np.zeros(_length(read), bool) if read.nulls is None else read.nulls
+        values = read.values if read.lengths is None else read.lengths
+        return np.zeros(len(values), bool) if read.nulls is None else read.nulls
 
     @abstractmethod
     def encode(self, read: Column, numbers: Numbers, gaps: Array) -> Array:
@@ -124,10 +125,6 @@ class Encoder(Options):
         Args:
             numbers: result of `ready`.
         """
-
-
-def _length(read: Column) -> int:
-    return len(read.values if read.lengths is None else read.lengths)
 
 
 def part_of(column: Column, low: int, high: int) -> Column:

@@ -58,9 +58,10 @@ def best_ends(
         own = np.arange(len(queries))
         left_out = np.concatenate([np.repeat(own, np.diff(indptr)), own]), np.concatenate([others, ends[part]])
         best = _best_numbers(head, queries, rows, left_out, side, candidates, count)
-        there = best != LEFT_OUT
+        there, ordered = best != LEFT_OUT, best >> 32
+        ordered = np.where(ordered >= 0, ordered, ordered ^ 0x7FFFFFFF)  # back from the numbers of `_ordered`
         found[part, : best.shape[1]] = np.where(there, candidates[0] + 0xFFFFFFFF - (best & 0xFFFFFFFF), -1)
-        scores[part, : best.shape[1]] = np.where(there, _score_of(best >> 32), np.nan)
+        scores[part, : best.shape[1]] = np.where(there, ordered.astype(np.int32).view(np.float32), np.nan)
     return found, scores
 
 
@@ -94,8 +95,3 @@ def _ordered(scores: Tensor) -> Tensor:
     bits = torch.where(scores == 0, 0.0, scores).view(torch.int32).to(torch.int64)  # -0 is 0
     ascending = torch.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)
     return torch.where(scores.isnan(), -(1 << 31), ascending)
-
-
-def _score_of(ordered: Array) -> Array:
-    """Returns f32[...], the scores that `_ordered` made numbers of."""
-    return np.where(ordered >= 0, ordered, ordered ^ 0x7FFFFFFF).astype(np.int32).view(np.float32)

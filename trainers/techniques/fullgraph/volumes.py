@@ -59,8 +59,9 @@ def held_rows(case: Case) -> dict[str, TierRows]:
     sizes, devices = case.sizes, num_devices(case)
     most = sizes.num_rows * (devices if case.settings.mode == "vanilla" else 1)
     found, left = {}, most
+    tiers = case.execution.cache != "none" and case.settings.mode != "device"
     for level, budgets in (("device", devices), ("host", case.ranks)):
-        rows, bound = tier_rows(sizes, level) if _has_tiers(case) else (0, False)
+        rows, bound = tier_rows(sizes, level) if tiers else (0, False)
         if level == "host" and case.execution.features == "memory":
             rows = 0  # beside a table in memory the host caches nothing
         found[level] = TierRows(min(left, budgets * rows), bound)
@@ -94,7 +95,3 @@ def num_devices(case: Case) -> int:
         return case.ranks
     artifacts = case.sizes.artifacts
     return open_chunks(artifacts["chunks"]).num_parts if "chunks" in artifacts else cut_of(case.sizes)[0]
-
-
-def _has_tiers(case: Case) -> bool:
-    return case.execution.cache != "none" and case.settings.mode != "device"
