@@ -228,7 +228,9 @@ class Rival:
         """Returns the blocks that a file of `compare` has."""
         blocks = itertools.takewhile(lambda layer: f"src{layer}" in found, itertools.count())
         return [
-            self._block(*(torch.from_numpy(found[f"{end}{layer}"]) for end in ("src", "dst")), *found[f"sizes{layer}"].tolist())
+            self._block(
+                *(torch.from_numpy(found[f"{end}{layer}"]) for end in ("src", "dst")), *found[f"sizes{layer}"].tolist()
+            )
             for layer in blocks
         ]
 
