@@ -32,14 +32,15 @@ MODELS = {
     "sage": (TrainConfig(model="sage", layers=3, hidden=256, threads=THREADS), (15, 10, 5)),
     "gat": (TrainConfig(model="gat", layers=2, hidden=256, heads=4, threads=THREADS), (15, 10)),
 }
-PYG = {
+"""Model -> its recipe and its fan-outs."""
+PYG_MODELS = {
     "pyg": (TrainConfig(model="torch_geometric.nn:GraphSAGE", layers=3, hidden=128, threads=THREADS), (15, 10, 5)),
     "pyg blocks": (
         TrainConfig(model="benchmarks.pyg_child:Sage", blocks="pyg", layers=3, hidden=128, threads=THREADS),
         (15, 10, 5),
     ),
 }
-"""Model -> its recipe and its fan-outs."""
+"""The same for modules of PyG."""
 
 
 def measure(quick: bool, model: str) -> dict[str, Any]:
@@ -55,10 +56,13 @@ def compare(graph: GraphArtifacts, ours: Mapping[str, str], systems: Sequence[st
     """Returns the seconds of epochs, of the clock and of the processors, and their ratios.
 
     Args:
-        ours: name of a contestant of ours -> its model; the first one is compared with the rivals.
+        ours: name of a contestant of ours -> its model. One is "ours", whose widths the others have.
         systems: the rivals.
+
+    Raises:
+        AssertionError: a rival computes other logits or gradients than one of ours.
     """
-    recipes = MODELS | PYG
+    recipes = MODELS | PYG_MODELS
     config, fanouts = recipes[ours["ours"]]
     spec, edges, errors = spec_of(graph, config, fanouts, BATCH_SIZE), {}, {}
 
@@ -87,7 +91,7 @@ def contestant(paths: tuple[Path, Path], model: str) -> Mapping[str, Callable[[]
     """Returns "epoch", which runs an epoch of ours and tells its seconds, those of the processor and edges."""
     torch.set_num_threads(THREADS)
     keep_freed_memory()  # as the trainer does
-    epochs = OurEpochs(open_paths(paths), *(MODELS | PYG)[model])
+    epochs = OurEpochs(open_paths(paths), *(MODELS | PYG_MODELS)[model])
 
     def epoch() -> dict[str, float]:
         began, busy = time.perf_counter(), time.process_time()

@@ -4,14 +4,14 @@ torch_geometric samples by pyg-lib or torch-sparse. PyPI has the sources of torc
 interpreter may be another one than this:
 
     python -m venv FOLDER
-    FOLDER/bin/pip install wheel "setuptools<80" torch==VERSION torch-geometric
+    FOLDER/bin/pip install wheel "setuptools<80" torch torch-geometric
     FOLDER/bin/pip install --no-build-isolation torch-scatter torch-sparse
     export PYG_PYTHON=FOLDER/bin/python
 
 Ours draws a batch as PyG's, one graph in which a node has the neighbours of where it was reached first ("ours"), and as one bipartite block
 a layer ("ours, blocks"), each with the tensors that PyG's layers read. First PyG shows a batch: every node that was expanded has
-min(degree, fan-out) neighbours, all of them edges of the graph. Neither fetches rows there. Ours draws more: a block has new neighbours of
-the nodes nearer to the seeds, whose ends stay in the graph, and are expanded.
+min(degree, fan-out) neighbours, all of them edges of the graph. Neither fetches rows there. Ours draws somewhat more: each block has other
+neighbours of the nodes nearer to the seeds, and these neighbours stay in the graph and are expanded.
 
 An epoch trains `torch_geometric.nn.GraphSAGE` as it is on both sides. As blocks the same layers compute only the rows that the seeds need.
 """
@@ -42,7 +42,7 @@ from tests.graphs import GraphArtifacts, build_graph
 QUICK = {"nodes": 20_000, "edges": 150_000, "features": 64, "classes": 16, "train_ratio": 0.1}
 FULL = {"nodes": 1_000_000, "edges": 8_000_000, "features": 100, "classes": 16, "train_ratio": 0.005}
 FANOUTS, BATCH_SIZE, THREADS, ROUNDS = (15, 10, 5), 1024, 2, 5
-MODELS = {"ours": "pyg", "ours, blocks": "pyg blocks"}
+OURS = {"ours": "pyg", "ours, blocks": "pyg blocks"}
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def measure(quick: bool) -> dict[str, Any]:
     with home() as store, tempfile.TemporaryDirectory() as folder:
         graph = build_graph(store, config_class("rmat")(seed=1, valid_ratio=0.1, **size), threads=THREADS)
         sampling = sample(graph, Path(folder), quick)
-        return {"graph": size, "sampling": sampling, "epoch": rivals_epoch.compare(graph, MODELS, ("pyg",), quick)}
+        return {"graph": size, "sampling": sampling, "epoch": rivals_epoch.compare(graph, OURS, ("pyg",), quick)}
 
 
 def sample(graph: GraphArtifacts, folder: Path, quick: bool) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def sample(graph: GraphArtifacts, folder: Path, quick: bool) -> dict[str, Any]:
             runs[name] = lambda name=name, rival=rival: theirs(name, rival)
         row = of_both_clocks(in_turn(runs, ROUNDS))
     for name, each in edges.items():
-        assert each <= (1 + SAME_EDGES) * edges[name if name in MODELS else "ours"], f"{name} draws more: {edges}"
+        assert each <= (1 + SAME_EDGES) * edges[name if name in OURS else "ours"], f"{name} draws more: {edges}"
     print(f"  sampling: seconds {row['seconds']}; {row['ratios']}; processors {row['processor_ratios']}", flush=True)
     return {"fanouts": FANOUTS, "batch_size": BATCH_SIZE, "versions": versions} | row | {"edges": edges}
 

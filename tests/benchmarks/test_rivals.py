@@ -74,7 +74,7 @@ def test_a_rival_computes_what_ours_computes_and_trains(
 def test_pygs_module_is_trained_to_the_same_numbers(form: str, graph: GraphArtifacts) -> None:
     """Without a sampler, too: blocks are given, and whole graphs need none."""
     pytest.importorskip("torch_geometric")
-    config = replace(rivals_epoch.PYG[form][0], layers=2, hidden=8, threads=1, lr=0.03)
+    config = replace(rivals_epoch.PYG_MODELS[form][0], layers=2, hidden=8, threads=1, lr=0.03)
     spec = spec_of(graph, config, FANOUTS, 64) | {"system": "pyg"}
     with RivalProcess(sys.executable, spec, kept=False) as rival:
         assert rival.compare(graph, config) < 1e-5
@@ -91,7 +91,7 @@ def test_pygs_loader_draws_the_neighbours_that_it_says(graph: GraphArtifacts, tm
     found = contestants("pyg", quick=True)
     if not found:
         pytest.skip("PyG's sampler is not there")
-    config = replace(rivals_epoch.PYG["pyg"][0], layers=2, hidden=8, threads=1, lr=0.03)
+    config = replace(rivals_epoch.PYG_MODELS["pyg"][0], layers=2, hidden=8, threads=1, lr=0.03)
     np.save(tmp_path / "seeds.npy", np.arange(40).reshape(2, 20))
     with RivalProcess(found[0][1], spec_of(graph, config, FANOUTS, 64) | {"system": "pyg"}, kept=True) as rival:
         check(graph.open().topology, FANOUTS, first_batch(rival, tmp_path))
