@@ -9,7 +9,7 @@ In a graph that is made undirected an edge and its reverse are one link. Otherwi
 different parts, as those of knowledge graphs have.
 
 Edges that have labels to learn are split alike, each copy and each direction with its own label and those of one link in one part. Edges
-whose label is not known are no links: they stay messages.
+whose label is not known are not links: they stay messages.
 
 Peak memory: `LINK_BYTES` per edge of the relations that are predicted, beside the source's own edges.
 """

@@ -34,7 +34,7 @@ def window_size(window: float | str | None) -> float:
 
 
 def require_dates(window: float | str | None, times: Sequence[float]) -> None:
-    """Raises InputError if a window is a length of dates, and the times are no dates.
+    """Raises InputError if a window is a length of dates, and the times are not dates.
 
     Args:
         times: the earliest and the latest time of the edges.

@@ -55,6 +55,6 @@ def named_columns(tables: Any) -> tuple[str, ...]:
 
 
 def asked_by_features(tables: Any) -> dict[str, Any]:
-    """Returns what `[features]` of a pipeline file, whose form is not checked yet, asks of a source, by the names of `GraphConfig`."""
+    """Returns the wishes of `[features]`, whose form is not checked yet, about a source, by the names of `GraphConfig`."""
     encodes = any("encode" in each for each in all_tables(tables))
     return {"feature_columns": named_columns(tables), "encodes": encodes, "edge_rows": has_edge_table(tables)}

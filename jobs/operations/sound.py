@@ -86,7 +86,7 @@ def unread_lines(pipeline: Pipeline) -> Iterator[str]:
 def untrained_lines(pipeline: Pipeline, home: Path | None) -> Iterator[str]:
     """Yields a note for each model of another pipeline that the file names and the home lacks, with the command that trains it.
 
-    It is no mistake: the other pipeline may train it before this one runs.
+    It is not a mistake: the other pipeline may train it before this one runs.
     """
     for step in all_steps(pipeline.by_split[0], home):
         for source in step.inputs.values():

@@ -50,4 +50,4 @@ def test_the_examples_are_valid(tmp_path: Path) -> None:
         (tmp_path / "mine.toml").write_text(example)
         names += [table.name for table in load_pipeline(tmp_path / "mine.toml", TrainTable).train]
     of_sets = ["two-layers", "three-layers", "three-layers-on-ranks"]
-    assert names == ["sage", "on-text", "rgcn", *of_sets, "sage-disk", "gcn", "ranks-from-disk"]
+    assert names == ["sage", "on-text", "rgcn", *of_sets, "sage-disk", "with-edges", "gcn", "ranks-from-disk"]

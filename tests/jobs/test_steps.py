@@ -145,7 +145,7 @@ def test_generators_are_sources_without_raw_content():
     from graphmill.assets.sources.registry import sound_classes
 
     generated = [each for each in sound_classes() if each.generated]
-    assert len(generated) == 5
+    assert len(generated) == 6
     for each in generated:
         assert GRAPH.raw(each(nodes=100, edges=10)) == {}  # pyright: ignore[reportCallIssue]
 

@@ -59,8 +59,8 @@ def prepared_in_turn(train: TrainConfig, execution: TrainExecution) -> bool:
     0.84 times as long (docs/log.md). Rows that cross a modelled link leave the cores idle, so they come while the step computes.
     """
     cores, settings = usable_cores(), train.own_settings
-    alone = settings.trainers_of(cores) == 1 and train.num_threads >= cores
-    alone = alone and not (settings.staleness or settings.lookahead)
+    at_once, ahead = settings.trainers_of(cores), settings.staleness or settings.lookahead
+    alone = at_once == 1 and not ahead and train.num_threads >= cores
     drawn = execution.samples == "online" and execution.features in ("auto", "memory")
     own = execution.link is None and not execution.samplers
     return alone and drawn and own and cores <= MOST_CORES_IN_TURN

@@ -16,6 +16,8 @@ SBM = 'source = "sbm"\nnodes = 240\nedges = 1400\nfeatures = 8\nclasses = 3'
 TYPED = 'source = "pyg"\npath = "typed.pt"\nweight = "w"'
 CITATIONS = 'source = "typed_citation"\nnodes = 400\nedges = 1600\nfeatures = 8\nclasses = 3'
 SAMPLING = "[sampling]\nfanouts = [4, 3]\nbatch_size = 32\n"
+TIMED = f'{SAMPLING}before = "seed"\n'
+EVENTS = 'source = "events"\nnodes = 300\nedges = 2000\nfeatures = 4\nclasses = 3'
 PARTS = "[partitions]\nparts = 2\n"
 CACHED = '[hotness]\npolicy = "degree"\n[memory]\nhost = "20%"\n'
 
@@ -61,6 +63,9 @@ BROKEN = {
     "no relations": text_of('model = "rgcn"'),
     "no weights": text_of("edge_weight = true"),
     "no rows of edges": text_of("edge_features = true"),
+    "all neighbours as of a time": text_of('eval = "exact"', TIMED, EVENTS),
+    "degrees as of a time": text_of('model = "gcn"\neval = "sampled"', TIMED, EVENTS),
+    "links as of a time": text_of('eval = "sampled"', f'{TIMED}[task]\nkind = "links"\n', EVENTS),
     "no types": text_of('input = "typed"'),
     "fan-outs without relations": text_of("fanouts = [{ cites = 4 }, 3]"),
     "no budget": text_of('trainer = "factored"\nfactored.presample = 1'),

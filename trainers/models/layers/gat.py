@@ -73,7 +73,7 @@ class GatLayer(nn.Module):
         return attend(block, z, left, right, mask, **more)
 
     def edge_scores(self, block: Block) -> Tensor | None:
-        """Returns what features of edges add to the scores, None without them; see `graphmill.trainers.models.attention.attend`."""
+        """Returns the addition of features of edges to the scores, None without them; see `graphmill.trainers.models.attention.attend`."""
         return None
 
     def split(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -172,7 +172,7 @@ class RgatLayer(nn.Module):
         return aggregate(pairs.runs.joined, attended, "sum")
 
     def edge_scores(self, pairs: RelationPairs) -> Tensor | None:
-        """Returns what features of edges add to the scores, None without them; see `graphmill.trainers.models.attention.attend`."""
+        """Returns the addition of features of edges to the scores, None without them; see `graphmill.trainers.models.attention.attend`."""
         return None
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:

@@ -131,7 +131,8 @@ def test_devices_that_hold_the_graph_have_a_smaller_cache(tmp_path: Path) -> Non
     assert ends[0] < 0.8 * ends[1]
 
 
-def test_what_a_standby_trainer_takes_is_a_range(tmp_path: Path) -> None:
+def test_what_a_standby_trainer_takes_is_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.MOST_CORES_IN_TURN", 0)  # as with more cores
     memory, settings = {"device": "90%", "host": "0%", "seed": 3}, FactoredSettings(samplers=1, trainers=1)
     model = train_small(
         tmp_path, trainer="factored", settings=settings, memory=memory, topology="device", epochs=2, accumulate=1

@@ -17,7 +17,7 @@ from graphmill.trainers.recipe.costs import exact
 from graphmill.trainers.recipe.costs.course import KERNEL_BYTES, WAITING_BYTES
 from graphmill.trainers.recipe.costs.memory import training_need, waiting_term
 
-GRAPH: Any = SimpleNamespace(summary={"numbers": {}})
+GRAPH: Any = SimpleNamespace(summary={"numbers": {}}, config={})
 SIZES = Sizes(
     num_nodes=200_000,
     num_edges=3_000_000,

@@ -190,8 +190,8 @@ def test_ranks_share_the_cores_of_a_machine(monkeypatch, cores, world, threads):
     monkeypatch.setattr("graphmill.trainers.techniques.distributed.executor.usable_cores", lambda: cores)
 
     def work(ranks):
-        run = SimpleNamespace(ranks=ranks, execution=SimpleNamespace(samplers=0))
-        asked = SimpleNamespace(ranks=ranks, execution=SimpleNamespace(samplers=5))
+        run = SimpleNamespace(ranks=ranks, in_turn=False, execution=SimpleNamespace(samplers=0))
+        asked = SimpleNamespace(ranks=ranks, in_turn=False, execution=SimpleNamespace(samplers=5))
         return rank_threads(run), rank_threads(asked)  # pyright: ignore
 
     assert on_ranks(world, work) == [(threads, 5)] * world
