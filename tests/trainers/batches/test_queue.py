@@ -110,9 +110,9 @@ def test_close_lets_workers_go() -> None:
 
 def test_a_queue_that_may_grow_has_room_for_two_of_the_largest_items() -> None:
     queue: OrderedByteQueue[int] = OrderedByteQueue(10, most_bytes=100, share=2)
-    queue.admit(0, 5)
+    queue.admit(0, 2)
     assert queue.capacity_bytes == 5
-    queue.put(0, 0, 5)
+    queue.put(0, 0, 2)
     queue.release(queue.take(0)[1])
     queue.admit(1, 20)
     assert queue.capacity_bytes == 40
