@@ -31,7 +31,7 @@ def check_ledger(case: Case, plan: Artifact, chunks: PackedChunks) -> dict[str, 
         AssertionError: one is not.
     """
     table, total = case.opened.features, Ledger()
-    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), UNCUT)
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(), UNCUT)
     for number in range(chunks.num_batches):
         staged = loader.load(number)
         total.merge(staged.ledger)

@@ -13,7 +13,7 @@ from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.samples.read import open_samples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.trainers.batches.batch import Batching
-from graphmill.trainers.batches.packed import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
+from graphmill.trainers.batches.packed import ASSEMBLE, FEATURE, GRAPH, DiskSource
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import STEP, WAIT, Timeline
@@ -94,7 +94,6 @@ def make_source(case: Case, chunks: PackedChunks, timeline: Timeline, queue_byte
         chunks,
         graph.features,
         device=LogicalDevice(),
-        pool_bytes=queue_bytes // NUM_QUEUES,
         reading=loader_reading(),
     )
     return DiskSource(batching, rows, StoredSampler(open_samples(case.samples)))

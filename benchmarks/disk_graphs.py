@@ -222,7 +222,7 @@ def _check(moves: list[dict[str, Any]], plan: Artifact, epochs: int) -> None:
 def _against_dgl(case: Case, chunks: PackedChunks) -> dict[str, Any]:
     """Seconds a batch: ours load what comes from disk, DGL's rows of other batches are read one by one; page cache out of play."""
     table, batches = case.opened.features, case.batches()
-    pool, reading = BufferPool(1 << 30), loader_reading(fallback="error")
+    pool, reading = BufferPool(), loader_reading(fallback="error")
     loader, ours, theirs = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, pool, reading), [], []
     reader = PageReader(ReadExecution(method="pread", fallback="error"))
     options: dict[str, Any] = {"row_bytes": table.row_bytes, "offset": table.offset, "merge": False}

@@ -25,7 +25,6 @@ from graphmill.trainers.rows.packed_loader import PackedLoader, loader_reading
 DEPTHS = (64, 256)
 BASIS = "packed only"
 CHUNKS_A_BATCH, QUICK_TURNS = 12, 3
-POOL_BYTES = 1 << 30
 SECTOR_BYTES, SEQUENTIAL = 512, 24
 """What is copied of a random page, and chunks that a sequential turn reads."""
 
@@ -46,7 +45,7 @@ def measure_loading(case: Case, chunks: Mapping[str, PackedChunks], rounds: int,
     second, and a median of so short turns needs many. Chunks and the sequential roofline share one pool: what memory a read lands in may
     be worth half.
     """
-    pool = BufferPool(POOL_BYTES)
+    pool = BufferPool()
     contestants: dict[str, Callable[[list[int]], int]] = {
         name: _ours(case, each, pool) for name, each in chunks.items()
     }
@@ -121,7 +120,7 @@ def _ours(case: Case, chunks: PackedChunks, pool: BufferPool) -> Callable[[list[
 def _rows(case: Case, chunks: PackedChunks, depth: int) -> Callable[[list[int]], int]:
     """The rows that miss the hot set, in the order of the batch."""
     table, samples = case.opened.features, open_samples(case.samples, verify=False)
-    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(), loader_reading())
     reader = PageReader(ReadExecution(depth=depth, range_pages=16, fallback="error"))
     file = reader.open(table.path)
     out = np.zeros((1 << 18, table.row_bytes), np.uint8)

@@ -173,7 +173,7 @@ class Packed(Reader):
     def __init__(self, case: Case, chunks: PackedChunks):
         super().__init__(case)
         options: dict[str, Any] = {"device": LogicalDevice(), "reading": loader_reading(fallback="error")}
-        self._rows = PackedRows(chunks, self.graph.features, pool_bytes=1 << 30, threads=THREADS, **options)
+        self._rows = PackedRows(chunks, self.graph.features, threads=THREADS, **options)
 
     def rows(self, number: int, ids: Array) -> Array:
         """Returns the rows of a batch: those that are packed from disk."""

@@ -104,7 +104,7 @@ def measure(case: Case, budgets: dict[str, Any]) -> dict[str, Any]:
 def check_rows(case: Case, chunks: PackedChunks) -> int:
     """Compares every row of every batch with the table; returns how many there are."""
     table, samples, total = case.opened.features, open_samples(case.samples, verify=False), 0
-    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(256 << 20), loader_reading())
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(), loader_reading())
     rows = table.open()
     device, host = read_table(chunks.device_image), read_table(chunks.host_image)
     for number in range(chunks.num_batches):

@@ -195,7 +195,6 @@ def open_packed(artifacts: dict[str, Artifact], table: FeatureTable) -> PackedRo
         chunks,
         table,
         device=LogicalDevice(),
-        pool_bytes=64 << 20,
         reading=loader_reading(),
         threads=2,
     )

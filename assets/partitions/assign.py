@@ -36,8 +36,8 @@ def assign(
         InputError: a library is missing, or METIS failed.
     """
     topology, num_parts = graph.topology, config.parts
-    if topology.num_nodes == 0:
-        return np.empty(0, np.int32)
+    if num_parts == 1 or topology.num_nodes == 0:
+        return np.zeros(topology.num_nodes, np.int32)
     if config.method == "random":
         return random_parts(topology.num_nodes, num_parts, config.seed)
     if config.method == "range":

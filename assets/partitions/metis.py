@@ -63,7 +63,7 @@ def run_metis(
         InputError: the library is missing, or METIS failed.
     """
     num_nodes, num_parts, method = len(indptr) - 1, config.parts, config.method
-    if num_parts == 1 or num_nodes <= num_parts:  # METIS refuses the second case: it asks for a node per part
+    if num_nodes <= num_parts:  # METIS refuses it: it asks for a node per part
         return (np.arange(num_nodes) % num_parts).astype(np.int32)
     with _in_child({"indptr": indptr, "indices": indices, **more}, config, folder) as (child, files):
         status = await_child(child, lambda: progress.advance(0), POLL_SECONDS)  # a cancelled run is noticed here

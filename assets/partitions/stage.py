@@ -64,7 +64,7 @@ TIMES = {"metis": 30, "metis-balanced": 30, "metis-contracted": 4}
 def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     """Returns the need of the partitions stage by method; METIS works on a copy of the graph, in a process of its own."""
     nodes, graph = sizes.num_nodes, (sizes.num_nodes, sizes.num_edges, _undirected(sizes))
-    method = choose_method(semantic.method, *graph).method
+    method = "range" if semantic.parts == 1 else choose_method(semantic.method, *graph).method  # one part needs none
     drawn = Term("parts, and random ones beside them", 8 * nodes + 40 * min(nodes, NODES_AT_ONCE))
     phases = [(LIBRARIES, drawn), (DRAWING, Term("parts", 8 * nodes))]
     if method == "metis-contracted":

@@ -94,17 +94,15 @@ class AlignedBuffer:
 class BufferPool:
     """Lends page-aligned buffers; safe to use from many threads.
 
-    Kept and lent buffers together take no more than lent ones have taken at once: a new buffer may take the place of kept ones that are
-    too small.
+    Returned buffers are kept for the next borrower. Kept and lent ones together take no more than lent ones have taken at once: a new
+    buffer may take the place of kept ones that are too small, small ones first.
 
     Args:
-        keep_bytes: bytes of returned buffers that are kept for the next borrower; small ones beyond them go back to the system first.
         pin: function that gets the memory of every new buffer, so that a device reads it in place; None for none.
     """
 
-    def __init__(self, keep_bytes: int, pin: Callable[[Array], Any] | None = None):
-        self.keep_bytes, self.pin = keep_bytes, pin
-        self.lent_bytes = 0
+    def __init__(self, pin: Callable[[Array], Any] | None = None):
+        self.pin, self.lent_bytes = pin, 0
         self.returned: deque[Array] = deque()
         self.kept_bytes = self._most_lent = 0
         self._kept: list[Array] = []
@@ -135,12 +133,9 @@ class BufferPool:
         """Takes lent memory back, for the next borrower or for the system. `AlignedBuffer.release` calls it."""
         with self._lock:
             self.lent_bytes -= data.nbytes
-            if data.nbytes > self.keep_bytes:
-                return
             self.kept_bytes += data.nbytes
             self._kept.append(data)
             self._kept.sort(key=lambda each: each.nbytes, reverse=True)
-            self._keep_at_most(self.keep_bytes)
 
     def _keep_at_most(self, num_bytes: int) -> None:
         """Returns kept buffers to the system, small ones first, until the others take no more than some bytes."""

@@ -169,17 +169,17 @@ class PageReader:
     @property
     def num_resubmitted(self) -> int:
         """Reads that came back short or interrupted and were asked for again, since the reader was made."""
-        return self._native.state()[2]
+        return self._native.state()[1]
 
     @property
     def most_in_flight(self) -> int:
         """The most bytes that io_uring had in flight at a time since the reader was made."""
-        return self._native.state()[3]
+        return self._native.state()[2]
 
     @property
     def landed_bytes(self) -> int:
         """Bytes of rows that were read to their place in `out` at once instead of being copied there, since the reader was made."""
-        return self._native.state()[4]
+        return self._native.state()[3]
 
     def open(self, path: Path | str) -> DirectFile:
         """Opens a file for this reader; raises InputError without O_DIRECT, unless the page cache is its second choice, or OSError."""

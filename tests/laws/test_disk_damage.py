@@ -38,7 +38,7 @@ def wrong_rows(packed: Packed, every: int = 1) -> int:
     table, samples = open_features(packed.features), open_samples(packed.samples)
     features = np.asarray(table.open())
     tiers = {DEVICE: read_table(chunks.device_image), HOST: read_table(chunks.host_image)}
-    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(1 << 24), ReadExecution())
+    loader = PackedLoader(chunks, table.width, table.dtype, table.row_bytes, BufferPool(), ReadExecution())
     wrong = 0
     try:
         for number in range(chunks.num_batches):

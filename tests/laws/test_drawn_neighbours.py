@@ -95,7 +95,7 @@ def test_rows_of_drawn_batches_come_once(tmp_path: Path, drawn: tuple[SamplingCo
     table, samples = open_features(packed.features), open_samples(packed.samples)
     chunks = PackedChunks(packed.packed_chunks, packed.cache_plan, packed.samples)
     reading = loader_reading(method="buffered")
-    rows = PackedRows(chunks, table, device=LogicalDevice(), pool_bytes=1 << 20, reading=reading)
+    rows = PackedRows(chunks, table, device=LogicalDevice(), reading=reading)
     for number in range(samples.num_epochs * samples.num_batches):
         epoch, step = divmod(number, samples.num_batches)
         ids, ledger = np.asarray(samples.batch(epoch, step)[1][0].src_ids), Ledger()

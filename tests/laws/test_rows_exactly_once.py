@@ -156,7 +156,6 @@ def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, orde
         chunks,
         table,
         device=LogicalDevice(),
-        pool_bytes=1 << 20,
         reading=loader_reading(method="buffered"),
     )
     sums = {"hits_device": 0, "hits_host": 0, "hits_packed": 0, "hits_disk_cache": 0, "without_features": 0}
@@ -193,7 +192,6 @@ def test_rows_of_pruned_batches_come_once_and_whole_pages_are_booked(
         chunks,
         table,
         device=LogicalDevice(),
-        pool_bytes=1 << 20,
         reading=loader_reading(method="buffered"),
     )
     for number, share in enumerate((0.0, 0.02, 0.3, 0.9, 1.0)):

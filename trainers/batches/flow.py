@@ -11,8 +11,8 @@ one behind the other (`after`), or side by side; a task after several tasks join
 A queue keeps the order of batches and is bounded in bytes: the capacity is divided equally among the tasks. Workers finish batches in any
 order. A worker asks for the bytes of its batch before it gathers the rows, and is admitted only in order and only when they fit beside the
 batches that wait already. So the bound holds at every moment, at any number of workers, and the batch that the step waits for can never be
-locked out by later ones. If the bound may grow, it grows once to two batches of the largest size, so that one can be prepared while another
-is trained on. An error in any task ends the flow and reaches the step; when the step stops asking, all threads end.
+locked out by later ones. If the bound may grow, each task's part grows to two batches of the largest size, so that one can be prepared
+while another is trained on. An error in any task ends the flow and reaches the step; when the step stops asking, all threads end.
 """
 
 import threading
@@ -62,7 +62,7 @@ class ByteQueue(Closable, Generic[Item]):
         self, capacity_bytes: int, most_bytes: int, first: int = 0, changed: threading.Condition | None = None
     ):
         super().__init__(changed)
-        self.capacity_bytes, self.most_bytes, self._turn, self.room = capacity_bytes, most_bytes, first, 1
+        self.capacity_bytes, self.most_bytes, self._turn = capacity_bytes, most_bytes, first
         self.used_bytes = self.peak_bytes = 0
         self._items: dict[int, tuple[Item, int]] = {}
 
@@ -78,8 +78,8 @@ class ByteQueue(Closable, Generic[Item]):
             raise OverBudget(num_bytes, self.most_bytes, what, "lower `batch_size` or `fanouts`")
 
     def _grow(self, num_bytes: int) -> None:
-        if self.room * num_bytes > self.capacity_bytes:
-            self.capacity_bytes = max(self.capacity_bytes, min(2 * num_bytes, self.most_bytes))
+        """Lets the capacity hold two items of this size, so that one is made while another is used."""
+        self.capacity_bytes = max(self.capacity_bytes, min(2 * num_bytes, self.most_bytes))
 
     def _book(self, num_bytes: int) -> None:
         """Books an item that is admitted, after which it is the next one's turn."""
@@ -98,7 +98,6 @@ class OrderedByteQueue(ByteQueue[Item]):
         share: number of queues that share the capacity in equal parts.
         most_bytes: bound up to which the capacity grows, for two items of the largest size; None for the capacity itself.
         eager_bytes: bytes up to which items are admitted whatever their number is.
-        room: number of items of the largest size, 1 or 2, for which the capacity grows if it has no space for them.
     """
 
     def __init__(
@@ -108,10 +107,8 @@ class OrderedByteQueue(ByteQueue[Item]):
         share: int = 1,
         most_bytes: int | None = None,
         eager_bytes: int = 0,
-        room: int = 1,
     ):
         super().__init__(capacity_bytes // share, max(capacity_bytes, most_bytes or 0) // share)
-        self.room = room
         self.most_items, self._eager_bytes, self._num_waiting = most_items, eager_bytes, 0
         self._error: BaseException | None = None
 
@@ -188,8 +185,6 @@ class Task:
     most_waiting: int | None = None
     # Bytes of results up to which that bound does not hold.
     eager_bytes: int = 0
-    # Results of the largest size, 1 or 2, that its part of the bound grows to hold; with 2 one is made while the step uses another.
-    room: int = 1
     # Number of batches by which it may run ahead of the batch that the step asks for; 0 begins when its batch is asked for, that
     # is after the update before it. None for no bound.
     ahead: int | None = None
@@ -214,7 +209,7 @@ def flow(
         tasks: the tasks, each after those that it names.
         queue_bytes: bound on all results that wait or are being used.
         timeline: receives the spans of all lanes, and of the step while it waits.
-        most_bytes: bound up to which `queue_bytes` grows if a result exceeds its task's part; None for no growth.
+        most_bytes: bound up to which `queue_bytes` grows if a task's part of it does not hold two results; None for no growth.
         in_turn: starts no threads: the first lane of each task works on a batch when it is asked for.
         waits: waits of the step besides that for a batch; they end with the flow, and when a task fails.
 
@@ -244,7 +239,6 @@ class _Flow:
                 share=len(tasks),
                 most_bytes=most_bytes,
                 eager_bytes=task.eager_bytes,
-                room=task.room,
             )
             for task in tasks
         }

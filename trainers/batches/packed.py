@@ -42,7 +42,7 @@ from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.cache import PackedRows
-from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES, Staged
+from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, Staged
 from graphmill.trainers.rows.source import RowIds, linked
 
 TOPOLOGY = Line("disk", "topology")
@@ -53,7 +53,7 @@ class DiskSource(PreparedSource):
     """Supplies the batches of an epoch from disk, where `sampler` reads the stored `samples`."""
 
     def __init__(self, batching: Batching, rows: PackedRows, sampler: AnySampler, samples: Samples):
-        super().__init__(batching, batching.queue_bytes // NUM_QUEUES)
+        super().__init__(batching)
         self.rows, self.sampler, self.samples, self.files = rows, sampler, samples, closing(rows)
         self.features = linked(rows, rows.device)
         self._x_row_bytes = rows.width * np.dtype(batching.dtype).itemsize

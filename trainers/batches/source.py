@@ -36,9 +36,6 @@ SAMPLER = "sampler"
 class PreparedSource:
     """Supplies mini-batches that the tasks of a flow prepare ahead of the step.
 
-    Args:
-        pool_bytes: bound on the buffers of input rows that are kept for later batches; None for half of the queue's bound.
-
     Attributes:
         num_parts, parts: number of parts of the plan, and those whose batches this source supplies.
         files: context that holds open the files that the tasks of an epoch read.
@@ -51,9 +48,9 @@ class PreparedSource:
     parts: Collection[int] = (0,)
     waits: Sequence[Closable] = ()
 
-    def __init__(self, batching: Batching, pool_bytes: int | None = None):
+    def __init__(self, batching: Batching):
         self.batching = batching
-        self.inputs = BufferPool(batching.queue_bytes // 2 if pool_bytes is None else pool_bytes)
+        self.inputs = BufferPool()
         self.files: AbstractContextManager[Any] = nullcontext()
         self.in_turn, self.shared = False, 0
 

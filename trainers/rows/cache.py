@@ -223,9 +223,6 @@ def _book_static(ledger: Ledger, row_bytes: int, device: int, host: int, without
 class PackedRows(FeatureSource):
     """Rows of stored batches, from packed chunks and from the static tiers of their cache plan.
 
-    Args:
-        pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
-
     Attributes:
         device_rows: dtype[D, F], the image on the device.
     """
@@ -238,13 +235,12 @@ class PackedRows(FeatureSource):
         table: FeatureTable,
         *,
         device: Device,
-        pool_bytes: int,
         reading: ReadExecution,
         threads: int = 1,
     ):
         self.chunks, self.device, self.threads = chunks, device, threads
         self.width, self.dtype, self.row_bytes = table.width, table.dtype, table.row_bytes
-        self._pool, self._reading = BufferPool(pool_bytes, device.pin), reading
+        self._pool, self._reading = BufferPool(device.pin), reading
         self._free: list[PackedLoader] = []
         image = chunks.device_image
         self.device_rows = device.alloc((image.num_rows, self.width), np.dtype(image.dtype), CACHE)

@@ -28,7 +28,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
 from graphmill.trainers.rows.cache import PackedRows
-from graphmill.trainers.rows.packed_loader import NUM_QUEUES, loader_reading
+from graphmill.trainers.rows.packed_loader import loader_reading
 from graphmill.trainers.techniques.stored_costs import stored_volumes
 
 
@@ -79,18 +79,15 @@ def open_stored(run: Run, parts: Collection[int] | None = None) -> StoredSampler
 def open_disk_source(run: Run, parts: Collection[int] | None = None) -> DiskSource:
     """Returns the source of the run's stored batches with packed rows; raises InputError if these are missing, or another run's."""
     stored = open_stored(run, parts)
-    packed = open_packed(run, run.batching.queue_bytes // NUM_QUEUES, parts)
+    packed = open_packed(run, parts)
     source = DiskSource(run.batching, packed, run.seeded(stored), stored.samples)
     if parts is not None and isinstance(run.plan, PartPlan):
         source.num_parts, source.parts = run.plan.num_parts, parts
     return source
 
 
-def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None) -> PackedRows:
+def open_packed(run: Run, parts: Collection[int] | None = None) -> PackedRows:
     """Returns the rows of the run's stored batches, from packed chunks.
-
-    Args:
-        pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
 
     Raises:
         InputError: packed chunks are missing, or are of other features.
@@ -109,7 +106,6 @@ def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None)
         PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"], parts),
         run.features.stored,
         device=run.features.device,
-        pool_bytes=pool_bytes,
         reading=loader_reading(
             parse_size(execution.io_window),
             method=execution.io,

@@ -61,11 +61,15 @@ PageReader::PageReader(int64_t depth, int64_t range_bytes, int64_t window_bytes,
     if (!ring) return;
     ring_ = std::make_unique<Ring>();
     ring_errno_ = ring_->open(static_cast<unsigned>(depth));
-    if (ring_errno_ == 0) registered_ = ring_->register_buffer(staging_.data(), staging_.size()) == 0;
 }
 
-std::tuple<int, bool, int64_t, int64_t, int64_t> PageReader::state() const {
-    return {ring_errno_, registered_, num_resubmitted_, most_flying_bytes_, landed_bytes_};
+std::tuple<int, int64_t, int64_t, int64_t> PageReader::state() const {
+    return {ring_errno_, num_resubmitted_, most_flying_bytes_, landed_bytes_};
+}
+
+bool PageReader::pin_staging() {
+    if (ring_ && !ring_errno_ && !registered_) registered_ = ring_->register_buffer(staging_.data(), staging_.size()) == 0;
+    return registered_.value_or(false);
 }
 
 PageReader::Turn::Turn(PageReader& reader) : busy(reader.busy_) {
@@ -109,7 +113,7 @@ void PageReader::read_wanted(int file, const std::string& path, int64_t file_byt
         if (words) check_pages(path, request, offset, words, num_pages);
         if (!request.landed) wanted.deliver(request, rows, stride);
     };
-    transfer(file, path, registered_, next, arrived);
+    transfer(file, path, pin_staging(), next, arrived);
 }
 
 int64_t PageReader::read_pages(int file, const std::string& path, int64_t begin, int64_t end, int64_t needed, int64_t piece_bytes,

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -25,9 +26,9 @@ class PageReader {
 
     PageReader(int64_t depth, int64_t range_bytes, int64_t window_bytes, bool ring, std::array<int64_t, 3> faults);
 
-    // Returns the errno of the ring, whether its buffer is registered, requests that were sent again, the most bytes in flight, and bytes
-    // that were read to their place in the output at once.
-    std::tuple<int, bool, int64_t, int64_t, int64_t> state() const;
+    // Returns the errno of the ring, requests that were sent again, the most bytes in flight, and bytes that were read to their place in
+    // the output at once.
+    std::tuple<int, int64_t, int64_t, int64_t> state() const;
 
     // digests: of the pages from `offset` on, which is the start of one; without them nothing is compared. A page that the file ends in is
     // compared as if zeros followed.
@@ -60,6 +61,10 @@ class PageReader {
     // Books the result of one read. Returns whether the request is complete; otherwise its rest must be asked for again.
     bool book(const std::string& path, Request& request, int64_t result);
 
+    // Pins the reader's own memory and returns whether that worked. Not before its first use: pinned memory is taken, and a reader of whole
+    // pieces needs none.
+    bool pin_staging();
+
     // How many bytes to ask for, and from which descriptor: the true ones, unless a test wants a failure.
     std::pair<int64_t, int> ask(const Request& request, int file);
 
@@ -79,7 +84,7 @@ class PageReader {
     Faults faults_;
     std::unique_ptr<Ring> ring_;
     int ring_errno_ = 0;
-    bool registered_ = false;
+    std::optional<bool> registered_;  // whether the kernel has pinned `staging_`; none before that was tried
     int64_t num_resubmitted_ = 0, num_asked_ = 0, most_flying_bytes_ = 0, landed_bytes_ = 0;
     std::atomic<bool> busy_{false};
 };

@@ -1,18 +1,20 @@
 """`method = "auto"`: METIS up to a bound on its memory, by the graph alone; it is said before and after."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.partitions.config import PartitionsTable, partitions_config
+from graphmill.assets.partitions.config import Method, PartitionsTable, partitions_config
 from graphmill.assets.partitions.method import AUTO_BYTES, choose_method, metis_bytes
-from graphmill.assets.partitions.stage import PARTITIONS, PARTITIONS_PAGE
+from graphmill.assets.partitions.stage import PARTITIONS, PARTITIONS_PAGE, partitions_need
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
@@ -49,6 +51,20 @@ def test_the_bound_is_on_edges_in_both_directions() -> None:
     assert [choose_method("auto", 1000, most // 2 + more, False).method for more in (0, 1)] == ["metis", "ldg"]
     assert choose_method("auto", 1 << 30, 0, True).method == "ldg", "nodes count as well"
     assert choose_method("metis", 1 << 30, 1 << 40, True) == ("metis", "")
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_one_part_takes_no_method_and_the_memory_of_none(tmp_path: Path, graph: Artifact, method: str) -> None:
+    sizes = sizes_of({"graph": graph})
+    assert sizes is not None
+    one, random = (
+        partitions_need(PartitionsTable(method=each, parts=1), None, sizes)  # pyright: ignore[reportArgumentType]
+        for each in (method, "random")
+    )
+    assert (one.memory_bytes, one.scratch, one.work) == (random.memory_bytes, random.scratch, random.work)
+    config = partitions_config(PartitionsTable(method=method, parts=1), 3)  # pyright: ignore[reportArgumentType]
+    made = materialize(Store(tmp_path), PARTITIONS, config, Threads(threads=1), {"graph": graph})
+    assert not np.asarray(made.array("part_of")).any()
 
 
 def test_a_small_graph_has_the_parts_of_metis_and_a_large_one_those_of_the_stream(

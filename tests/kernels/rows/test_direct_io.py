@@ -185,7 +185,7 @@ def test_a_chunk_is_the_range(table, method, offset, length, piece_bytes, shorte
     path, whole = table
     length = min(length, len(whole) - offset)
     pages = reader(method, Faults(shorten_every=shorten_every), piece_bytes=piece_bytes, depth=4)
-    with pages.open(path) as file, BufferPool(0).take(chunk_capacity(offset, length)) as buffer:
+    with pages.open(path) as file, BufferPool().take(chunk_capacity(offset, length)) as buffer:
         chunk, moved = pages.read_chunk(file, offset, length, buffer.data)
         np.testing.assert_array_equal(chunk, whole[offset : offset + length])
         np.testing.assert_array_equal(pages.read_chunk(file, offset, length)[0], chunk)

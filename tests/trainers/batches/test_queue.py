@@ -51,9 +51,9 @@ def test_order_and_bound_hold(sizes: list[int], workers: int, slack: int) -> Non
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(0, 100), min_size=2, max_size=30), capacity=st.integers(0, 150))
-def test_with_room_for_two_an_item_is_admitted_while_the_one_before_is_held(sizes: list[int], capacity: int) -> None:
+def test_an_item_is_admitted_while_the_one_before_is_held(sizes: list[int], capacity: int) -> None:
     """The bound grows to two items of the largest size, and no further than it has to or began."""
-    queue: OrderedByteQueue[int] = OrderedByteQueue(capacity, most_bytes=200, room=2)
+    queue: OrderedByteQueue[int] = OrderedByteQueue(capacity, most_bytes=200)
     queue.admit(0, sizes[0])
     for number, size in enumerate(sizes[1:], 1):
         thread = threading.Thread(target=queue.admit, args=(number, size), daemon=True)
@@ -110,9 +110,9 @@ def test_close_lets_workers_go() -> None:
 
 def test_a_queue_that_may_grow_has_room_for_two_of_the_largest_items() -> None:
     queue: OrderedByteQueue[int] = OrderedByteQueue(10, most_bytes=100, share=2)
-    queue.admit(0, 5)
+    queue.admit(0, 2)
     assert queue.capacity_bytes == 5
-    queue.put(0, 0, 5)
+    queue.put(0, 0, 2)
     queue.release(queue.take(0)[1])
     queue.admit(1, 20)
     assert queue.capacity_bytes == 40

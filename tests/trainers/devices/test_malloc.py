@@ -104,7 +104,7 @@ def test_freed_memory_is_given_back_while_training_only_if_there_is_little(
 
 
 def test_lent_rows_go_back_when_no_tensor_uses_them() -> None:
-    pool = BufferPool(1 << 20)
+    pool = BufferPool()
     x = LogicalDevice().rows(pool, 30, 10, "float32")
     x[...] = 7.0
     kept = x[3:5].view(-1)

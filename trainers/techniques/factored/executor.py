@@ -88,7 +88,7 @@ class FactoredExecutor(Executor):
         # The source in front of the run's own link: every device has a link of its own.
         source = run.features.source
         self.features = source.source if isinstance(source, LinkedSource) else source
-        self.packed = open_packed(run, run.batching.queue_bytes) if self.settings.rows == "packed" else None
+        self.packed = open_packed(run) if self.settings.rows == "packed" else None
         self.features = self.packed or self.features
         self.crew = self.open_crew()
         # Counted until the cache is filled, and kept to fill it again after a restart.

@@ -133,7 +133,7 @@ class ReplicaTraining:
 
     def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, *, remark: bool = False):
         self.batching, self.replica, self.features, self.remark = batching, replica, features, remark
-        self.inputs, self.between = BufferPool(batching.queue_bytes // 2), None
+        self.inputs, self.between = BufferPool(), None
 
     def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
         """Gathers a batch's rows on the device, for an epoch, or None if it is only measured."""

@@ -22,6 +22,7 @@ import torch
 
 from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.history.arena import History
+from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.gather import gather_tiered
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.rows.slots import PEER, make_slots
@@ -52,7 +53,7 @@ class ArenaRows:
     ):
         self.below, self.history, self.device, self.stages, self.threads = below, history, device, stages, threads
         self.width, self.dtype, self.row_bytes = below.width, below.dtype, below.row_bytes
-        self._between: torch.Tensor | None = None
+        self._windows = BufferPool()
 
     def gather(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
@@ -130,7 +131,11 @@ class ArenaRows:
     def _window(self, batch: RowIds, part: Any, out: torch.Tensor, places: Any, ledger: Ledger) -> None:
         """Gathers the rows of a window and releases it; `part` are their places in the list whose places in `out` are `places`."""
         straight = places is None and isinstance(part, slice)
-        rows = out[part] if straight else self._space(len(batch.input_ids), out)
+        if straight:
+            rows = out[part]
+        else:
+            dtype = str(out.dtype).removeprefix("torch.")
+            rows = self.device.rows(self._windows, len(batch.input_ids), self.width, dtype)
         try:
             self.below.gather(batch, rows, ledger)
         finally:
@@ -142,9 +147,3 @@ class ArenaRows:
             (part,) = self.device.send([part], SLOTS, ledger)
         places = part if places is None else places[part]
         place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
-
-    def _space(self, count: int, out: torch.Tensor) -> torch.Tensor:
-        """Returns float[count, F], uninitialised, of memory that every window uses again."""
-        if self._between is None or len(self._between) < count:
-            self._between = torch.empty((count, self.width), dtype=out.dtype, device=out.device)
-        return self._between[:count]

@@ -119,7 +119,6 @@ class PrunedSource(PreparedSource):
                 name=PRUNER,
                 after=(SAMPLER,),
                 ahead=self.lookahead,
-                room=1 + self.lookahead,
                 prepare=Work("prune", lambda lane, item, batch: self._pruned(batch)),
                 num_bytes=lambda item, batch: batch_bytes(batch, self.width, self.batching.dtype),
                 work=Work("gather", lambda lane, item, batch: self._pruner(batch).gathered(batch, self.inputs)),

@@ -64,7 +64,7 @@ def open_executor(run: Run) -> FreshExecutor:
     settings = run.semantic.train.settings
     history = SteppedHistory(run, TableFill(run))
     samplers = open_samplers(run)
-    packed = open_packed(run, run.batching.queue_bytes // 2) if settings.rows == "packed" else None
+    packed = open_packed(run) if settings.rows == "packed" else None
     rows = run.features.source if packed is None else linked(packed, run.features.device)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
     batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed, settings.lookahead)

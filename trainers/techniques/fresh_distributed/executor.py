@@ -70,7 +70,7 @@ def open_executor(run: Run) -> FreshDistributed:
     samplers, packed = open_samplers(run), None
     assert not isinstance(samplers, VanillaSampler), "the settings refuse a sampler that needs the other ranks"
     if run.semantic.train.settings.rows == "packed":
-        packed = open_packed(run, run.batching.queue_bytes // 2, owned.parts)
+        packed = open_packed(run, owned.parts)
     rows = source if packed is None else linked(packed, run.features.device)
     batches = PrunedSource(run.batching, histories, owned.num_parts, rows, samplers, packed)
     batches.in_turn = run.in_turn
