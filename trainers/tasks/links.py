@@ -36,7 +36,7 @@ from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE
+from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE
 from graphmill.trainers.record.link_scores import (
     list_chance,
     list_scores,

@@ -30,8 +30,7 @@ from graphmill.trainers.techniques.factored.simulator.simulate import Allocation
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 if TYPE_CHECKING:
-    from graphmill.jobs.scaling.cluster import Machines
-    from graphmill.jobs.scaling.counted import CountedStep
+    from graphmill.jobs.scaling.cluster import CountedStep, Machines
     from graphmill.jobs.scaling.simulation import ClusterSimulation
     from graphmill.jobs.scaling.trainers import TrainerCost
 
