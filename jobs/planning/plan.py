@@ -49,7 +49,6 @@ def make_plan(
 
     Args:
         pipeline: the checked file; of several splits the first one counts.
-        home: the home, None for the default one.
         report: function that gets a line about work that takes seconds.
 
     Raises:

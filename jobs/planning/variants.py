@@ -34,7 +34,6 @@ class Variant:
     """One training that is compared.
 
     Attributes:
-        name: name of its train table.
         own: whether the file has it.
         pipeline: a file with the training; None if it is refused.
         refused: the reason; "" if it is not.
@@ -194,7 +193,6 @@ class Planned:
     """One training of a plan.
 
     Attributes:
-        variant: the training.
         forecast: what it is expected to take; None if it is refused, or if there is no formula for it.
         why: reason why there is no forecast, if its variant is not refused.
         fits: whether its memory fits the machine's.
@@ -257,9 +255,7 @@ class TechniquePlan:
     """The result.
 
     Attributes:
-        pipeline: the file.
         rows: the trainings, in the order of the file, then the other techniques.
-        memory_bytes: memory of the machine.
         built: whether the graph is built; else one that is drawn stands in for it.
         text: text of a file with the chosen training alone; "" if none fits.
     """

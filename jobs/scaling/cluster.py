@@ -101,7 +101,6 @@ class ClusterWork:
         Args:
             by_parts: whether samples, and all that follows from them, are made by part for trainings on all machines; else for `disk`,
                 which one machine trains.
-            chunks_per_part: chunks of a part for `fullgraph`.
 
         Raises:
             InputError: the numbers do not make a pipeline.

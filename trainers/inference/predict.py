@@ -169,7 +169,6 @@ class Predicted(NamedTuple):
     """What a prediction has done.
 
     Attributes:
-        count: number of nodes.
         scores: name -> score of the nodes whose labels are known; empty on the graph of the training.
     """
 
@@ -210,7 +209,6 @@ def predict_model(
     """Writes the Parquet file of a model within bounds of memory and threads.
 
     Args:
-        data: the data that are predicted from.
         out, columns, types, nodes, evaluation: as for `predict_table`.
         listener: gets the outputs of the predicted nodes, float[n, C], range by range.
     """

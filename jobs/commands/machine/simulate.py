@@ -179,7 +179,6 @@ def exchange_simulation(
         named: the links, as the key `links` names them.
         ranks: number of devices; None for all.
         efficiency: shares of its speed that a link has with 1, 2, ... transfers; None for those of the links.
-        latency: seconds of each call.
 
     Raises:
         InputError: there are no such links.

@@ -215,7 +215,6 @@ def _weight_lines(kind: str, weights: str) -> list[str]:
 
     Args:
         kind: entry of `WEIGHTS`, "" if the data's weights are all that they read.
-        weights: kind of weights of the model.
     """
     if weights == "sum":
         return ["edge_weight = torch.ones(edge_index.shape[1], dtype=x.dtype)"]

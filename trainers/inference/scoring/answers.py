@@ -25,7 +25,6 @@ class AnswerDrift:
 
     Args:
         model: the model, whose artifact has the counts of its training.
-        graph: the graph of the training.
     """
 
     def __init__(self, model: Artifact, graph: Graph):

@@ -79,7 +79,6 @@ def exact_bytes(case: Case, workspace: int = 0, rows: Sequence[int] = ()) -> int
     """Returns the most bytes that one process takes for an exact evaluation.
 
     Args:
-        workspace: bytes of the workspace; 0 for `eval_workspace`.
         rows: numbers of rows of layers that sum their sources where they are: of the features, and of the outputs of each layer; () for
             those of all nodes.
     """
@@ -225,9 +224,7 @@ def rank_bytes(queries: int, columns: int, known: int = 0, item: int = 4) -> int
 
     Args:
         queries: number n of edges of one side.
-        columns: columns of a row, and of a query.
         known: number of known candidates of all queries.
-        item: bytes of a value.
     """
     tile = QUERIES * CANDIDATES * 2 * item + (QUERIES + CANDIDATES) * columns * item
     return tile + queries * (2 * columns * item + item + 72) + 72 * known
