@@ -10,8 +10,7 @@ accuracy from its mean probability, weighted by its number of nodes.
 Memory: 4 bytes per scored node beside its logits, and a block of rows. The confusion matrix is stored as pairs of classes, of which at
 most `MOST_PAIRS` are kept; the scores of the classes do not depend on that.
 
-A model of another task than classes has another `kind` of scores (trainers/record/column_scores.py), for which `read_scores`
-returns None.
+A model of another task than classes has another `kind` of scores (trainers/record/column_scores.py), for which `read_scores` returns None.
 """
 
 from __future__ import annotations
