@@ -26,7 +26,7 @@ from graphmill.assets.storage.files.schema import Fields, listed, mapped, maybe,
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.tasks.labels import COLUMN_WORDS, Kind
 from graphmill.kernels.types import Array
-from graphmill.trainers.record.class_scores import FILE, shown_split, sound_splits
+from graphmill.trainers.record.class_scores import FILE, joined, shown_split, sound_splits
 from graphmill.trainers.record.scores import ClassTotals, area
 
 SCORES: dict[str, tuple[str, ...]] = {
@@ -102,13 +102,7 @@ def read_columns(model: Artifact) -> ColumnScores | None:
 
 def joined_columns(models: Sequence[Artifact]) -> ColumnScores | None:
     """Returns the scores of several models, None if one has none or other labels or targets; raises InputError for a damaged file."""
-    found = [read_columns(model) for model in models]
-    known = [each for each in found if each is not None]
-    if not known or len(known) < len(found) or any((e.kind, e.names) != (known[0].kind, known[0].names) for e in known):
-        return None
-    shared = [split for split in known[0].splits if all(split in each.splits for each in known)]
-    splits = {split: _together([each.splits[split] for each in known]) for split in shared}
-    return ColumnScores(kind=known[0].kind, names=known[0].names, splits=splits) if splits else None
+    return joined([read_columns(model) for model in models], lambda each: (each.kind, each.names), _together)
 
 
 def _together(counts: Sequence[ColumnCounts]) -> ColumnCounts:
