@@ -17,7 +17,7 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.inference.answers.kinds import Columns
 from graphmill.trainers.inference.answers.links import LinkRequest
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.predict import predict_asked
+from graphmill.trainers.inference.predict import Prediction, predict
 from graphmill.trainers.inference.scoring.columns import column_drift
 from graphmill.trainers.inference.scoring.page import ANSWERS_ALIKE, EVERY_NODE, TABLE
 from graphmill.trainers.inference.trained import PredictedData, open_data, stored_recipe, trained_data
@@ -106,8 +106,8 @@ def build_score(building: Building[ScoreTable, Any]) -> Summary:
         folder=building.writer.scratch(),
         progress=building.progress,
     )
-    asked = columns, table.types, request, table.eval
-    expected, numbers = predict_asked(data, model, semantic, bounds, out, *asked, answers.add)
+    asked = Prediction(data, model, semantic, bounds, out, columns, table.types, request, table.eval, answers.add)
+    expected, numbers = predict(asked)
     features, moved = column_drift(data, table)
     given, answered = answers.check(table)
     written = _num_rows(building)
