@@ -151,8 +151,9 @@ def predict_table(
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=used, folder=spill, progress=progress)
         of = PredictedData(reopened(store, data), data, None if other is None else reopened(store, inputs))
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
-        asked: Any = {"columns": columns, "types": types, "request": request, "evaluation": evaluation}
-        return model, predict(Prediction(of, model, semantic, bounds, out, **asked)).count
+        return model, predict(
+            AskedPrediction(of, model, semantic, bounds, out, columns, types, request, evaluation)
+        ).count
 
 
 @contextmanager
@@ -179,7 +180,7 @@ class Predicted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Prediction:
+class AskedPrediction:
     """A prediction by a trained model, within bounds of memory and threads.
 
     Attributes:
@@ -215,13 +216,13 @@ class Prediction:
         return self.data.read.artifacts["graph"].file("nodes.parquet")
 
 
-def predict(asked: Prediction) -> Predicted:
+def predict(asked: AskedPrediction) -> Predicted:
     """Writes the Parquet file of the pairs or edges, or of the nodes, that are asked for."""
     pairs = asked.request.of_pairs(asked.data.read.graph, asked.columns, asked.types, asked.evaluation)
     return Predicted(_predict_pairs(asked), {}) if pairs else _predict_nodes(asked)
 
 
-def _predict_nodes(asked: Prediction) -> Predicted:
+def _predict_nodes(asked: AskedPrediction) -> Predicted:
     data, graph, bounds, learnt = asked.data, asked.graph, asked.bounds, asked.data.learnt
     known = [*asked.types] or labelled_types(graph if learnt is None else learnt.graph)
     chosen, answers = asked_nodes(graph, asked.nodes, known, asked.request.nodes), asked.answers
@@ -287,7 +288,7 @@ def _sampled(inference: Inference, asked: AskedNodes, semantic: ModelConfig) -> 
         yield ExactRange(low=low, high=high, logits=rows)
 
 
-def _inference(asked: Prediction, ids: Array | None = None) -> Inference:
+def _inference(asked: AskedPrediction, ids: Array | None = None) -> Inference:
     """Returns the inference of the model on a graph, which goes on from the rows that a killed prediction of the same nodes has kept."""
     data, model, semantic, graph = asked.data, asked.model, asked.semantic, asked.graph
     read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
@@ -299,7 +300,7 @@ def _inference(asked: Prediction, ids: Array | None = None) -> Inference:
     return Inference(loaded, graph.topology, open_source(data.read.features, "auto"), bounds)
 
 
-def _predict_pairs(asked: Prediction) -> int:
+def _predict_pairs(asked: AskedPrediction) -> int:
     """Writes the Parquet file of the pairs or edges that are asked for, and returns its number of rows."""
     graph, bounds = asked.graph, asked.bounds
     given: Any = {"graph": graph, "nodes": asked.nodes, "request": asked.request, "progress": bounds.progress}

@@ -17,7 +17,7 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.inference.answers.kinds import Columns
 from graphmill.trainers.inference.answers.links import LinkRequest
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.predict import Prediction, predict
+from graphmill.trainers.inference.predict import AskedPrediction, predict
 from graphmill.trainers.inference.scoring.columns import column_drift
 from graphmill.trainers.inference.scoring.page import ANSWERS_ALIKE, EVERY_NODE, TABLE
 from graphmill.trainers.inference.trained import PredictedData, open_data, stored_recipe, trained_data
@@ -106,7 +106,7 @@ def build_score(building: Building[ScoreTable, Any]) -> Summary:
         folder=building.writer.scratch(),
         progress=building.progress,
     )
-    asked = Prediction(data, model, semantic, bounds, out, columns, table.types, request, table.eval, answers.add)
+    asked = AskedPrediction(data, model, semantic, bounds, out, columns, table.types, request, table.eval, answers.add)
     expected, numbers = predict(asked)
     features, moved = column_drift(data, table)
     given, answered = answers.check(table)
