@@ -130,7 +130,6 @@ def predict_table(
         other: the pipeline whose graph and features are predicted from; None for those of the training.
         evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws; the column `embedding` has the logits then.
         by_ranks: function that predicts all nodes with several processes; None reads the table in this one.
-        progress: shows the finished nodes.
 
     Raises:
         InputError: the table, seed, folder, graph or model does not exist, the model or its code does not fit the graph, a named node does
@@ -151,9 +150,8 @@ def predict_table(
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=used, folder=spill, progress=progress)
         of = PredictedData(reopened(store, data), data, None if other is None else reopened(store, inputs))
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
-        return model, predict(
-            AskedPrediction(of, model, semantic, bounds, out, columns, types, request, evaluation)
-        ).count
+        asked = AskedPrediction(of, model, semantic, bounds, out, columns, types, request, evaluation)
+        return model, predict(asked).count
 
 
 @contextmanager
