@@ -28,7 +28,6 @@ class ModelName:
 
     Attributes:
         pipeline: name of the pipeline file, with the folders below that of the user's pipelines.
-        table: name of its `[[train]]` table.
         version: the first digits of the model's version; "" for the model that the table has now, or the last one that it had.
         folder: folder of the file with this name, in which the pipeline file may be.
     """
@@ -101,7 +100,6 @@ def parse_score(raw: Mapping[str, Any], tables: Any) -> tuple[ScoreTable | None,
     """Returns the checked table `[score]`, None if the file has none or a wrong one, and all mistakes in it.
 
     Args:
-        raw: the content of the file.
         tables: the parser, which knows the lines (`Tables` of assets/pipeline/schema.py).
     """
     return (None, []) if SCORE not in raw else tables.parse(ScoreTable, raw[SCORE], (SCORE,))

@@ -46,7 +46,7 @@ def _measured(num_nodes: int) -> dict[str, Any]:
 
     from graphmill.trainers.models.links import ranks
     from graphmill.trainers.models.links.heads import DotHead
-    from graphmill.trainers.recipe.costs.links import rank_bytes
+    from graphmill.trainers.recipe.costs.exact import rank_bytes
 
     head, generator = DotHead(), np.random.default_rng(0)
     source, target = generator.integers(0, num_nodes, (2, PAIRS))

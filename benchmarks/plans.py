@@ -28,7 +28,7 @@ from benchmarks.limited_home import RECIPE, LimitedHome, folder_of
 from benchmarks.record import record
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.planning.outcome import error_lines, prediction_errors
-from graphmill.jobs.planning.planned import TIE
+from graphmill.jobs.planning.variants import TIE
 
 ALL_MEMORY = 1 << 40
 SHIPPED = ROOT / "jobs" / "pipelines"

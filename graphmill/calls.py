@@ -324,7 +324,6 @@ def export(
 
     Args:
         source, name: the pipeline and the name of its `[[train]]` table.
-        folder: a new folder.
         seed: seed of the table's model; None for the first.
 
     Returns:

@@ -131,10 +131,6 @@ def _folder(context: dg.ComponentLoadContext) -> Path:
 def below(pipeline: Pipeline, upstream: Mapping[str, str] | Sequence[str]) -> Pipeline:
     """Returns a pipeline whose data come after assets of the project, as if `after` in its file named them.
 
-    Args:
-        pipeline: the recipe.
-        upstream: the attribute of the component.
-
     Raises:
         InputError: a text is not an asset key, or is given for a key that the file does not have.
     """

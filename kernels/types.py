@@ -48,7 +48,6 @@ class BatchKey:
     """Names the random decisions of one mini-batch.
 
     Attributes:
-        stream: one of `Stream`.
         epoch: the sampling epoch (the training epoch modulo `reuse` if samples are reused).
         step: the batch's number in that sampling epoch, over all ranks.
     """

@@ -189,7 +189,6 @@ class DeviceBudget(NamedTuple):
     """The budget of a device.
 
     Attributes:
-        num_bytes: bytes of rows.
         whole_bytes, work_bytes: bytes of the device, and what of them the work of a training takes.
     """
 

@@ -71,8 +71,6 @@ class SizeLimits:
     """The limits of a segment size.
 
     Attributes:
-        row_bytes: bytes per row.
-        disk_bytes: the disk budget in bytes.
         segment_size: the configured size in batches; 0 = none.
     """
 

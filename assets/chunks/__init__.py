@@ -9,12 +9,11 @@ With m parts of n chunks, records lie step after step, and in a step part after 
     chunk_ptr i64[R+1], node_ids ids[N]  chunk k of part i has destinations node_ids[chunk_ptr[i n + k] : chunk_ptr[i n + k + 1]]
     counts i64[n, m, 8]                  rows by set, edges, buffer rows (kernels/chunks/counts.py)
 
-Numbers: all volumes are rows of one layer; trainers/techniques/fullgraph/memory.py converts them into bytes, which depend on the
-widths and the dtype of a model. `volumes_by_schedule` has every schedule that was looked at. `replication` is `v_ori` per node; the second
-figure shows how it grows with the number of chunks, up to 512 in all. No artifact holds measured seconds, which depend on the machine:
-`graphmill chunks` computes them for every schedule by equation 4 of the paper, from speeds that are given
-(`--rates 12GB/s,200GB/s,1.5TB/s`: from the host, between devices, inside one) or that were measured into the home
-(`measured/links.json`).
+Numbers: all volumes are rows of one layer; trainers/techniques/fullgraph/memory.py converts them into bytes, which depend on the widths and
+the dtype of a model. `volumes_by_schedule` has every schedule that was looked at. `replication` is `v_ori` per node; the second figure
+shows how it grows with the number of chunks, up to 512 in all. No artifact holds measured seconds, which depend on the machine: `graphmill
+chunks` computes them for every schedule by equation 4 of the paper, from speeds that are given (`--rates 12GB/s,200GB/s,1.5TB/s`: from the
+host, between devices, inside one) or that were measured into the home (`measured/links.json`).
 
 Schedules: `identity` keeps the order of ids. `hongtu` is the paper's Algorithm 4, which can be worse than the identity on graphs with
 locality. `best` looks at both, assigns chunks to steps exactly, improves orders as paths, and swaps chunks if that lowers `v_ru`: it is

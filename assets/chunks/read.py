@@ -6,6 +6,7 @@ It needs only NumPy and xxhash.
 import numpy as np
 
 from graphmill.assets.chunks.record import decode
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.storage.files.records import damaged_record, read_record
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
@@ -97,3 +98,20 @@ class StoredChunks:
 
 
 open_chunks = StoredChunks
+
+
+def cut_of(sizes: Sizes) -> tuple[int, int]:
+    """Returns (number of parts, chunks of each) of built chunks, else by the tables; (1, 1) without any."""
+    if "chunks" in sizes.artifacts:
+        parts, each = sizes.artifacts["chunks"].array("schedule").shape
+        return parts, each
+    config = sizes.configs.get("chunks")
+    return number_of_parts(sizes), 1 if config is None else config.table.chunks_per_part
+
+
+def number_of_parts(sizes: Sizes) -> int:
+    """Returns the number of parts of the partitions that a step reads, 1 if it reads none."""
+    if "partitions" in sizes.artifacts:
+        return int(sizes.artifacts["partitions"].config["parts"])
+    config = sizes.configs.get("partitions")
+    return 1 if config is None else config.parts

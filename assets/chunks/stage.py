@@ -1,6 +1,7 @@
 """The chunks stage: cuts parts into chunks, orders them, and writes the work of every device in every step."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -8,9 +9,9 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
-from graphmill.assets.chunks.costs import chunks_need
 from graphmill.assets.chunks.rates import parse_rates
-from graphmill.assets.costs.needs import Speed
+from graphmill.assets.chunks.read import number_of_parts
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.partitions.empty import EVERY_CHUNK, SAYS, empty_check
 from graphmill.assets.storage.local.artifact import Artifact
@@ -53,6 +54,24 @@ CHUNKS_PAGE = Page(
     },
     columns={"digests": "xxh3-64 of the record of each step and device"},
 )
+
+
+def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
+    """Returns the need of the chunks stage."""
+    table, parts, nodes, edges = semantic.table, number_of_parts(sizes), sizes.num_nodes, sizes.num_edges
+    steps, key = table.chunks_per_part, "[chunks] chunks_per_part"
+    # A chunk has at most so many different neighbours, and its own nodes.
+    around = min(nodes, (edges + nodes) // (parts * steps) + 1)
+    order = Term("order and chunks of nodes", 27 * nodes)
+    bits = Term("bits of nodes and chunks", nodes * parts * steps // 8)
+    writing = (
+        order,
+        Term("destinations and edges of two steps", 2 * (4 * edges + 16 * nodes) // steps, key, bound=not sizes.exact),
+        Term("neighbours of two steps", 2 * 8 * parts * around, key, bound=True),
+    )
+    phases = (LIBRARIES, order, bits), (LIBRARIES, *writing), (DRAWING, order)
+    stored = 4 * sizes.num_edges + 40 * sizes.num_nodes
+    return Need(name="chunks", phases=phases, stored=stored, stored_at_most=True, work=sizes.num_edges)
 
 
 class ChunksStage(Stage):

@@ -28,7 +28,6 @@ class ClusterNode:
     """A node of the cluster that is alive.
 
     Attributes:
-        id: Ray's id of it.
         cpus, gpus: cores and devices that Ray may give away on it.
         memory_bytes: memory that Ray may plan with on it.
     """

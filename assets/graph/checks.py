@@ -46,9 +46,7 @@ def require_numbers(numbers: Mapping[str, Any], source: str) -> None:
 
 
 def row_slices(indptr: Array, slice_edges: int = SLICE_EDGES) -> Iterator[tuple[int, int]]:
-    """Yields (first node, end node) ranges that cover all rows, with about `slice_edges` edges, or one longer row,
-    each.
-    """
+    """Yields (first node, end node) ranges that cover all rows, with about `slice_edges` edges, or one longer row, each."""
     low, num_nodes = 0, len(indptr) - 1
     while low < num_nodes:
         high = int(np.searchsorted(indptr, indptr[low] + slice_edges, side="right")) - 1

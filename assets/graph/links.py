@@ -24,6 +24,7 @@ import numpy as np
 
 from graphmill.assets.building.stage import Check
 from graphmill.assets.graph.candidates import link_candidates, save_candidates
+from graphmill.assets.graph.remarks import raw_edges
 from graphmill.assets.sources.interface import GraphConfig, RawGraph
 from graphmill.assets.sources.task_table import TaskTable
 from graphmill.assets.storage.local.writer import Writer
@@ -136,21 +137,12 @@ def _require_links(task: TaskTable, names: Sequence[str], predicted: Sequence[in
         raise InputError(problem, "leave it out, or give its edges a time or a part")
 
 
-def _edges(raw: RawGraph) -> Iterator[tuple[Array, Array, Any]]:
-    """Yields (sources, targets, relations or None) of the source's edges in their order."""
-    if raw.spool is None:
-        yield raw.src, raw.dst, None
-        return
-    for batch in raw.spool.batches():
-        yield batch["src"], batch["dst"], batch["type"] if "type" in (batch.dtype.names or ()) else None
-
-
 def _numbers(raw: RawGraph, predicted: Sequence[int], num_relations: int) -> tuple[Array, Array]:
     """Returns (u64[n] numbers, i64[n] places in the source's order) of the edges that may be links: not of a node with itself."""
     triples, wanted = Triples(num_nodes=raw.num_nodes, reverse_of=(NO_REVERSE,) * num_relations), np.zeros(256, bool)
     wanted[predicted] = True
     numbers, rows, first = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], 0
-    for source, target, relation in _edges(raw):
+    for source, target, relation in raw_edges(raw):
         kept = np.flatnonzero((source != target) & (True if relation is None else wanted[relation]))
         numbers.append(triples.numbers(source[kept], target[kept], None if relation is None else relation[kept]))
         rows.append(first + kept)

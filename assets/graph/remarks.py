@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def remarks(
 def degrees(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array]:
     """Returns (in, out) i64[N], the numbers of edges of the nodes before duplicates are merged."""
     found = np.zeros(raw.num_nodes, np.int64), np.zeros(raw.num_nodes, np.int64)
-    for src, dst in _edges(raw):
+    for src, dst, _ in raw_edges(raw):
         if config.self_loops == "drop":
             proper = src != dst
             src, dst = src[proper], dst[proper]
@@ -100,12 +101,13 @@ def degrees(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array]:
     return found
 
 
-def _edges(raw: RawGraph) -> Iterator[tuple[Array, Array]]:
+def raw_edges(raw: RawGraph) -> Iterator[tuple[Array, Array, Any]]:
+    """Yields (sources, targets, relations or None) of the source's edges in their order."""
     if raw.spool is None:
-        yield raw.src, raw.dst
+        yield raw.src, raw.dst, None
         return
     for batch in raw.spool.batches():
-        yield batch["src"], batch["dst"]
+        yield batch["src"], batch["dst"], batch["type"] if "type" in (batch.dtype.names or ()) else None
 
 
 def watch_directions(raw: RawGraph, config: GraphConfig) -> Directions | None:

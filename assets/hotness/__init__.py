@@ -21,10 +21,9 @@ Policies:
 The stage samples on the CPU, so that every machine makes the same artifact. A training whose GPU draws its batches can count there in
 place of it: `presample` in `[train.factored]`.
 
-Numbers: the figure draws the share of requests that a cache holds against its size. A curve close to the diagonal means that no cache
-will help. `evaluate_epochs` = E samples the first E epochs of training as well, and measures hit ratios on them. Without it, a policy
-that counts estimates those of its own caches: from the rates of `bayes`, or with each trial batch left out of the counts that fill its
-cache.
+Numbers: the figure draws the share of requests that a cache holds against its size. A curve close to the diagonal means that no cache will
+help. `evaluate_epochs` = E samples the first E epochs of training as well, and measures hit ratios on them. Without it, a policy that
+counts estimates those of its own caches: from the rates of `bayes`, or with each trial batch left out of the counts that fill its cache.
 
 Cost: about as long as sampling the trial epochs, one by default. `layer_inputs` walks all edges under every destination, which takes about
 as long as sampling them; everything else costs a few percent. Nodes are ranked in ranges whose sums take half of the free memory, and of
@@ -32,6 +31,5 @@ as long as sampling them; everything else costs a few percent. Nodes are ranked 
 for layer visits (`bayes` has them, too), 8 N L for inputs, 4 N for epochs to evaluate on, 8 N to compare epochs if there are several, N to
 test the order; beside it 8 N T for the samplers up to 33.6M nodes and one batch per thread while they count, 16 min(N, 16.8M) (up to 16 N,
 by the free memory) and 100 min(N, 131k) for ranges of nodes while they are ranked. Scratch files, read and written in order: 12 N to sort,
-40 N for `bayes`, 8 N L more by weight and 24 N more by walks.
-`graphmill inspect PIPELINE` prints the memory.
+40 N for `bayes`, 8 N L more by weight and 24 N more by walks. `graphmill inspect PIPELINE` prints the memory.
 """

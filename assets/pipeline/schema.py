@@ -1,11 +1,10 @@
 """Converts a TOML table to a frozen dataclass and reports every mistake in it; none stops the search for the next.
 
-The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
-Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
-other unions. A mapping of dataclasses is a table for each name, [graph.nodes.NAME]; in place of one with mistakes it has what the file
-says, so that the configuration around it still compares names. `Literal | str` is one of these names, or a reference to the user's own code
-(assets/storage/names/user_code.py). A field with `metadata={"key": False}` is set by the program and is not a
-key; one with `metadata={"choices": f}` takes a value of `f()`.
+The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values. Understood are bool,
+int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and other unions. A mapping of dataclasses is a
+table for each name, [graph.nodes.NAME]; in place of one with mistakes it has what the file says, so that the configuration around it still
+compares names. `Literal | str` is one of these names, or a reference to the user's own code (assets/storage/names/user_code.py). A field
+with `metadata={"key": False}` is set by the program and is not a key; one with `metadata={"choices": f}` takes a value of `f()`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The steps of a pipeline: the artifacts that a recipe asks for, their inputs, and their future versions.
 
-A step is one asset in the UI and one or more artifacts of one stage in the store (a train table has one for each of
-its seeds). The artifact that a step wants is a pure function of the recipe and of the raw bytes; earlier builds do not matter. Two hashes
-follow from that:
+A step is one asset in the UI and one or more artifacts of one stage in the store (a train table has one for each of its seeds). The
+artifact that a step wants is a pure function of the recipe and of the raw bytes; earlier builds do not matter. Two hashes follow from that:
 
 - `recipe_hash`: the recipe alone, inputs included. It is known without reading raw files, so it shows which definitions changed;
 - `Versions.of`: the versions of the artifacts, which raw digests enter as well.
@@ -111,8 +110,7 @@ def _count(step: Step) -> str:
 
 
 def recipe_hash(step: Step) -> str:
-    """Returns a hash of the step's whole recipe, 64 hex digits: stage, code version, configs, and the recipes of its
-    inputs.
+    """Returns a hash of the step's whole recipe, 64 hex digits: stage, code version, configs, and the recipes of its inputs.
 
     It differs whenever an edit of the pipeline file asks for other bytes, here or upstream, and only then.
     """
@@ -150,8 +148,7 @@ def joint_version(versions: tuple[str, ...]) -> str:
 
 
 class Versions:
-    """The versions that steps will have. Raw content is digested once in the life of this object: make one for each
-    run.
+    """The versions that steps will have. Raw content is digested once in the life of this object: make one for each run.
 
     One object for a run also keeps the run consistent: content that changes while it runs is built by the next one.
     """

@@ -25,7 +25,6 @@ def training_edges(
 
     Args:
         topology: the graph without the edges that are held out.
-        names: names of the relations, for errors.
 
     Raises:
         InputError: no candidate has an edge, and negatives are drawn by degree; or an edge has no negative.

@@ -32,15 +32,18 @@ def of_times(values: Array, num_edges: int, where: str) -> Array:
     Raises:
         InputError: the array is not numbers [E] or [E, 1], or one is NaN or infinite, with its edge.
     """
-    if values.shape not in ((num_edges,), (num_edges, 1)) or values.dtype.kind not in "biufmM":
-        problem = f"{where} is {values.dtype}{list(values.shape)}, not times [{num_edges}]"
-        raise InputError(problem, "give a number for each edge, which grows with time")
-    given = values.reshape(-1)
-    times = as_numbers(given)
+    given, times = _numbers(values, num_edges, where, "give a number for each edge, which grows with time")
     wrong = np.flatnonzero(~np.isfinite(times))
     if len(wrong):
         raise InputError(f"{where}: edge {wrong[0]} is {given[wrong[0]]}", "give each edge its time")
     return times
+
+
+def _numbers(values: Array, count: int, where: str, remedy: str) -> tuple[Array, Array]:
+    """Returns times as they are and as numbers, [n] each; raises InputError with the remedy for an array of another form."""
+    if values.shape not in ((count,), (count, 1)) or values.dtype.kind not in "biufmM":
+        raise InputError(f"{where} is {values.dtype}{list(values.shape)}, not times [{count}]", remedy)
+    return values.reshape(-1), as_numbers(values.reshape(-1))
 
 
 def as_numbers(times: Array) -> Array:
@@ -83,10 +86,7 @@ def of_node_times(values: Array, num_nodes: int, where: str) -> Array:
     Raises:
         InputError: the array is not numbers [N] or [N, 1], or one is infinite, with its node.
     """
-    if values.shape not in ((num_nodes,), (num_nodes, 1)) or values.dtype.kind not in "biufmM":
-        problem = f"{where} is {values.dtype}{list(values.shape)}, not times [{num_nodes}]"
-        raise InputError(problem, "give a time for each node, NaN for one that is never a seed")
-    times = as_numbers(values.reshape(-1))
+    _, times = _numbers(values, num_nodes, where, "give a time for each node, NaN for one that is never a seed")
     wrong = np.flatnonzero(np.isinf(times))
     if len(wrong):
         raise InputError(f"{where}: node {wrong[0]} is {times[wrong[0]]}", "give a time, or NaN")

@@ -66,7 +66,6 @@ class EdgeSpool:
     """The file of records; sources append, the sort reads batches.
 
     Attributes:
-        num_edges: number of records.
         largest_weight: largest absolute weight of them; 0 without weights.
 
     Args:

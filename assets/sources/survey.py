@@ -60,7 +60,6 @@ class Survey:
         scratch_bytes: bytes of disk that are used while building and free afterwards.
         tables: the feature tables of a pipeline; () for the one of `num_features`.
         problems: what a build would refuse, as far as it was looked for.
-        errors: the same as errors.
         not_checked: what was not looked at, in words; "" if no problems were looked for.
         num_classes: number of classes; 0 if it is not known.
         num_dropped_edges: number of edges without both ends that are left out, if it was looked for.

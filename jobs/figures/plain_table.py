@@ -37,9 +37,6 @@ class PlainTable:
     """Headings and rows of text.
 
     Attributes:
-        title: one line.
-        columns: headings.
-        rows: a cell for each column.
         left: headings of the columns that are aligned to the left; the others hold numbers.
     """
 

@@ -56,7 +56,6 @@ class WantedStep:
     Attributes:
         step, version: the step, and the version that it should have.
         last: place of its last materialisation in the history, 0 if it has none.
-        why: the reason in words.
     """
 
     step: Step

@@ -4,10 +4,14 @@ A graph that is not built yet is known by its source's survey: numbers of nodes,
 per node stands in for it, of at most `MOST_EDGES` edges: of a generator the one that it draws itself, with fewer nodes and edges if need
 be; of files an R-MAT graph, whose skewed degrees give batches with hubs, as most graphs have. A graph without hubs that lies in files reads
 up to 3 times the rows that its stand-in does. Budgets in bytes are then counted as shares of the features.
+
+Of a built graph `evaluation_lines` says how trainings with `eval = "auto"` are evaluated, for `graphmill inspect`.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,20 +19,53 @@ import numpy as np
 from graphmill.assets.budgets.config import AUTO
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.graph.read import Graph
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.needs import KnownSizes
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.sources.generated.generators import CitationConfig, GeneratedConfig, RmatConfig, SbmConfig
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.assets.tasks.links import Links
+from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.graph.csc import Csc, build_csc
 from graphmill.kernels.graph.generate import rmat_edges
 from graphmill.kernels.rng import key, permutation
 from graphmill.kernels.types import Stream, Topology, id_dtype
 from graphmill.trainers.recipe.costs.known import GraphAtHand, graph_at_hand
+
+
+def evaluation_lines(pipeline: Pipeline, home: Path) -> list[str]:
+    """Returns a line for each way and reason, with the names of the trainings; of several splits the first one counts."""
+    from graphmill.trainers.inference.choice import choose_evaluation
+
+    one, known, found = pipeline.by_split[0], KnownSizes(Store(home)), list[tuple[str, str]]()
+    for step in training_steps(one, preprocessing_steps(one, home), home):
+        semantic = step.configs[0]
+        if semantic.train.eval != "auto" or semantic.sampling is None:
+            continue
+        sources = {role: known.artifacts(source)[0] for role, source in step.sources.items()}
+        built = {role: artifact for role, artifact in sources.items() if artifact is not None}
+        if "graph" in built:
+            at_hand = built_graph(built, semantic.sampling)
+            chosen = choose_evaluation(semantic, at_hand.graph, at_hand.drawing, known.sizes(step))
+            found += [] if chosen is None else [(step.name, chosen.sentence)]
+    return list(named_sentences(found))
+
+
+def named_sentences(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yields each sentence once, behind the names of all trainings that it is about."""
+    names: dict[str, list[str]] = {}
+    for name, sentence in found:
+        names.setdefault(sentence, []).append(name)
+    for sentence, each in names.items():
+        yield f"{', '.join(each)}: {sentence}"
+
 
 MOST_EDGES = 8_000_000
 """Edges of a graph that stands in for a larger one."""

@@ -22,8 +22,7 @@ from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.operations.rates import COPY, DISK, FAULTS, PAGES, STARTS, STEPS, WRITE, kept_rates, measured_rates
 from graphmill.jobs.operations.size import has_processes, waited_for
 from graphmill.jobs.planning.graph import built_graph, is_drawn, scaled_sizes, stand_in
-from graphmill.jobs.planning.planned import Planned, TechniquePlan
-from graphmill.jobs.planning.variants import Room, Variant, alone, variants
+from graphmill.jobs.planning.variants import Planned, Room, TechniquePlan, Variant, alone, variants
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture
@@ -50,7 +49,6 @@ def make_plan(
 
     Args:
         pipeline: the checked file; of several splits the first one counts.
-        home: the home, None for the default one.
         report: function that gets a line about work that takes seconds.
 
     Raises:

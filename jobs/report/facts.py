@@ -41,7 +41,6 @@ class Prediction:
     Attributes:
         table, seed, split: the training; the split is "" if the pipeline names none.
         predicted, measured: the number before and after the training.
-        is_bytes: whether it is a number of bytes.
     """
 
     table: str

@@ -54,7 +54,6 @@ class Series:
     """One curve.
 
     Attributes:
-        label: name of the curve.
         x, y: n coordinates each.
         low, high: smallest and largest of the values that each y is the mean of; empty for curves of one model.
         points: whether these are single points, without a line between them.

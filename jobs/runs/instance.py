@@ -224,11 +224,7 @@ def _damaged_row(error: BaseException, home: str | os.PathLike[str]) -> HistoryE
 
 
 def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) -> HistoryError | None:
-    """Returns the error for what a history's database said, None if that is a defect and not a refusal.
-
-    Args:
-        server: whether the database is on a server.
-    """
+    """Returns the error for what a history's database said, None if that is a defect and not a refusal."""
     # SQLAlchemy puts the statement and its values behind the driver's words.
     said = " ".join(said.partition("[SQL:")[0].split())
     remedy = next((remedy for words, remedy in SAID.items() if words in said), None)

@@ -47,7 +47,6 @@ class StageCost:
 
     Attributes:
         memory_bytes: anonymous memory of each at its peak.
-        memory_at_most: whether that is a bound.
         stored_bytes, scratch_bytes: bytes that stay, and those that are free again, of all machines.
         fetched_bytes, published_bytes: bytes that all machines fetch from the store and put into it.
         best_seconds, most_seconds: between these it takes.
@@ -153,7 +152,6 @@ class ClusterSimulation:
     Attributes:
         stages: costs of the stages, in the order of the pipeline, with samples by part if there are several machines.
         limits: what breaks, in the order in which a run would meet it.
-        chunks_per_part: chunks of a part for `fullgraph`.
     """
 
     stages: list[StageCost]

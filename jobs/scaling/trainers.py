@@ -41,7 +41,6 @@ class TrainerCost:
     """What one training takes.
 
     Attributes:
-        machines: number of machines that share it.
         memory_bytes: anonymous memory of each at its peak, a bound.
         mapped_bytes: bytes of each that it reads in any order, through the page cache.
         disk_bytes: bytes of artifacts on the disk of each.

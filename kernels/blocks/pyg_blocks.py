@@ -54,7 +54,6 @@ class Subgraph:
 
     Attributes:
         edge_index: int64[2, E], local sources in row 0, local destinations in row 1.
-        batch_size: number of seeds.
         n_id: int64[n], global ids of the nodes.
         edge_weight, edge_type: float32[E], int64[E], as of `PygBlock`; else None.
         x: float[n, F], input rows of the nodes; None before they are gathered.

@@ -36,7 +36,6 @@ class PeerRows:
     Attributes:
         pointer: memory address of the first row, valid on the device that exported or opened them.
         shape: numbers of rows and columns; rows follow each other without space between them.
-        memory: the object that keeps the memory.
     """
 
     pointer: int

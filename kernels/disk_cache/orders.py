@@ -9,10 +9,9 @@ collisions, needs a signature of k numbers, and that is built.) Two hashes keep 
 
 `gray_order` keeps the whole set: membership is a vector of one bit per batch, and nodes are sorted by the vector's place in the reflected
 Gray code, where neighbours in the code differ in one batch. A batch's nodes are contiguous under the first two bits, in two ranges under
-the third, four under the fourth. With `row_bytes` the pages are then filled greedily: among the next `window` nodes of the Gray
-order a page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier. The first node of
-an empty page is the one most like the page before, which keeps ranges of pages long; a row that straddles pages is the first one of the
-later.
+the third, four under the fourth. With `row_bytes` the pages are then filled greedily: among the next `window` nodes of the Gray order a
+page takes the one that brings the fewest new batches, ties to the most shared ones, then to the earlier. The first node of an empty page is
+the one most like the page before, which keeps ranges of pages long; a row that straddles pages is the first one of the later.
 
 Both are heuristics: the best order is a hard combinatorial problem (consecutive block minimisation of a 0/1 matrix). Sorting rows in Gray
 code is also known from bitmap indexes. Not checked: that a batch names a node once.

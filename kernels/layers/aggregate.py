@@ -8,11 +8,10 @@ when `out` is given, which matters: fresh memory costs a page fault every 4 KiB.
 
 `self_weight` is the destination's own term of a weighted sum (GCN); it is added last.
 
-Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits). The result has their type; sums of the last two are kept in
-float32 and rounded once, to nearest even. The bound is memory: a loop that only reads the rows and streams as many bytes out as there are
-results is the roofline of `benchmarks/aggregate.py`. Outputs of 4 MiB and more are written past the caches
-(kernels/native/rows/row_stream.h). Indices are checked piece by piece, just before their rows are read, so a block that is refused may
-have written some rows of `out`.
+Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits). The result has their type; sums of the last two are kept in float32
+and rounded once, to nearest even. The bound is memory: a loop that only reads the rows and streams as many bytes out as there are results
+is the roofline of `benchmarks/aggregate.py`. Outputs of 4 MiB and more are written past the caches (kernels/native/rows/row_stream.h).
+Indices are checked piece by piece, just before their rows are read, so a block that is refused may have written some rows of `out`.
 
 This is the product of a sparse and a dense matrix (SpMM), in compressed rows. Not checked: that values are finite.
 

@@ -10,11 +10,10 @@ destination half; edge_e is what features of the edge add to its score, 0 withou
 holds no self-loops): it is always there, so no row is empty, and its weight is row nnz + i of the edge arrays.
 
 Backward, with g = grad_out: d alpha_e = m_e <g[i], z[s]>; d score_e = alpha_e (d alpha_e - sum of alpha d alpha over the row), times the
-slope of leaky; destinations sum it to grad_right, and sources pull grad_left and grad_z = sum of m_e alpha_e g[i] over the transpose.
-The sources go first: beside the row z[s], one visit to g[i] serves both <g[i], z[s]> and grad_z. Then the destinations turn those
-products into gradients of scores, looking at no row, and the sources add them up. Every row is written once, by one thread, in edge order:
-the same bits at any thread count. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64), its products by
-8,192 edges.
+slope of leaky; destinations sum it to grad_right, and sources pull grad_left and grad_z = sum of m_e alpha_e g[i] over the transpose. The
+sources go first: beside the row z[s], one visit to g[i] serves both <g[i], z[s]> and grad_z. Then the destinations turn those products into
+gradients of scores, looking at no row, and the sources add them up. Every row is written once, by one thread, in edge order: the same bits
+at any thread count. A row with more than 8,192 edges is shared by 32 columns at a time (16 of float64), its products by 8,192 edges.
 
 Rows are float32, float64, float16 or bfloat16 (uint16 holds its bits); of the last two, scores, weights and sums are float32 and each
 result is rounded once. exp is our own (kernels/native/layers/vector_exp.h), so bits do not depend on the C library.

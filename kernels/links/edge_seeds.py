@@ -1,9 +1,8 @@
 """Edges as seeds of mini-batches: the nodes that a batch of edges needs, and the rows that its loss reads.
 
-A plan of edges is a plan of seeds (kernels/sampling/epoch_plan.py) whose ids are the numbers 0 to n - 1 of the edges that are trained
-on, so order, resume, reuse and parts are those of nodes; an edge belongs to the part of its target. A sampler takes nodes: the distinct
-ends of the batch's edges, and of its negatives after them, in the order of their first appearance. The loss takes pairs of places among
-these.
+A plan of edges is a plan of seeds (kernels/sampling/epoch_plan.py) whose ids are the numbers 0 to n - 1 of the edges that are trained on,
+so order, resume, reuse and parts are those of nodes; an edge belongs to the part of its target. A sampler takes nodes: the distinct ends of
+the batch's edges, and of its negatives after them, in the order of their first appearance. The loss takes pairs of places among these.
 
 Ends of positives come first, so both ends of an edge that is predicted are among the first `num_ends` nodes of every block
 (kernels/links/exclusion.py).

@@ -27,7 +27,6 @@ class Triples:
     """The numbers of a graph's edges.
 
     Attributes:
-        num_nodes: number of nodes N.
         reverse_of: the relation of the reverse of each relation's edges: itself if the relation holds both directions, -1 if the
             relation has no reverse. One entry for a graph whose edges have no relations.
 

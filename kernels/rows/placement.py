@@ -12,8 +12,7 @@ This is a static cache: nothing enters or leaves it while training. Not checked:
 Nodes without features (`row_of` = -1) have a slot that says so, and take no space in any tier.
 
 Space: 4 bytes per node, and an id for each cached row. Building reads the order twice, writes 4 N bytes, and takes 1 byte per node more to
-test the order.
-Limits: fewer than 2^29 rows per tier. The cut is by rows: budgets are rounded down to whole rows.
+test the order. Limits: fewer than 2^29 rows per tier. The cut is by rows: budgets are rounded down to whole rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The seeds of each batch, and the batches of each optimiser step.
 
-An epoch's n seeds are permuted and cut into ceil(n / batch_size) nearly equal batches, so no batch is much smaller than the
-others. Everything follows from (seed, stream, epoch): no state is kept, any batch can be named without making those before
-it, and resuming at a position is exact. With `reuse = K` training epoch e takes the batches of sampling epoch e mod K, in an
-order of its own.
+An epoch's n seeds are permuted and cut into ceil(n / batch_size) nearly equal batches, so no batch is much smaller than the others.
+Everything follows from (seed, stream, epoch): no state is kept, any batch can be named without making those before it, and resuming at a
+position is exact. With `reuse = K` training epoch e takes the batches of sampling epoch e mod K, in an order of its own.
 """
 
 from collections.abc import Iterator

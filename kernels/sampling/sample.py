@@ -1,9 +1,8 @@
 """Fused neighbour sampling straight into blocks.
 
-FastSample (section 3.2, Algorithm 1) samples in compressed-column form: while a destination's neighbours are chosen its row
-length is known, so the block's rows are laid out as they are drawn; global ids are renamed to local ones through a map
-a few rows later, while their entries of the map are still on the way. No edge list is made, nothing is sorted by node, nothing
-is converted.
+FastSample (section 3.2, Algorithm 1) samples in compressed-column form: while a destination's neighbours are chosen its row length is
+known, so the block's rows are laid out as they are drawn; global ids are renamed to local ones through a map a few rows later, while their
+entries of the map are still on the way. No edge list is made, nothing is sorted by node, nothing is converted.
 
 Choosing: a row of d neighbours with fanout k < d is cut down by Floyd's algorithm, k draws however large d is, each a pure
 function of (seed, stream, epoch, step, layer, node). Positions are ascending, so a row's bytes are canonical. Up to 32 of them are

@@ -14,7 +14,7 @@ from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.predict import predict_model
+from graphmill.trainers.inference.predict import AskedPrediction, predict
 from graphmill.trainers.inference.trained import PredictedData, reopened
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
@@ -58,7 +58,7 @@ def predicted(case: Case, model: Artifact, out: Path) -> pl.DataFrame:
     bounds = Bounds(workspace_bytes=1 << 20, threads=1)
     store = Store(case.home)
     data = PredictedData(reopened(store, case.graph.inputs), case.graph.inputs)
-    predict_model(data, model, semantic, bounds, out)
+    predict(AskedPrediction(data, model, semantic, bounds, out))
     return pl.read_parquet(out).with_columns(pl.col("class", "label").cast(pl.String))
 
 

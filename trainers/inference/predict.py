@@ -31,7 +31,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.torch_threads import on_threads, torch_threads
 from graphmill.trainers.inference.answers.edges import EdgeAnswers
-from graphmill.trainers.inference.answers.kinds import ROW_GROUP, Columns, open_answers
+from graphmill.trainers.inference.answers.kinds import ROW_GROUP, Answers, Columns, open_answers
 from graphmill.trainers.inference.answers.links import LinkAnswers, LinkRequest
 from graphmill.trainers.inference.answers.nodes import AskedNodes, NodeFacts, asked_nodes, labelled_types
 from graphmill.trainers.inference.bounds import Bounds
@@ -129,7 +130,6 @@ def predict_table(
         other: the pipeline whose graph and features are predicted from; None for those of the training.
         evaluation: "exact" by all neighbours, or "sampled" by those that `[sampling]` draws; the column `embedding` has the logits then.
         by_ranks: function that predicts all nodes with several processes; None reads the table in this one.
-        progress: shows the finished nodes.
 
     Raises:
         InputError: the table, seed, folder, graph or model does not exist, the model or its code does not fit the graph, a named node does
@@ -150,7 +150,8 @@ def predict_table(
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=used, folder=spill, progress=progress)
         of = PredictedData(reopened(store, data), data, None if other is None else reopened(store, inputs))
         request = LinkRequest(top=columns.top, pairs=pairs, relations=relations, nodes=nodes)
-        return model, predict_asked(of, model, semantic, bounds, out, columns, types, request, evaluation).count
+        asked = AskedPrediction(of, model, semantic, bounds, out, columns, types, request, evaluation)
+        return model, predict(asked).count
 
 
 @contextmanager
@@ -169,7 +170,6 @@ class Predicted(NamedTuple):
     """What a prediction has done.
 
     Attributes:
-        count: number of nodes.
         scores: name -> score of the nodes whose labels are known; empty on the graph of the training.
     """
 
@@ -177,72 +177,78 @@ class Predicted(NamedTuple):
     scores: Mapping[str, float]
 
 
-def predict_asked(
-    data: PredictedData,
-    model: Artifact,
-    semantic: ModelConfig,
-    bounds: Bounds,
-    out: Path,
-    columns: Columns,
-    types: Sequence[str],
-    request: LinkRequest,
-    evaluation: Way,
-    listener: Callable[[Array], None] | None = None,
-) -> Predicted:
-    """Writes the Parquet file of the pairs or edges, or of the nodes, that are asked for; arguments as of `predict_model`."""
-    if request.of_pairs(data.read.graph, columns, types, evaluation):
-        return Predicted(predict_pairs(data, model, semantic, bounds, out, request, columns), {})
-    return predict_model(data, model, semantic, bounds, out, columns, types, request.nodes, evaluation, listener)
+@dataclass(frozen=True)
+class AskedPrediction:
+    """A prediction by a trained model, within bounds of memory and threads.
 
-
-def predict_model(
-    data: PredictedData,
-    model: Artifact,
-    semantic: ModelConfig,
-    bounds: Bounds,
-    out: Path,
-    columns: Columns = PLAIN,
-    types: Sequence[str] = (),
-    nodes: Path | None = None,
-    evaluation: Way = "exact",
-    listener: Callable[[Array], None] | None = None,
-) -> Predicted:
-    """Writes the Parquet file of a model within bounds of memory and threads.
-
-    Args:
-        data: the data that are predicted from.
-        out, columns, types, nodes, evaluation: as for `predict_table`.
+    Attributes:
+        out, columns, types, evaluation: as for `predict_table`.
+        request: of links what is asked for; of nodes the file that names some.
         listener: gets the outputs of the predicted nodes, float[n, C], range by range.
     """
-    graph, progress = data.graph(model, semantic), bounds.progress
-    learnt = graph if data.learnt is None else data.learnt.graph
-    num_nodes, table = graph.topology.num_nodes, data.read.artifacts["graph"].file("nodes.parquet")
-    known = [*types] or labelled_types(learnt)
-    asked, answers = asked_nodes(graph, table, known, nodes), open_answers(learnt, columns)
-    if others := [name for name in graph.node_types if name not in known] if known and not types else []:
-        progress.tell(f"nodes without labels are left out; --type {others[0]} asks for theirs")
+
+    data: PredictedData
+    model: Artifact
+    semantic: ModelConfig
+    bounds: Bounds
+    out: Path
+    columns: Columns = PLAIN
+    types: Sequence[str] = ()
+    request: LinkRequest = field(default_factory=LinkRequest)
+    evaluation: Way = "exact"
+    listener: Callable[[Array], None] | None = None
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph with the classes of the model; raises InputError if the graph does not fit the model."""
+        return self.data.graph(self.model, self.semantic)
+
+    @property
+    def answers(self) -> Answers:
+        """The columns of the answers for nodes or edges."""
+        return open_answers(self.graph if self.data.learnt is None else self.data.learnt.graph, self.columns)
+
+    @property
+    def nodes(self) -> Path:
+        """The Parquet file of the nodes."""
+        return self.data.read.artifacts["graph"].file("nodes.parquet")
+
+
+def predict(asked: AskedPrediction) -> Predicted:
+    """Writes the Parquet file of the pairs or edges, or of the nodes, that are asked for."""
+    pairs = asked.request.of_pairs(asked.data.read.graph, asked.columns, asked.types, asked.evaluation)
+    return Predicted(_predict_pairs(asked), {}) if pairs else _predict_nodes(asked)
+
+
+def _predict_nodes(asked: AskedPrediction) -> Predicted:
+    data, graph, bounds, learnt = asked.data, asked.graph, asked.bounds, asked.data.learnt
+    known = [*asked.types] or labelled_types(graph if learnt is None else learnt.graph)
+    chosen, answers = asked_nodes(graph, asked.nodes, known, asked.request.nodes), asked.answers
+    others = [name for name in graph.node_types if name not in known] if known and not asked.types else []
+    if others:
+        bounds.progress.tell(f"nodes without labels are left out; --type {others[0]} asks for theirs")
     try:
-        with whole_file(out) as part, torch_threads(bounds.threads):
-            ids, facts = asked.ids(), NodeFacts(table, graph, asked, answers)
-            inference = _inference(data, graph, model, semantic, bounds, out, ids, evaluation)
-            ranges = (
-                _exact(inference, ids, num_nodes) if evaluation == "exact" else _sampled(inference, asked, semantic)
-            )
+        with whole_file(asked.out) as part, torch_threads(bounds.threads):
+            ids, facts = chosen.ids(), NodeFacts(asked.nodes, graph, chosen, answers)
+            inference = _inference(asked, ids)
+            exact = asked.evaluation == "exact"
+            ranges = _exact(inference, ids) if exact else _sampled(inference, chosen, asked.semantic)
             most = bounds.workspace_bytes // 4
-            scores = None if data.learnt is None else Scores(graph, data.learnt.graph, asked.places, most)
-            ranges = _heard(ranges, asked, scores, listener)
+            scores = None if learnt is None else Scores(graph, learnt.graph, chosen.places, most)
+            ranges = _heard(ranges, chosen, scores, asked.listener)
             found = (frame for each in ranges for frame in answers.frames(each))
             frames = (facts.beside(low, frame) for low, frame in found)
             # Polars asks for frames on threads of its own.
-            write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP, data.record(model, evaluation))
-        kept_path(out).unlink(missing_ok=True)
+            record = data.record(asked.model, asked.evaluation)
+            write_frames(part, on_threads(frames, bounds.threads), ROW_GROUP, record)
+        kept_path(asked.out).unlink(missing_ok=True)
     finally:
-        progress.done()
+        bounds.progress.done()
     if scores is None:
-        return Predicted(asked.count, {})
-    for line in scores.lines(semantic.train.metric):
-        progress.tell(line)
-    return Predicted(asked.count, scores.numbers(semantic.train.metric))
+        return Predicted(chosen.count, {})
+    for line in scores.lines(asked.semantic.train.metric):
+        bounds.progress.tell(line)
+    return Predicted(chosen.count, scores.numbers(asked.semantic.train.metric))
 
 
 def _heard(
@@ -258,9 +264,9 @@ def _heard(
         yield each
 
 
-def _exact(inference: Inference, ids: Array | None, num_nodes: int) -> Iterator[ExactRange]:
+def _exact(inference: Inference, ids: Array | None) -> Iterator[ExactRange]:
     """Yields the ranges of nodes, computed from all neighbours."""
-    inference.bounds.progress.start("predict", inference.num_passes * num_nodes, "rows")
+    inference.bounds.progress.start("predict", inference.num_passes * inference.topology.num_nodes, "rows")
     yield from inference.ranges(None if ids is None else inference.needed(ids))
 
 
@@ -280,58 +286,39 @@ def _sampled(inference: Inference, asked: AskedNodes, semantic: ModelConfig) -> 
         yield ExactRange(low=low, high=high, logits=rows)
 
 
-def _inference(
-    data: PredictedData,
-    graph: Graph,
-    model: Artifact,
-    semantic: ModelConfig,
-    bounds: Bounds,
-    out: Path,
-    ids: Array | None = None,
-    evaluation: Way = "exact",
-) -> Inference:
+def _inference(asked: AskedPrediction, ids: Array | None = None) -> Inference:
     """Returns the inference of the model on a graph, which goes on from the rows that a killed prediction of the same nodes has kept."""
+    data, model, semantic, graph = asked.data, asked.model, asked.semantic, asked.graph
     read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, data.inputs)}
-    bounds = replace(bounds, dtype=semantic.train.dtype, **read_as).with_edges(data.read.edges)
+    bounds = replace(asked.bounds, dtype=semantic.train.dtype, **read_as).with_edges(data.read.edges)
     loaded = send_model(load_model(model, semantic, graph, data.read.features, data.read.edges), bounds.device)
-    version = f"{model.version} {'' if data.learnt is None else data.read.artifacts['graph'].version}{evaluation}"
-    bounds = replace(bounds, kept=open_log(kept_path(out), loaded, version, bounds, ids))
+    other = "" if data.learnt is None else data.read.artifacts["graph"].version
+    version = f"{model.version} {other}{asked.evaluation}"
+    bounds = replace(bounds, kept=open_log(kept_path(asked.out), loaded, version, bounds, ids))
     return Inference(loaded, graph.topology, open_source(data.read.features, "auto"), bounds)
 
 
-def predict_pairs(
-    data: PredictedData,
-    model: Artifact,
-    semantic: ModelConfig,
-    bounds: Bounds,
-    out: Path,
-    request: LinkRequest,
-    columns: Columns,
-) -> int:
-    """Writes the Parquet file of the pairs or edges that are asked for, and returns its number of rows; arguments as of `predict_model`."""
-    graph, progress = data.graph(model, semantic), bounds.progress
-    table = data.read.artifacts["graph"].file("nodes.parquet")
-    given: Any = {"graph": graph, "nodes": table, "request": request, "progress": progress}
+def _predict_pairs(asked: AskedPrediction) -> int:
+    """Writes the Parquet file of the pairs or edges that are asked for, and returns its number of rows."""
+    graph, bounds = asked.graph, asked.bounds
+    given: Any = {"graph": graph, "nodes": asked.nodes, "request": asked.request, "progress": bounds.progress}
     labelled = graph.links is not None and graph.links.labels is not None
-    learnt = graph if data.learnt is None else data.learnt.graph
-    answers: Any = EdgeAnswers(**given, answers=open_answers(learnt, columns)) if labelled else LinkAnswers(**given)
+    answers: Any = EdgeAnswers(**given, answers=asked.answers) if labelled else LinkAnswers(**given)
     try:
-        with whole_file(out) as part, torch_threads(bounds.threads):
-            inference = _inference(data, graph, model, semantic, bounds, out)
+        with whole_file(asked.out) as part, torch_threads(bounds.threads):
+            inference = _inference(asked)
             head, num_nodes = inference.model.link_head, graph.topology.num_nodes
             assert isinstance(head, LinkHead | LabelHead), "a model of edges"
             rows = torch.empty(0)
-            for each in _exact(
-                inference, None, num_nodes
-            ):  # into one array: parts beside their whole are twice the rows
+            for each in _exact(inference, None):  # into one array: parts beside their whole are twice the rows
                 rows = each.logits.new_empty(num_nodes, each.logits.shape[1]) if each.low == 0 else rows
                 rows[each.low : each.high] = each.logits
-            progress.done()
+            bounds.progress.done()
             frames = on_threads(answers.frames(head.cpu(), rows), bounds.threads)
-            write_frames(part, frames, ROW_GROUP, data.record(model, "exact"))
-        kept_path(out).unlink(missing_ok=True)
+            write_frames(part, frames, ROW_GROUP, asked.data.record(asked.model, asked.evaluation))
+        kept_path(asked.out).unlink(missing_ok=True)
     finally:
-        progress.done()
+        bounds.progress.done()
     return answers.count
 
 

@@ -177,7 +177,6 @@ def free_device_bytes(
     Args:
         peak_bytes: peak bytes of a training step; another batch may need a quarter more.
         evaluation_bytes: bytes of an evaluation; it and the training take turns.
-        graph_bytes: bytes of the graph that the device samples from.
 
     A sixteenth of the free bytes stays free, for the fragmentation of allocators.
     """

@@ -171,7 +171,6 @@ class Run:
 
     Attributes:
         inputs, reads: the artifacts of the train table, by stage.
-        semantic, execution: the recipe.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
         ranks: this process among those that share the training.
         edges: the edges that are the seeds of batches; None if nodes are.

@@ -186,8 +186,6 @@ def form_of(parameters: Sequence[str], blocks: str, name: str) -> str:
     """Returns the form of a module's batches: "dgl" or "pyg" for blocks of that form, "subgraph" for a graph.
 
     Args:
-        parameters: names of the parameters of its forward.
-        blocks: value of the key `blocks`.
         name: the reference that led to the module.
 
     Raises:

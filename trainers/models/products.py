@@ -142,7 +142,6 @@ def _taken(entries: int, *matrices: Tensor) -> bool:
 
     Args:
         entries: of the matrix of a map, or of its gradient.
-        matrices: the two that are multiplied.
     """
     plain = all(each.dtype == torch.float32 and each.device.type == "cpu" and each.dim() == 2 for each in matrices)
     some = entries >= LEAST_ENTRIES and all(len(each) and each.shape[1] > 1 for each in matrices)

@@ -16,11 +16,7 @@ def link_problems(train: Any, kind: str, method: str | None, on_gpu: bool, store
     """Yields the problems of a training on edges, each with the key of the train table at which it is told.
 
     Args:
-        train: the keys of the train table.
-        kind: of `[task]`.
         method: of `[sampling]`; None without it.
-        on_gpu: whether it computes on a GPU.
-        stored: whether its batches are stored ones.
     """
     yield from _technique_problems(train, stored)
     table = f'[task] kind = "{kind}"'

@@ -132,7 +132,6 @@ class Option:
     """A row of the table.
 
     Attributes:
-        text: as documentation writes it.
         keys: its keys: of the train table, of the sub-table, or one path of the file with dots.
         scope: what says whether it is asked for: the train table, its sub-table, other tables, or the code of a model.
         asked: whether a train table asks for it.

@@ -35,7 +35,6 @@ def most_batches(queue: str, lanes: int, batch_bytes: int) -> int:
 
     Args:
         lanes: number of threads that prepare batches.
-        batch_bytes: bytes of each batch.
     """
     if queue != AUTO:
         return sys.maxsize

@@ -21,7 +21,6 @@ class Technique:
     """One value of the key `trainer`.
 
     Attributes:
-        name: the value.
         module: the module that implements it; its function `open_executor(run)` returns an `Executor` (trainers/loop/executor.py).
         needs: tables that the pipeline file must have besides [graph].
         inputs: stages besides the graph and its features whose versions enter the model's, because they can change its weights.

@@ -80,7 +80,6 @@ def chance_check(metric: str, split: str, score: float | None, chance: float, sa
     """Tests that a score is better than that of an answer that ignores the node.
 
     Args:
-        split: the split in words.
         score: score of the model's kept weights; None if the split has no nodes or the metric is not defined.
         chance, said: score of the other answer, and the words for it.
     """

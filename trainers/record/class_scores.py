@@ -10,15 +10,14 @@ accuracy from its mean probability, weighted by its number of nodes.
 Memory: 4 bytes per scored node beside its logits, and a block of rows. The confusion matrix is stored as pairs of classes, of which at
 most `MOST_PAIRS` are kept; the scores of the classes do not depend on that.
 
-A model of another task than classes has another `kind` of scores (trainers/record/column_scores.py), for which `read_scores`
-returns None.
+A model of another task than classes has another `kind` of scores (trainers/record/column_scores.py), for which `read_scores` returns None.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -203,9 +202,13 @@ def _counts(values: Mapping[str, Any], num_classes: int) -> ClassCounts:
 def joined_scores(models: Sequence[Artifact]) -> ClassScores | None:
     """Returns the sum of the counts of models, None if one has none or other classes; raises InputError for a damaged file."""
     found = [read_scores(model) for model in models]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found) or any(each.classes != known[0].classes for each in known):
+    return joined(found, lambda each: each.classes, lambda counts: reduce(lambda a, b: a + b, counts))
+
+
+def joined(found: Sequence[Any], names: Callable[[Any], Any], together: Callable[[list[Any]], Any]) -> Any:
+    """Returns the scores of several models as those of one, for the splits that all have; None if one has no scores, or of other names."""
+    if not found or any(each is None or names(each) != names(found[0]) for each in found):
         return None
-    shared = [split for split in known[0].splits if all(split in each.splits for each in known)]
-    splits = {split: reduce(lambda a, b: a + b, (each.splits[split] for each in known)) for split in shared}
-    return ClassScores(classes=known[0].classes, splits=splits) if splits else None
+    shared = [split for split in found[0].splits if all(split in each.splits for each in found)]
+    splits = {split: together([each.splits[split] for each in found]) for split in shared}
+    return replace(found[0], splits=splits) if splits else None

@@ -78,11 +78,7 @@ class EpochLines:
         )
 
     def pace(self, record: Mapping[str, Any], before: Ledger, after: Ledger) -> None:
-        """Prints rows per second, bytes read and the share of waiting of the first long epoch whose batches are prepared beside training.
-
-        Args:
-            record: the epoch, as `Timeline.record`.
-        """
+        """Prints rows per second, bytes read and the share of waiting of the first long epoch with batches prepared beside training."""
         seconds, step = record["seconds"], record["busy_seconds"].get(STEP, {})
         if self._paced or seconds < MOST_SECONDS or WAIT not in step:
             return

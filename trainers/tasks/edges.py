@@ -21,7 +21,7 @@ from graphmill.trainers.models.links.heads import LabelHead
 from graphmill.trainers.models.links.losses import LabelLoss
 from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE
+from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE
 from graphmill.trainers.tasks.classes import Classes
 from graphmill.trainers.tasks.regression import TargetNumbers
 from graphmill.trainers.tasks.task import Infer, Outputs, TaskKeys, TrainingTask

@@ -3,9 +3,8 @@
 Rows of all nodes are computed once for all splits, by all their neighbours in the training edges. Of these follow, for each edge of a
 split: the rank of its target and of its source among all nodes of their types, with the known edges of all splits left out
 (trainers/models/links/ranks.py), its score, and the score of one pair with another target, which is not a known edge; none if there is no
-such target. The mean
-reciprocal rank and the share of ranks up to 10 are those of both ends; the area under the ROC curve and the average precision are those
-of the two scores. The other pairs are the same at every evaluation.
+such target. The mean reciprocal rank and the share of ranks up to 10 are those of both ends; the area under the ROC curve and the average
+precision are those of the two scores. The other pairs are the same at every evaluation.
 
 `RANKED_AT_ONCE` edges are ranked together, so that memory does not grow with their number.
 
@@ -36,7 +35,7 @@ from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE
+from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE
 from graphmill.trainers.record.link_scores import (
     list_chance,
     list_scores,

@@ -9,8 +9,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import BinaryCrossEntropy
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.record.column_scores import ColumnScores
-from graphmill.trainers.record.label_scores import label_score, scores_by_label
+from graphmill.trainers.record.column_scores import ColumnScores, label_score, scores_by_label
 from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
 
 

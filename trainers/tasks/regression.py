@@ -12,8 +12,7 @@ import torch
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import TargetError
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.record.column_scores import ColumnScores
-from graphmill.trainers.record.number_scores import error_score, in_units, scores_by_target, standard
+from graphmill.trainers.record.column_scores import ColumnScores, error_score, in_units, scores_by_target, standard
 from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
 
 

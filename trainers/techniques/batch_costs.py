@@ -153,9 +153,6 @@ class Pieces:
 
     Args:
         trainers: number of trainers that share the cores; None for one that has the threads of the table.
-
-    Attributes:
-        count: batches of an epoch.
     """
 
     def __init__(self, case: Case, trainers: int | None = None):

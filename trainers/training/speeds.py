@@ -56,10 +56,9 @@ from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Case, Scored, Speeds
-from graphmill.trainers.recipe.costs.exact import tile_rows
+from graphmill.trainers.recipe.costs.exact import CANDIDATES, QUERIES, tile_rows
 from graphmill.trainers.recipe.costs.forecast import edge_elements, row_elements
 from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
-from graphmill.trainers.recipe.costs.links import CANDIDATES, QUERIES
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.tasks.links import OF_RANKS

@@ -22,7 +22,6 @@ def take_weights(model: Model, start: Artifact, inputs: Mapping[str, Artifact]) 
     """Gives a model the weights of a trained one; buffers, such as running statistics, are taken, too.
 
     Args:
-        model: the model, with its initial weights.
         inputs: role -> artifact of the training; a rank without the features leaves the comparison of data to the first one.
 
     Raises:

@@ -126,9 +126,7 @@ class Archive:
         return flat.reshape(header.shape)
 
     def rows(self, name: str) -> Iterator[tuple[int, Array]]:
-        """Yields (first row, rows[n, F]) of a matrix in slices of about 8 MiB; a Fortran-ordered one is read whole
-        first.
-        """
+        """Yields (first row, rows[n, F]) of a matrix in slices of about 8 MiB; a Fortran-ordered one is read whole first."""
         header = self.header(name)
         num_rows, width = header.shape
         ranges = row_ranges(num_rows, width * header.dtype.itemsize)

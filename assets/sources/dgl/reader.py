@@ -58,7 +58,6 @@ def describe(graph: Any, path: Path, folder: Path, names: list[str], of_edges: l
     """Writes arrays of a graph and returns the names of all its data, and which of them stand in which files.
 
     Args:
-        folder: receives the arrays.
         names: names of data of nodes that are wanted.
         of_edges: names of data of edges that are wanted.
 

@@ -68,8 +68,7 @@ class End:
 
 
 class EdgeSlice(NamedTuple):
-    """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n], types u8[n], marks and labels f64[n] or
-    None."""
+    """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n], types u8[n], marks and labels f64[n] or None."""
 
     src: Array
     dst: Array

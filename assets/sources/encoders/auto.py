@@ -53,11 +53,7 @@ class Auto(Options):
         return [replace(each, missing="flag") for each in found]
 
     def choose(self, table: TableFiles, column: str, values: Values, num_rows: int) -> Encoder:
-        """Returns the encoder.
-
-        Args:
-            values: the training values as text.
-        """
+        """Returns the encoder."""
         count, no_numbers, no_times, nan, distinct = values.rows(
             "SELECT count(*), count(*) FILTER (TRY_CAST(v AS DOUBLE) IS NULL), count(*) FILTER (TRY_CAST(v AS TIMESTAMP) IS NULL), "
             "count(*) FILTER (isnan(TRY_CAST(v AS DOUBLE))), "

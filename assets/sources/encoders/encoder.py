@@ -120,11 +120,7 @@ class Encoder(Options):
 
     @abstractmethod
     def encode(self, read: Column, numbers: Numbers, gaps: Array) -> Array:
-        """Returns f64[n, width] of the values that `read` is an expression for; the values at `gaps` bool[n] are arbitrary.
-
-        Args:
-            numbers: result of `ready`.
-        """
+        """Returns f64[n, width] of the values that `read` is an expression for; the values at `gaps` bool[n] are arbitrary."""
 
 
 def part_of(column: Column, low: int, high: int) -> Column:

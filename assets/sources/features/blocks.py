@@ -1,9 +1,8 @@
 """Joins the feature rows of several tables into one, slice by slice, each for its nodes.
 
 A block is the features of one node table, or of one node type. Rows of all blocks stand in one table, which is as wide as the widest: rows
-of other types are padded with zeros. Nodes that no block covers have no features and take no space: rows stand in the order of their
-nodes, and `row_of` has the row of each node. Written pages are released after every slice,
-so that memory holds one slice.
+of other types are padded with zeros. Nodes that no block covers have no features and take no space: rows stand in the order of their nodes,
+and `row_of` has the row of each node. Written pages are released after every slice, so that memory holds one slice.
 
 Peak memory: one slice of the source and its copy in the stored type; if some nodes have no features, 4 N bytes (8 N from 2^31 nodes on).
 """

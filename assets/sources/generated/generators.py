@@ -172,11 +172,10 @@ class SbmConfig(GeneratedConfig):
 class RmatConfig(GeneratedConfig):
     """`[graph]` with `source = "rmat"`: skewed degrees, nested communities, labels that neighbours predict.
 
-    R-MAT (Chakrabarti, Zhan, Faloutsos, "R-MAT: A recursive model for graph mining", SDM 2004) drops each edge into the
-    adjacency matrix by choosing one quadrant at each of log2(N) levels. A class is a range of the unscrambled ids, the
-    leading levels, so an edge joins equal classes more often than chance exactly when a*d > b*c. Graph500's corner (0.57,
-    0.19, 0.19, 0.05) has a*d < b*c: there the neighbours do not predict the class. The default here keeps the skew
-    and has communities: a = 0.5, b = c = 0.1, d = 0.3.
+    R-MAT (Chakrabarti, Zhan, Faloutsos, "R-MAT: A recursive model for graph mining", SDM 2004) drops each edge into the adjacency matrix by
+    choosing one quadrant at each of log2(N) levels. A class is a range of the unscrambled ids, the leading levels, so an edge joins equal
+    classes more often than chance exactly when a*d > b*c. Graph500's corner (0.57, 0.19, 0.19, 0.05) has a*d < b*c: there the neighbours do
+    not predict the class. The default here keeps the skew and has communities: a = 0.5, b = c = 0.1, d = 0.3.
     """
 
     # names this kind of source

@@ -94,7 +94,6 @@ class NamedArrays:
 
     Attributes:
         nodes: node type -> its data; None stands for data that are not read.
-        edges: edge type -> its data.
         counts: node type -> number of nodes; {} if the data tell it.
         node_names: names of all nodes, in the order of their types; None without.
         whole: phrases about data of the whole graph, which are not read.

@@ -40,7 +40,6 @@ def one_graph(number: int, ends: Array, data: dict[str, Array], num_nodes: Any, 
     """Returns a graph of a list.
 
     Args:
-        number: its place in the list.
         ends: integers[2, E].
         data: name -> array; those with a row per node are kept, and the label.
         num_nodes: number of nodes; None = the rows of its data say it.

@@ -65,7 +65,6 @@ class HeldOut(NamedTuple):
 
     Attributes:
         part: 1 valid, 2 test.
-        relation: number of the relation.
         rows: i64[n], rows of the links in the file; pairs: i64[n, 2], their ends within the node types.
         values: arrays of the file by name.
     """

@@ -8,10 +8,9 @@
     split/<scheme>/split_dict.pt                    the same in one file, as OGB's DatasetSaver writes it
     split/<scheme>/train.pt, valid.pt, test.pt      links of ogbl-* (assets/sources/ogb/link_split.py)
 
-Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-stanford/ogb. Node types are ranges of ids in
-alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Edge
-features and pickled files other than these splits are not read. A file with several columns of labels is a matrix of several labels or of
-numbers (ogbn-proteins), by [task].
+Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-stanford/ogb. Node types are ranges of ids in alphabetical
+order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Edge features and pickled files other than
+these splits are not read. A file with several columns of labels is a matrix of several labels or of numbers (ogbn-proteins), by [task].
 
 Peak memory: as assets/sources/edges/source.py states. Labels take 16 bytes per node while they are read. Features of the binary
 forms pass in slices of 8 MiB; a zip member in Fortran order is read whole.

@@ -43,7 +43,6 @@ class Profile:
     """The profile.
 
     Attributes:
-        graph: the tables that it is of.
         isolated: node type -> number of nodes without an edge.
         classes: the most frequent one first; words that mean no label are among them.
         leaks: sentences about columns that may tell the class, or identify the row.

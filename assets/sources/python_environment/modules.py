@@ -4,9 +4,8 @@ Run as a script, it answers one line of JSON for each line of input, and ends at
 the pipe closes and no process is left behind. It imports only the standard library, so it starts in milliseconds and never runs the
 caller's main module.
 
-Identifiers are names, attributes, parameters, keywords and definitions. Every name that stands in an import statement
-of the module is left out, as a module, as an imported name and as its alias: features and edges are then separate
-information.
+Identifiers are names, attributes, parameters, keywords and definitions. Every name that stands in an import statement of the module is left
+out, as a module, as an imported name and as its alias: features and edges are then separate information.
 """
 
 import ast

@@ -1,8 +1,7 @@
 """Parses many modules in several processes, each a plain child that reads tasks from a pipe.
 
-`multiprocessing` would import the caller's main module again in each worker (or fork a process with running threads),
-and its idle workers outlive a parent that was killed. These children run one file that needs only the standard library, and end with their
-pipe.
+`multiprocessing` would import the caller's main module again in each worker (or fork a process with running threads), and its idle workers
+outlive a parent that was killed. These children run one file that needs only the standard library, and end with their pipe.
 
 A single worker is a child, too. Python's parser limits the nesting of a module by the recursion limit and the depth of the call, which are
 the same in every child but not in every caller.

@@ -5,8 +5,7 @@ installed the module. The features count the identifiers of the module outside i
 columns; a count is stored as its bit length (0, 1, 2, 2 or more, ...), an integer logarithm that is the same
 everywhere. A module without a parseable source is a node without features and imports.
 
-Peak memory: about 2 kB per module for 128 columns (the sparse rows of all modules as JSON objects), plus one syntax
-tree per process.
+Peak memory: about 2 kB per module for 128 columns (the sparse rows of all modules as JSON objects), plus one syntax tree per process.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Digests of the columns of a Parquet file, so that a changed column leaves artifacts that depend on other columns valid.
 
-A column's digest is the SHA-256 over its part of the schema and, row group by row group, over its pages as they lie in the file. No
-value is decoded: the digest costs one read of the column. So it covers a column's stored form: the same values that were written with
-another compression, another size of row groups or by another program have another digest, and artifacts that depend on them are built
-again.
+A column's digest is the SHA-256 over its part of the schema and, row group by row group, over its pages as they lie in the file. No value
+is decoded: the digest costs one read of the column. So it covers a column's stored form: the same values that were written with another
+compression, another size of row groups or by another program have another digest, and artifacts that depend on them are built again.
 """
 
 import hashlib

@@ -3,10 +3,9 @@
     [graph.nodes.NAME]   one row per node: id_column; optionally feature columns, label_column, split_column, name_column
     [graph.edges.NAME]   one row per edge: source_column, target_column; optionally weight_column
 
-Node types are ranges of ids in the order of the pipeline file, relations are edge types in their order (assets/sources/typed_graph.py).
-Ids are those of a type: within it nodes stand in ascending order of their ids (assets/sources/edges/numbering.py). A relation's ends are
-looked up among the ids of its two node types, batch by batch: integers by bisection, others by a join on disk. docs/own-data.md has the
-layouts.
+Node types are ranges of ids in the order of the pipeline file, relations are edge types in their order (assets/sources/typed_graph.py). Ids
+are those of a type: within it nodes stand in ascending order of their ids (assets/sources/edges/numbering.py). A relation's ends are looked
+up among the ids of its two node types, batch by batch: integers by bisection, others by a join on disk. docs/own-data.md has the layouts.
 
 Peak memory, N nodes of all types, the widest features F of w bytes:
 

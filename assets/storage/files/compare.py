@@ -21,7 +21,6 @@ class ArrayDifference:
         num_rows, num_elements: number of rows and elements that were compared.
         differing_rows, differing_elements: number of these that differ; NaN equals NaN, and -0.0 equals 0.0.
         first: index of the first differing element, None when all are equal.
-        values: the two values of that element.
         largest: largest absolute difference of two finite numbers, 0.0 when all are equal.
     """
 

@@ -1,11 +1,10 @@
 """Digests: the bytes of a file as numbers short enough to compare.
 
-Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: it finds damage, not malice), so that a
-sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
-versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file takes longer than
-everything else a reused build does, so its SHA-256, and those of its columns if a source reads it by column, are remembered by path, size,
-times of modification and change, inode, and a sample of its bytes. Nothing is remembered of a file on a file system that may
-not show every change by these.
+Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: it finds damage, not malice), so that a sequential reader can
+check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter versions by SHA-256, because they come from
+outside and a version must name one content only. Hashing a large raw file takes longer than everything else a reused build does, so its
+SHA-256, and those of its columns if a source reads it by column, are remembered by path, size, times of modification and change, inode, and
+a sample of its bytes. Nothing is remembered of a file on a file system that may not show every change by these.
 """
 
 import contextlib
@@ -42,9 +41,7 @@ SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again
 
 
 def block_digests(path: Path, threads: int = 1) -> Array:
-    """Returns u64[ceil(bytes / 1 MiB)]: the xxh3-64 of each 1 MiB block of a file, counted from byte 0. Reads every
-    byte once.
-    """
+    """Returns u64[ceil(bytes / 1 MiB)]: the xxh3-64 of each 1 MiB block of a file, counted from byte 0. Reads every byte once."""
     num_blocks = -(-path.stat().st_size // BLOCK_BYTES)
     words = np.zeros(num_blocks, dtype="<u8")
 
@@ -84,9 +81,7 @@ def page_digests_of(path: Path, offset: int) -> Array:
 
 
 def words_digest(words: Array) -> str:
-    """Returns a file's digest, 32 hex digits: the xxh3-128 of its block digests u64[num_blocks] as little-endian
-    bytes.
-    """
+    """Returns a file's digest, 32 hex digits: the xxh3-128 of its block digests u64[num_blocks] as little-endian bytes."""
     return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(words, dtype="<u8").tobytes())
 
 

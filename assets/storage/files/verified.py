@@ -157,7 +157,6 @@ class VerifiedRows:
         """Compares blocks that a caller has read, if they were not compared before.
 
         Args:
-            block: number of the first block.
             content: u8[n], whole blocks; the last one of the file may be shorter.
         """
         for number in range(-(-len(content) // BLOCK_BYTES)):

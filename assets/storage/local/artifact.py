@@ -6,11 +6,10 @@
         run.json            times, host, Execution config: how it was built; not content
         *.npy, ...          the content
 
-The parts of a fan-out artifact (see assets/building/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its
-manifest lists them, and it is sound when they are. An artifact that only the object store has (assets/storage/remote/) is known by its
-manifest, and its folder is fetched when the first of its files is read. Opening checks the manifest and all sizes. `array` and `file`
-compare the whole file with its digest before they hand it out, once per process (assets/storage/files/verified.py); `verify` reads all
-bytes of all files.
+The parts of a fan-out artifact (see assets/building/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its manifest
+lists them, and it is sound when they are. An artifact that only the object store has (assets/storage/remote/) is known by its manifest, and
+its folder is fetched when the first of its files is read. Opening checks the manifest and all sizes. `array` and `file` compare the whole
+file with its digest before they hand it out, once per process (assets/storage/files/verified.py); `verify` reads all bytes of all files.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ class Damage:
     """An artifact that cannot be trusted.
 
     Attributes:
-        problems: one text per problem.
         part_of: address of the whole if it is a part; None for any other.
         stood: `identity` of the folder, which differs from that of a folder that takes its place.
     """

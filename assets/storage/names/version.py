@@ -26,8 +26,7 @@ _AS_THEY_ARE = frozenset({type(None), bool, int, str})
 
 
 def canonical(config: Any) -> Any:
-    """Returns a config as plain JSON values: dataclasses become dicts, tuples lists, enums and NumPy scalars plain
-    values.
+    """Returns a config as plain JSON values: dataclasses become dicts, tuples lists, enums and NumPy scalars plain values.
 
     Fields that name the place of bytes are left out (see the module's docstring); `locations` has them.
 

@@ -1,8 +1,7 @@
 """The store's operations on the file system: durable writes, owner locks, and clear errors when the disk is full.
 
-A file is durable when its data and the directory entry that names it were both synced. A lock is a `flock`: the
-kernel drops it when the last process that holds it dies, SIGKILL included, so a lock that can be taken has no living
-owner.
+A file is durable when its data and the directory entry that names it were both synced. A lock is a `flock`: the kernel drops it when the
+last process that holds it dies, SIGKILL included, so a lock that can be taken has no living owner.
 """
 
 import ctypes
@@ -46,8 +45,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 def full_errno(error: BaseException | None) -> int | None:
     """Returns which of ENOSPC, EDQUOT, EFBIG an error reports, or None.
 
-    Writers in other languages (Parquet, safetensors) wrap the system's error in exceptions of their own; its text
-    survives.
+    Writers in other languages (Parquet, safetensors) wrap the system's error in exceptions of their own; its text survives.
     """
     if isinstance(error, OSError) and error.errno in FULL:
         return error.errno

@@ -256,7 +256,7 @@ def network(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 
     from graphmill.assets.storage.store import Store
     from graphmill.jobs.commands.machine.simulate import print_counted
-    from graphmill.jobs.scaling.counted import counted_steps
+    from graphmill.jobs.scaling.cluster import counted_steps
 
     found = counted_steps(pipeline.load(), Store(home))
     if as_json:

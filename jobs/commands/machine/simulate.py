@@ -30,8 +30,7 @@ from graphmill.trainers.techniques.factored.simulator.simulate import Allocation
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 if TYPE_CHECKING:
-    from graphmill.jobs.scaling.cluster import Machines
-    from graphmill.jobs.scaling.counted import CountedStep
+    from graphmill.jobs.scaling.cluster import CountedStep, Machines
     from graphmill.jobs.scaling.simulation import ClusterSimulation
     from graphmill.jobs.scaling.trainers import TrainerCost
 
@@ -180,7 +179,6 @@ def exchange_simulation(
         named: the links, as the key `links` names them.
         ranks: number of devices; None for all.
         efficiency: shares of its speed that a link has with 1, 2, ... transfers; None for those of the links.
-        latency: seconds of each call.
 
     Raises:
         InputError: there are no such links.

@@ -42,7 +42,7 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
     if _is_pipeline(source):
         from graphmill.assets.storage.names.home import home_folder
         from graphmill.jobs.commands.pipelines.checked import report_pipeline
-        from graphmill.jobs.planning.evaluations import evaluation_lines
+        from graphmill.jobs.planning.graph import evaluation_lines
         from graphmill.trainers.recipe.together import unused_lines
 
         pipeline = Asked(source, tuple(settings)).load()

@@ -18,8 +18,8 @@ from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.system.filesystem import replace_atomically
 from graphmill.jobs.commands.options import Asked, complete_pipelines, json_option, set_option
-from graphmill.jobs.planning.evaluations import named_sentences
-from graphmill.jobs.planning.planned import TIE, Planned, TechniquePlan
+from graphmill.jobs.planning.graph import named_sentences
+from graphmill.jobs.planning.variants import TIE, Planned, TechniquePlan
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.costs.forecast import Forecast

@@ -1,7 +1,6 @@
 """`graphmill sql`: DuckDB over the contents of the store. It only reads, in memory, without a database file.
 
-The views are documented in docs/sql.md. A query is one SELECT; it can read the views and no other file, and it can
-write nowhere.
+The views are documented in docs/sql.md. A query is one SELECT; it can read the views and no other file, and it can write nowhere.
 """
 
 from __future__ import annotations

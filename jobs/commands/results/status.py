@@ -31,8 +31,6 @@ class State:
     Attributes:
         split: its split if the pipeline lists several, else "".
         waiting: the position that a run with --resume would go on from; None without a checkpoint.
-        label: stage and version.
-        version: the full version.
         artifact: the one in the store, None if a run would build it.
         reasons: differences from the artifact that was built last for the step; empty if it is there, or none was built.
     """

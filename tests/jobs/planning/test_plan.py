@@ -21,8 +21,7 @@ from graphmill.jobs.operations import rates
 from graphmill.jobs.planning.graph import scaled_sizes, stand_in
 from graphmill.jobs.planning.outcome import error_lines, prediction_errors
 from graphmill.jobs.planning.plan import make_plan
-from graphmill.jobs.planning.planned import TIE, Planned, TechniquePlan
-from graphmill.jobs.planning.variants import Room, Variant, variants
+from graphmill.jobs.planning.variants import TIE, Planned, Room, TechniquePlan, Variant, variants
 from graphmill.jobs.planning.variants import alone as text_alone
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError

@@ -12,10 +12,18 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing
 from graphmill.kernels.sampling.epoch_plan import evaluation_plan
 from graphmill.trainers.inference import choice
-from graphmill.trainers.inference.choice import EvaluationChoice, choose_evaluation
+from graphmill.trainers.inference.choice import (
+    BATCH,
+    BYTE,
+    DISK,
+    DRAW,
+    EDGE,
+    PAGES,
+    ROW,
+    EvaluationChoice,
+    choose_evaluation,
+)
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
-from graphmill.trainers.recipe.costs import evaluation
-from graphmill.trainers.recipe.costs.evaluation import BATCH, BYTE, DISK, DRAW, EDGE, PAGES, ROW
 from tests.trainers.graphs import random_graph
 from tests.trainers.runs import Stops, content, train_small, train_whole
 
@@ -60,7 +68,7 @@ def batch_seconds(graph: Graph, nodes: np.ndarray, missing: float = 0.0) -> floa
     sampler = Drawing(neighbours=ONE).sampler(graph.topology, seed=5)
     first, second = sampler.sample(item.key, item.seeds, transpose="none")
     edges = len(first.indices), len(second.indices)
-    seconds = evaluation.BATCH + DRAW * sum(edges) + BYTE * 4 * WIDTH * first.num_src
+    seconds = choice.BATCH + DRAW * sum(edges) + BYTE * 4 * WIDTH * first.num_src
     seconds += ROW * (WIDTH * first.num_dst + HIDDEN * second.num_dst)
     seconds += EDGE * (HIDDEN * edges[0] + min(HIDDEN, CLASSES) * edges[1])
     return max(seconds, missing * first.num_src * (4096 + 4 * WIDTH) / PAGES)
@@ -75,7 +83,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is little, and batches cost nothing apart from their rows and edges, so that either way may win."""
     monkeypatch.setattr(choice, "FEW", 0)
-    monkeypatch.setattr(evaluation, "BATCH", 0.0)
+    monkeypatch.setattr(choice, "BATCH", 0.0)
 
 
 def test_both_sides_of_the_bound_of_what_is_little(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +112,8 @@ def test_the_seconds_of_ten_epochs_and_the_final_scores(
     count = times + sum(-(-len(each) // 20) for each in splits)
     monkeypatch.setattr(choice, "FEW", 0)
     monkeypatch.setattr(choice, "memory_bytes", lambda: memory)
-    monkeypatch.setattr(evaluation, "BATCH", 0.0)
-    monkeypatch.setattr(evaluation, "BATCH", share * exact / count - batch_seconds(graph, valid))
+    monkeypatch.setattr(choice, "BATCH", 0.0)
+    monkeypatch.setattr(choice, "BATCH", share * exact / count - batch_seconds(graph, valid))
     sampled, found = count * batch_seconds(graph, valid, missing), chosen(graph, eval_every=every)
     assert found is not None and found.exact is not None and found.sampled == pytest.approx(sampled)
     assert found.way == ("exact" if exact <= sampled else "sampled")
@@ -152,8 +160,8 @@ class Told(Stops):
 
 def sampled_wins(monkeypatch: pytest.MonkeyPatch, wins: bool) -> None:
     monkeypatch.setattr(choice, "FEW", 0)
-    monkeypatch.setattr(evaluation, "ROW", 1.0 if wins else ROW)
-    monkeypatch.setattr(evaluation, "BATCH", 0.0 if wins else BATCH)
+    monkeypatch.setattr(choice, "ROW", 1.0 if wins else ROW)
+    monkeypatch.setattr(choice, "BATCH", 0.0 if wins else BATCH)
 
 
 @pytest.mark.parametrize("way", ["exact", "sampled"])

@@ -11,9 +11,16 @@ import pytest
 
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.class_scores import read_scores
-from graphmill.trainers.record.column_scores import SCORES, ColumnScores, joined_columns, read_columns
-from graphmill.trainers.record.label_scores import label_score, scores_by_label
-from graphmill.trainers.record.number_scores import error_score, scores_by_target
+from graphmill.trainers.record.column_scores import (
+    SCORES,
+    ColumnScores,
+    error_score,
+    joined_columns,
+    label_score,
+    read_columns,
+    scores_by_label,
+    scores_by_target,
+)
 
 sklearn = pytest.importorskip("sklearn.metrics")
 

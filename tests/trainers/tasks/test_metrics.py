@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.trainers.record.label_scores import average_precision, label_score
-from graphmill.trainers.record.number_scores import error_score
+from graphmill.trainers.record.column_scores import average_precision, error_score, label_score
 from graphmill.trainers.record.scores import METRICS, METRICS_OF
 
 sklearn = pytest.importorskip("sklearn.metrics")

@@ -25,8 +25,7 @@ from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.models.loss import PLAIN
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.page import headline
-from graphmill.trainers.record.label_scores import label_score
-from graphmill.trainers.record.number_scores import error_score, in_units, standard
+from graphmill.trainers.record.column_scores import error_score, in_units, label_score, standard
 from graphmill.trainers.record.scores import METRICS_OF
 from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import Built, build_config

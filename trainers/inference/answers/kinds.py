@@ -18,7 +18,7 @@ from graphmill.assets.tasks.labels import LINKS, labelled
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.inference.gathered import ExactRange
-from graphmill.trainers.record.number_scores import in_units, standard
+from graphmill.trainers.record.column_scores import in_units, standard
 
 if TYPE_CHECKING:
     import polars

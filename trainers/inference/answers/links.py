@@ -119,9 +119,7 @@ class LinkAnswers:
     """Makes the tables of a graph's links from the rows of its nodes.
 
     Attributes:
-        graph: the graph with its links.
         nodes: its Parquet file of nodes.
-        request: what is asked for.
         progress: shows the finished nodes or pairs.
         count: number of rows that were made so far.
 

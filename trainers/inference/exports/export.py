@@ -33,6 +33,12 @@ OF_MODULES = {
     "ids of the sources of the first block and of the destinations of each",
 }
 """Form of a module's batches -> the arguments of its program."""
+PROGRAMS = """`run_layers.logits(x, edge_index, ...)` needs torch alone. A program takes its arguments by their names:
+
+- `h` float[sources, columns]; `own` int64[destinations], their places among the sources;
+- `edge_index` int64[2, edges], places of sources in row 0, of destinations in row 1;
+- `edge_weight`, `self_weight`, `edge_type`, values of the edges and of destinations, where it reads them."""
+"""What a README says of the programs of layers."""
 LIBRARIES = {"pyg": "torch_geometric.nn", "dgl": "dgl.nn"}
 
 
@@ -215,7 +221,6 @@ def _weight_lines(kind: str, weights: str) -> list[str]:
 
     Args:
         kind: entry of `WEIGHTS`, "" if the data's weights are all that they read.
-        weights: kind of weights of the model.
     """
     if weights == "sum":
         return ["edge_weight = torch.ones(edge_index.shape[1], dtype=x.dtype)"]
@@ -233,31 +238,17 @@ def _readme(trained: _Trained, name: str, files: dict[str, str], left_out: dict[
     lines = [f"# {name}", "", f"The model {trained.artifact.label}, written by `graphmill export`.", ""]
     lines += ["| file | has |", "|---|---|", *(f"| `{file}` | {contents} |" for file, contents in files.items()), ""]
     if left_out:
-        lines += [
-            "| left out | because |",
-            "|---|---|",
-            *(f"| {what} | {markdown_text(why)} |" for what, why in left_out.items()),
-            "",
-        ]
+        lines += ["| left out | because |", "|---|---|"]
+        lines += [*(f"| {what} | {markdown_text(why)} |" for what, why in left_out.items()), ""]
     if "run_layers.py" in files:
-        lines += [
-            "`run_layers.logits(x, edge_index, ...)` needs torch alone. A program takes its arguments by their names:"
-        ]
-        lines += ["", "- `h` float[sources, columns]; `own` int64[destinations], their places among the sources;"]
-        lines += ["- `edge_index` int64[2, edges], places of sources in row 0, of destinations in row 1;"]
-        lines += [
-            "- `edge_weight`, `self_weight`, `edge_type`, values of the edges and of destinations, where it reads them.",
-            "",
-        ]
+        lines += [PROGRAMS, ""]
     if isinstance(trained.model, OwnModule) and "model.pt2" in files:
         lines += [f"`model.pt2` takes, by their names, {OF_MODULES[trained.model.form]}.", ""]
     for library in LIBRARIES:
         if f"{library}_model.py" in files:
             lines += [f"`{library}_model.trained()` returns the module of {LIBRARIES[library]} with its weights.", ""]
-    kept = str(dtype_of(trained.model)).removeprefix("torch.")
-    lines += [
-        f"`x` has {trained.data.features.width} columns of features, in the order of the pipeline; the model computes in {kept}."
-    ]
+    width, kept = trained.data.features.width, str(dtype_of(trained.model)).removeprefix("torch.")
+    lines += [f"`x` has {width} columns of features, in the order of the pipeline; the model computes in {kept}."]
     lines += [
         "Give the edges of the graph as they are: models add an edge from each node to itself where they need one.",
         "",

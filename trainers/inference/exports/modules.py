@@ -117,28 +117,21 @@ class ModuleText:
             state: name of the file of the state dict, beside it.
         """
         library = "torch_geometric.nn" if self.library == "pyg" else "dgl.nn"
-        heads = [
-            f'"""{title}"""',
-            "",
-            "from pathlib import Path",
-            "",
-            *(["import dgl"] if self.library == "dgl" else []),
-        ]
-        heads += [
-            "import torch",
+        lines = [f'"""{title}"""', "", "from pathlib import Path", ""]
+        lines += [*(["import dgl"] if self.library == "dgl" else []), "import torch"]
+        lines += [
             f"from {library} import {', '.join(sorted(self.classes))}",
             "from safetensors.torch import load_file",
             "",
         ]
-        lines = [*heads, *self.helper.splitlines(), "", "class Model(torch.nn.Module):", "    def __init__(self):"]
+        lines += [*self.helper.splitlines(), "", "class Model(torch.nn.Module):", "    def __init__(self):"]
         lines += _indented(["super().__init__()", *self.made], 8)
         lines += ["", f"    def forward(self, {', '.join(self.arguments)}):"]
         lines += _indented([*self.lines, "return h"], 8)
         lines += [f"    {line}" if line else "" for line in self.score]
         lines += ["", "", "def trained():", '    """Returns the model with the trained weights, in evaluation."""']
-        lines += _indented(
-            [f"model = Model(){self.cast}", f'model.load_state_dict(load_file(Path(__file__).with_name("{state}")))'], 4
-        )
+        lines += [f"    model = Model(){self.cast}"]
+        lines += [f'    model.load_state_dict(load_file(Path(__file__).with_name("{state}")))']
         return "\n".join([*lines, "    return model.eval()", ""])
 
     @property

@@ -68,7 +68,6 @@ class Part(NamedTuple):
     """A part of a model that becomes a program.
 
     Attributes:
-        name: name of its file.
         sample: function (destinations, sources, edges) -> arguments of drawn rows and edges.
     """
 
@@ -239,7 +238,6 @@ def parts_of(model: Model, in_width: int, edge_values: tuple[str, ...] = ()) -> 
     """Yields the parts of a model that become programs, in the order in which they run.
 
     Args:
-        in_width: columns of the features.
         edge_values: those of `edge_weight` and `edge_type` that the edges of the graph have.
     """
     rows = _Rows(dtype_of(model))

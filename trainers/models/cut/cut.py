@@ -120,9 +120,6 @@ def _fitting(config: TrainConfig, in_width: int, num_classes: int, seed: int, li
 def cut_module(module: OwnModule, in_width: int) -> Model:
     """Returns a module as layers that can be computed one at a time; the module itself if it cannot compute a small graph.
 
-    Args:
-        in_width: columns of the features.
-
     Raises:
         CutError: its forward cannot be read or has no layers, or the layers compute something else.
     """

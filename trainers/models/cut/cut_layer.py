@@ -26,7 +26,6 @@ class CutLayer(nn.Module):
     """A layer whose first half is all of it, as of `graphmill.trainers.models.own_layers.WholeLayer`; its parameters are those of `root`.
 
     Args:
-        root: the whole module.
         trained, evaluated: the layer's operations while the module trains, and while it is evaluated.
 
     Attributes:

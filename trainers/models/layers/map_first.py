@@ -30,7 +30,6 @@ class MapsFirst:
     Attributes:
         maps_apart: the map may be a pass of its own over rows where they are.
         sums_projected: the sum of projected rows has no parameters: `aggregate_backward` is its gradient.
-        projected_width: columns of the projected rows.
         map_weight: float[out_width, in_width], the matrix that maps rows.
     """
 

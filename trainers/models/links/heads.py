@@ -88,7 +88,6 @@ class RelationHead(LinkHead):
     """A head with a learnable row for each relation.
 
     Args:
-        columns: columns of the row of a relation.
         relations: number of relations; 0, edges have none, is one row.
     """
 

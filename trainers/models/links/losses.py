@@ -30,7 +30,6 @@ class LinkLoss:
     """The sum of the losses of edges.
 
     Attributes:
-        name: the loss.
         margin: difference of scores from which a negative costs nothing, for "margin".
 
     Raises:

@@ -13,7 +13,7 @@ candidates computes them, with few queries each. Known candidates are counted in
 Cost beside the products alone: one more tile of queries over all candidates, two comparisons and two additions per score. Of
 10,000 edges and 128 columns that is 1.35 times the processor seconds of the products (benchmarks/link_ranks.py).
 
-Memory: `rank_bytes` (trainers/recipe/costs/links.py) says it. Rows of candidates may be a mapped file.
+Memory: `rank_bytes` (trainers/recipe/costs/exact.py) says it. Rows of candidates may be a mapped file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from graphmill.kernels.links.negatives import Side
 from graphmill.kernels.links.triples import KnownEdges
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.links.heads import LinkHead
-from graphmill.trainers.recipe.costs.links import CANDIDATES, QUERIES
+from graphmill.trainers.recipe.costs.exact import CANDIDATES, QUERIES
 
 
 @dataclass(frozen=True, kw_only=True)

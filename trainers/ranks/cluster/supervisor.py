@@ -82,7 +82,6 @@ class Supervisor:
 
         Args:
             seen: number of events that have arrived; others are returned again, since an answer may be lost on its way.
-            seconds: longest wait.
         """
         with self._changed:
             self._unasked = 0

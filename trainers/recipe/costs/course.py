@@ -110,9 +110,7 @@ class Scored(NamedTuple):
     Attributes:
         parts: numbers of nodes that are scored apart from each other if the evaluation is sampled.
         rows: rows of each layer of an exact evaluation: rows[0] are read from the features, rows[l + 1] are the outputs of layer l.
-        edges: edges that each layer sums.
         in_order: rows of the features that are read in order, wanted or between wanted ones.
-        apart: rows that are read one by one.
         compared: candidates of all links, with which these are compared for their ranks.
     """
 

@@ -1,4 +1,4 @@
-"""The bytes of an exact evaluation in one process, from the shape of the model and the sets of rows that are alive together.
+"""The bytes of an exact evaluation in one process, with its scores, and of what is known of links besides; without torch.
 
 trainers/inference/exact.py says how the workspace W is divided. A set of rows of all nodes is in memory if it fits its share, and else in a
 file; what a layer sums is in memory as far as W / 2 allows, the rest of its columns in a file. Before a training rows of nodes that the
@@ -6,6 +6,9 @@ scored ones do not reach are counted, too: how many they are is known when an ev
 
 Layers that sum their sources in memory have the same bits in any workspace, so an evaluation takes the largest one that fits the memory
 that is free when it begins (`fitting_workspace`). Other layers keep to the workspace of the table.
+
+An evaluation of links has the rows of all nodes, in memory or in a file, and ranks some links at a time: ends that stay, and one tile of
+their scores.
 """
 
 from __future__ import annotations
@@ -13,15 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from graphmill.assets.costs.needs import sizes_of
+import numpy as np
+
+from graphmill.assets.costs.needs import Sizes, Term, sizes_of
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.machine import usable_cores
+from graphmill.trainers.recipe.architecture import DISTANCE_HEADS
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.batch import whole_batch
 from graphmill.trainers.recipe.costs.course import Case
-from graphmill.trainers.recipe.costs.links import score_bytes
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
@@ -74,7 +79,6 @@ def exact_bytes(case: Case, workspace: int = 0, rows: Sequence[int] = ()) -> int
     """Returns the most bytes that one process takes for an exact evaluation.
 
     Args:
-        workspace: bytes of the workspace; 0 for `eval_workspace`.
         rows: numbers of rows of layers that sum their sources where they are: of the features, and of the outputs of each layer; () for
             those of all nodes.
     """
@@ -199,3 +203,68 @@ def _gathered_bytes(case: Case, workspace: int) -> int:
         inputs = nodes * out * item if nodes * out * item <= share else 0
     read = min(workspace // 12, sizes.num_nodes * sizes.width * item)
     return most + read + min(3 * TILE_BYTES, 3 * sizes.num_nodes * sizes.width * item) + _windows_bytes(case)
+
+
+QUERIES, CANDIDATES = 384, 1536
+"""Ends and candidates of a tile of scores: multiples of the rows and columns that a product keeps in registers."""
+RANKED_AT_ONCE = 1 << 16
+"""Links that are ranked, or scored, at once."""
+LINK_BYTES, KNOWN_BYTES = 16, 96
+"""Bytes of a link on each node's side, as numbers that are sorted once; and of these while they are sorted."""
+DRAWN_BYTES = 100
+"""Bytes of a pair of a batch while its ends are told apart: ids, their order, and places."""
+SCORED_COPIES, LINK_ROW_BYTES = 6, 160
+"""Rows of the ends of links that are scored at once, and bytes of their numbers, ranks and scores."""
+END_SKEW = 4
+"""Known ends of the end of a link over the mean of all nodes, if the graph is not built."""
+
+
+def rank_bytes(queries: int, columns: int, known: int = 0, item: int = 4) -> int:
+    """Returns the bytes that ranks of some queries take besides the rows of the nodes.
+
+    Args:
+        queries: number n of edges of one side.
+        known: number of known candidates of all queries.
+    """
+    tile = QUERIES * CANDIDATES * 2 * item + (QUERIES + CANDIDATES) * columns * item
+    return tile + queries * (2 * columns * item + item + 72) + 72 * known
+
+
+def score_bytes(case: Case) -> int:
+    """Returns the bytes of the ranks and scores of the links of an evaluation besides the rows of the nodes, of one process."""
+    train, sizes = case.semantic.train, case.sizes
+    item = item_bytes(train)
+    scored = [sizes.num_valid, sizes.num_test, *([sizes.num_train] if train.score_train or not sizes.num_valid else [])]
+    at_once = min(max(scored), RANKED_AT_ONCE)
+    if train.link_head == "label":
+        return at_once * SCORED_COPIES * train.hidden * item + LINK_ROW_BYTES * sum(scored)
+    ranked = rank_bytes(at_once, train.hidden, round(at_once * _known_ends(sizes)), item)
+    more = {"mlp": 2 * CANDIDATES * train.hidden, **dict.fromkeys(DISTANCE_HEADS, QUERIES * CANDIDATES)}
+    ranked += more.get(train.link_head, 0) * item
+    return max(ranked, at_once * SCORED_COPIES * train.hidden * item) + LINK_ROW_BYTES * sum(scored)
+
+
+def link_terms(case: Case) -> list[Term]:
+    """Returns the terms of what each process knows of all links, and of the pairs of a batch while they are drawn."""
+    train, sizes = case.semantic.train, case.sizes
+    if not train.predicts_links:
+        return []
+    links, sampling = sizes.num_train + sizes.num_valid + sizes.num_test, case.semantic.sampling
+    # The training's own with their reverses, and those of all splits by either end.
+    known = sizes.num_train * (2 * sizes.id_bytes + 1 + LINK_BYTES) + 2 * links * LINK_BYTES + links * KNOWN_BYTES
+    by_degree = 16 * sizes.num_nodes * (sampling is not None and sampling.negatives == "degree")
+    samplers = 1 if case.batch.count == 1 else case.samplers
+    drawn = samplers * case.batch.pairs * DRAWN_BYTES
+    return [
+        Term("links and what is known of them", case.ranks * (known + by_degree), bound=not sizes.exact),
+        Term("pairs while they are drawn", case.ranks * drawn, "[sampling] batch_size", bound=True),
+    ]
+
+
+def _known_ends(sizes: Sizes) -> float:
+    """Returns the mean number of known other ends of an end of a link: ends of many links are met as often as they have links."""
+    graph = sizes.artifacts.get("graph")
+    if graph is None:
+        return END_SKEW * 2 * sizes.num_edges / max(1, sizes.num_nodes)
+    degrees = np.asarray(graph.array("in_degree")).astype(np.float64) + graph.array("out_degree")
+    return float((degrees**2).sum() / max(1.0, degrees.sum()))

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.chunks.costs import cut_of
+from graphmill.assets.chunks.read import cut_of
 from graphmill.assets.costs.needs import Sizes, sizes_of
 from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.read import Graph, open_graph

@@ -33,10 +33,10 @@ from graphmill.trainers.recipe.costs.exact import (
     LEAST_WORKSPACE,
     PAGES_BYTES,
     exact_bytes,
+    link_terms,
     most_exact_bytes,
     sums_where_they_are,
 )
-from graphmill.trainers.recipe.costs.links import link_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.queue_bytes import SHARING

@@ -56,13 +56,7 @@ class _Layer(NamedTuple):
 
 
 def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSizes) -> int:
-    """Returns the most bytes of activations and gradients of rows that a step holds, without the input rows of the batch.
-
-    Args:
-        in_width: columns of the features.
-        num_classes: number of logits.
-        batch: sizes of the largest batch.
-    """
+    """Returns the most bytes of activations and gradients of rows that a step holds, without the input rows of the batch."""
     if train.model == "rows":
         return (ROW_COPIES * batch.rows[-1] * train.hidden + pair_values(train, batch.pairs)) * item_bytes(train)
     layers = _layers(train, in_width, num_classes, batch)
@@ -103,11 +97,7 @@ def item_bytes(train: TrainConfig) -> int:
 def parameter_bytes(
     train: TrainConfig, in_width: int, num_classes: int, relations: int = TAKEN_RELATIONS, types: int = TAKEN_TYPES
 ) -> int:
-    """Returns the bytes of a model's parameters, without those of biases and norms.
-
-    Args:
-        relations, types: numbers of relations and of node types.
-    """
+    """Returns the bytes of a model's parameters, without those of biases and norms."""
     count = {"bilinear": 1, "mlp": 2, "label": 2}.get(train.link_head, 0) * train.hidden**2 * train.predicts_links
     count += relations * train.hidden * (train.link_head in RELATION_HEADS)
     if train.model == "rows":

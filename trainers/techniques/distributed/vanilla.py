@@ -45,9 +45,6 @@ class VanillaSampler:
     Args:
         topology: the graph; only the in-edges of this rank's nodes are kept.
         sampling: fan-outs and replacement of the uniform draws.
-
-    Attributes:
-        topology_bytes: bytes of the kept topology.
     """
 
     def __init__(self, topology: Topology, owned: Ownership, sampling: Neighbours, seed: int, lane: Lane):

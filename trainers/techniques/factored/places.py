@@ -61,7 +61,6 @@ class DevicePlace:
     """A device and the source that it reads rows from.
 
     Attributes:
-        features: its source of rows.
         narrower: whether its cache is smaller than the trainers', so that marks of samplers do not fit it.
         parts: parts of a topology that is larger than the device; None if the device or the host holds all of it.
         booked: holds the bytes booked on the device for as long as the place lives.
@@ -139,7 +138,6 @@ def cut(topology: Topology, room: int) -> tuple[Array, Array] | None:
 
     Args:
         topology: the graph; a node costs 8 bytes of `indptr` and its row of `indices` and weights.
-        room: bytes on the device.
     """
     per_edge = topology.indices.dtype.itemsize + (0 if topology.weights is None else topology.weights.dtype.itemsize)
     if topology.num_nodes and 8 + int(topology.in_degree.max()) * per_edge > room:

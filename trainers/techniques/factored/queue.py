@@ -174,9 +174,7 @@ class Result(NamedTuple):
     """The result of a batch on a replica.
 
     Attributes:
-        done: the finished batch.
         input_ids: ids[n], the nodes whose rows it read; on the device if the batch was drawn there.
-        moved: the ledger of its preparation.
         norm_inputs: the input rows of each batch normalisation, in the order of the model's modules.
         behind: number of updates that the weights lacked.
         kept: what a technique keeps of the batch besides, for the main thread.

@@ -50,8 +50,6 @@ class Epoch:
     """The shared objects of the roles in one epoch.
 
     Attributes:
-        planned: position -> batch.
-        queue, updates: the queue of batches, and the results and updates.
         changed: condition, notified of every change.
         weights: function that returns the weights after the last update.
     """

@@ -18,15 +18,13 @@ from itertools import accumulate
 from math import ceil
 from typing import Any
 
-from graphmill.assets.chunks.costs import cut_of
-from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.chunks.read import cut_of, open_chunks
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.costs.batch import batch_sizes, drawn_bound
 from graphmill.trainers.recipe.costs.course import Case, Scored
-from graphmill.trainers.recipe.costs.exact import link_rows_bytes
+from graphmill.trainers.recipe.costs.exact import link_rows_bytes, score_bytes
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORWARD, Costs
-from graphmill.trainers.recipe.costs.links import score_bytes
 from graphmill.trainers.recipe.costs.memory import (
     HEAP,
     STEP,

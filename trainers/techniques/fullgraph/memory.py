@@ -71,7 +71,6 @@ def pairs_at_once(pairs: int, width: int) -> int:
 
     Args:
         pairs: number of pairs of a link, with its negatives.
-        width: columns of a row.
     """
     return max(1, PAIR_VALUES // (pairs * width))
 

@@ -37,9 +37,6 @@ from graphmill.trainers.techniques.fullgraph.rows.lists import Mode, PartShare
 def part_share(run: Run, chunks: StoredChunks, settings: Any) -> PartShare | None:
     """Returns the parts of this rank; None for one process.
 
-    Args:
-        settings: `[train.fullgraph]`.
-
     Raises:
         InputError: the ranks cannot share the parts or the devices evenly, or one would have no node.
     """
@@ -125,9 +122,6 @@ def _others(first: Device, count: int, devices: int, ranks: Ranks) -> list[Devic
 
 def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> int:
     """Compares the predicted bytes of a pass on a device with `workspace`, and returns them; of a user's own layers `workspace` itself.
-
-    Args:
-        settings: `[train.fullgraph]`.
 
     Raises:
         InputError: it does not fit; the message names a number of chunks that fits, if there is one.

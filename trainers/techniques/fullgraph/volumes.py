@@ -7,8 +7,7 @@ loaded most, so with even parts a pass moves no more than that over the link.
 from math import ceil
 from typing import NamedTuple
 
-from graphmill.assets.chunks.costs import cut_of
-from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.chunks.read import cut_of, open_chunks
 from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.memory import tier_rows

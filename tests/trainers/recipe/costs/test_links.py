@@ -12,8 +12,14 @@ from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
-from graphmill.trainers.recipe.costs.exact import exact_bytes, link_rows_bytes, most_exact_bytes
-from graphmill.trainers.recipe.costs.links import RANKED_AT_ONCE, rank_bytes, score_bytes
+from graphmill.trainers.recipe.costs.exact import (
+    RANKED_AT_ONCE,
+    exact_bytes,
+    link_rows_bytes,
+    most_exact_bytes,
+    rank_bytes,
+    score_bytes,
+)
 from graphmill.trainers.recipe.costs.memory import EXACT, memory_terms, training_case
 from graphmill.trainers.record.ledger import Ledger
 from tests.laws.trainings import KEPT, Case, Recipe

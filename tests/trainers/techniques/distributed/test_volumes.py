@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
-from graphmill.jobs.scaling.counted import between_ranks, counted_steps
+from graphmill.jobs.scaling.cluster import between_ranks, counted_steps
 from graphmill.trainers.techniques.distributed.costs import (
     ModelSize,
     counted_by_formula,

@@ -51,7 +51,6 @@ class Losses(Protocol):
 
         Args:
             outputs: the outputs that the head reads: of all layers if the model `jumps`, else of the last one.
-            random: the masks of the pass.
         """
         ...
 

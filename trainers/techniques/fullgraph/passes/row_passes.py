@@ -274,7 +274,6 @@ class LossPass(HeadPass[tuple[float | Tensor, list[Tensor]]]):
     Attributes:
         labels_of: returns the labels of nodes ids[n] (assets/tasks/labels.py).
         losses: number of a device -> the loss there.
-        total: the sum of the losses.
         from_head: (ids, gradients float[c, F]) per chunk, for each of `outputs`.
     """
 

@@ -192,7 +192,6 @@ def rows_in_place(values: Array, ids: Array, device: Device, purpose: str) -> Te
     Args:
         values: [N, F], the rows of all nodes.
         ids: ids[c], the nodes.
-        purpose: purpose of the booked bytes.
 
     Raises:
         OverBudget: the device's budget does not allow them.

@@ -82,7 +82,6 @@ class Crossing(NamedTuple):
     """Rows that cross between this rank and another one in a step.
 
     Attributes:
-        part: the part that reads them.
         owner: the part whose buffer has them, or `HOST`.
         rows: i32[c], their rows of the buffer that is here; ids[c], if this rank's host has them.
     """

@@ -102,7 +102,6 @@ class Supply:
     """What a pass asks for in a step for one part: rows of the host by name, and the chunk's block. They come ahead, or on demand.
 
     Attributes:
-        mover, blocks: the loaders of rows and blocks.
         ids: ids[v], the nodes that the pass computes; without any it needs no block.
     """
 
