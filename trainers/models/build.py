@@ -66,7 +66,8 @@ def build_model(
 
     Raises:
         InputError: the model reads rows of edges, and there are none; or the user's own model cannot be made, or the model reads relations
-            or node types that the graph does not have, or node types have features of different widths and the model reads one kind of rows.
+            or node types that the graph does not have, or node types have features of different widths and the model reads one kind of
+            rows.
     """
     # Initial values are drawn in float32, so that models of all types begin at the same point.
     return _build(config, in_width, num_classes, seed, relations, types, edge_width).to(
