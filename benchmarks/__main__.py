@@ -24,6 +24,7 @@ NAMES = (
     "disk_widths",
     "distributed",
     "distributed_scaling",
+    "edge_features",
     "epoch",
     "extract",
     "factored",

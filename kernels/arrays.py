@@ -66,6 +66,26 @@ def block_rows(block: Block) -> tuple[Array, Array, Array, Array | None]:
     return *edges, dst_pos
 
 
+def block_transpose(block: Block) -> tuple[Array, Array, Array]:
+    """Returns t_start, t_edge and t_dst of a block; raises InputError if it has no transpose, or one of other edges."""
+    if block.t_start is None or block.t_edge is None or block.t_dst is None:
+        remedy = 'sample with transpose="hidden" or "all", or call graphmill.kernels.blocks.transpose.transpose(block)'
+        raise InputError("the block has no transpose, which the backward pass needs", remedy)
+    num_edges = block.num_edges
+    if len(block.t_dst) != num_edges:
+        problem = f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}"
+        raise InputError(problem, "call graphmill.kernels.blocks.transpose.transpose(block) again after removing edges")
+    starts, edges = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
+    return starts, edges, as_int32(block.t_dst, "t_dst", num_edges)
+
+
+def as_weights(array: Array, what: str, length: int) -> Array:
+    """Returns the array as C-contiguous float32[length]; another dtype or length raises InputError."""
+    if array.dtype != np.float32 or array.shape != (length,):
+        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give {what} as float32[{length}]")
+    return _as_native(array)
+
+
 def _as_native(array: Array) -> Array:
     """Returns the array, or a copy if native code cannot read it in place.
 
@@ -86,7 +106,7 @@ def as_rows(x: Any, what: str, num_rows: int | None = None, dtypes: tuple[Any, .
 
 def _names(dtypes: tuple[Any, ...]) -> str:
     names = [f"{dtype} (bfloat16)" if dtype == BFLOAT16 else str(dtype) for dtype in dtypes]
-    return ", ".join(names[:-1]) + f" or {names[-1]}"
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def sum_dtype(dtype: Any) -> np.dtype[Any]:

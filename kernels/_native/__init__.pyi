@@ -176,6 +176,35 @@ def attend_backward(
     grad_right: Array,
     threads: int,
 ) -> None: ...
+def edge_messages(
+    start: Array,
+    end: Array,
+    indices: Array,
+    place: Array,
+    weight: Array | None,
+    h: Array,
+    rows: Array,
+    matrix: Array,
+    bias: Array,
+    active: Array | None,
+    out: Array,
+    threads: int,
+) -> None: ...
+def edge_messages_backward(
+    start: Array,
+    end: Array,
+    place: Array,
+    weight: Array | None,
+    t_start: Array | None,
+    t_edge: Array | None,
+    t_dst: Array | None,
+    rows: Array,
+    active: Array,
+    grad: Array,
+    grad_h: Array | None,
+    grad_map: Array,
+    threads: int,
+) -> None: ...
 def dropout(x: Array, node_ids: Array, key: int, threshold: int, out: Array, threads: int) -> None: ...
 def relu_dropout(x: Array, bias: Array | None, node_ids: Array, key: int, threshold: int, threads: int) -> None: ...
 def relu_dropout_backward(result: Array, grad: Array, threshold: int, out: Array, threads: int) -> None: ...
@@ -283,6 +312,8 @@ class IdSet:
     def __init__(self) -> None: ...
     def add(self, ids: Array, side: int) -> None: ...
     def sorted(self) -> tuple[Array, int]: ...
+
+def unique_places(ids: Array) -> tuple[Array, Array]: ...
 
 class IdIndex32:
     def __init__(self, ids: Array) -> None: ...

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.kernels.blocks.pyg_blocks import edge_rows_at
 from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.types import Block
 
@@ -14,7 +15,8 @@ def to_dgl(block: Block) -> Any:
 
     Edges keep their order and removed ones are left out. Ids are int64, for DGL 1.1.3 dies on sampled blocks of 32-bit ids. Global ids
     are in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`; edge weights in `edata["weight"]`, shares of the mean in `edata["share"]` and the
-    destinations' own weights in `dstdata["self_weight"]`, relations in `edata["edge_type"]` (int64), if the block has them.
+    destinations' own weights in `dstdata["self_weight"]`, relations in `edata["edge_type"]` (int64) and rows of edges in
+    `edata["feat"]`, if the block has them.
 
     Args:
         block: a block whose destinations are its first sources, as in every mini-batch.
@@ -48,6 +50,8 @@ def to_dgl(block: Block) -> Any:
         made.edata["share"] = torch.from_numpy(block.share[edges])
     if block.edge_type is not None:
         made.edata["edge_type"] = torch.from_numpy(block.edge_type[edges].astype(np.int64))
+    if block.edge_rows is not None:
+        made.edata["feat"] = edge_rows_at(block, edges)
     if block.self_weight is not None:
         made.dstdata["self_weight"] = torch.from_numpy(block.self_weight)
     return made

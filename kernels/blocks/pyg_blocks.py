@@ -55,7 +55,7 @@ class Subgraph:
     Attributes:
         edge_index: int64[2, E], local sources in row 0, local destinations in row 1.
         n_id: int64[n], global ids of the nodes.
-        edge_weight, edge_type: float32[E], int64[E], as of `PygBlock`; else None.
+        edge_weight, edge_type, edge_attr: float32[E], int64[E], float[E, F], as of `PygBlock`; else None.
         x: float[n, F], input rows of the nodes; None before they are gathered.
         y: int64[batch_size], labels of the seeds, of a `MiniBatch`; else None.
     """
@@ -65,6 +65,7 @@ class Subgraph:
     n_id: Any
     edge_weight: Any = None
     edge_type: Any = None
+    edge_attr: Any = None
     x: Any = None
     y: Any = None
 
@@ -77,7 +78,7 @@ class Subgraph:
 def to_pyg(block: Block) -> PygBlock:
     """Returns the block as bipartite edges, in order, without removed ones; InputError if destinations are not the first sources."""
     _require_first(block)
-    places, edge_index = _edges(block)
+    places, edge_index = edges_of(block)
     weight, share, edge_type = (_at(array, places) for array in (block.weight, block.share, block.edge_type))
     return PygBlock(
         edge_index=edge_index,
@@ -87,7 +88,7 @@ def to_pyg(block: Block) -> PygBlock:
         share=share,
         self_weight=None if block.self_weight is None else _tensor(block.self_weight),
         edge_type=None if edge_type is None else edge_type.long(),
-        edge_attr=None if block.edge_rows is None else block.edge_rows[_tensor(block.edge_place)[places].long()],
+        edge_attr=edge_rows_at(block, places),
     )
 
 
@@ -102,14 +103,15 @@ def to_subgraph(blocks: Sequence[Block]) -> Subgraph:
     """
     import torch
 
-    edges, weights, types, reached = [], [], [], 0
+    edges, weights, types, rows, reached = [], [], [], [], 0
     for block in reversed(blocks):
         _require_first(block)
         # Nodes that a block nearer to the seeds has as destinations have their edges already.
-        places, edge_index = _edges(block, reached)
+        places, edge_index = edges_of(block, reached)
         edges.append(edge_index)
         weights.append(_at(block.weight, places))
         types.append(_at(block.edge_type, places))
+        rows.append(edge_rows_at(block, places))
         reached = block.num_dst
     return Subgraph(
         edge_index=torch.cat(edges, 1),
@@ -117,12 +119,13 @@ def to_subgraph(blocks: Sequence[Block]) -> Subgraph:
         n_id=_tensor(blocks[0].src_ids).long(),
         edge_weight=None if any(each is None for each in weights) else torch.cat(weights),
         edge_type=None if any(each is None for each in types) else torch.cat(types).long(),
+        edge_attr=None if any(each is None for each in rows) else torch.cat(rows),
     )
 
 
-def edges_of(block: Block) -> Any:
-    """Returns int64[2, E], the edges of any block: places among its sources in row 0, among its destinations in row 1."""
-    return _edges(block)[1]
+def edge_rows_at(block: Block, places: Any) -> Any:
+    """Returns float[E, F], the rows of the edges at places of a block (an index of its edges); None if it has no rows of edges."""
+    return None if block.edge_rows is None else block.edge_rows[_tensor(block.edge_place)[places].long()]
 
 
 def _require_first(block: Block) -> None:
@@ -130,7 +133,7 @@ def _require_first(block: Block) -> None:
         raise InputError("the block's destinations are not its first sources", "PyG's edges have no other form")
 
 
-def _edges(block: Block, first: int = 0) -> tuple[Any, Any]:
+def edges_of(block: Block, first: int = 0) -> tuple[Any, Any]:
     """Returns the places i64[E] of the edges of the destinations from `first` on that are still there, and their edge_index i64[2, E]."""
     import torch
 

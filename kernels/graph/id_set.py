@@ -1,5 +1,8 @@
 """The different integer ids at both ends of edges, and where each stands among them.
 
+`unique_places` sorts the ids of a batch by counting digits of 11 bits: time in proportion to their number and to the digits of their span,
+16 to 32 bytes per id beside the results.
+
 `IdSet` takes ids batch by batch: those from 0 to 2^28 - 1 are bits, others stand in a table with open addressing. `rank_index` finds the
 ranks of ids again.
 
@@ -28,6 +31,17 @@ class IdSet:
     def sorted(self) -> tuple[Array, int]:
         """Returns (the ids i64[N] in ascending order, the number of those that were added for both sides); the set ends with it."""
         return self._ids.sorted()
+
+
+def unique_places(ids: Array) -> tuple[Array, Array]:
+    """Returns the different ids of i64[n] in ascending order, i64[U], and the place of each given id among them, i32[n]."""
+    return _native.unique_places(np.ascontiguousarray(ids, np.int64))
+
+
+def unique_places_reference(ids: Array) -> tuple[Array, Array]:
+    """Returns the same as `unique_places` (the rule in NumPy)."""
+    found, places = np.unique(ids, return_inverse=True)
+    return found.astype(np.int64), places.astype(np.int32)
 
 
 def id_set_reference(ids: Array, others: Array) -> tuple[Array, int]:

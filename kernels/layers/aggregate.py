@@ -26,10 +26,11 @@ import numpy as np
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import (
     STORED_FLOATS,
-    as_int32,
     as_out,
     as_rows,
+    as_weights,
     block_rows,
+    block_transpose,
     check_threads,
     dtype_name,
     narrow,
@@ -127,16 +128,8 @@ def aggregate_backward(
         return aggregate_backward_cuda(block, grad_out, reduce, out, device)
     weight, self_weight = _weights(block, reduce)
     start, end, _, dst_pos = block_rows(block)
-    if block.t_start is None or block.t_edge is None or block.t_dst is None:
-        remedy = 'sample with transpose="hidden" or "all", or call graphmill.kernels.blocks.transpose.transpose(block)'
-        raise InputError("the block has no transpose, which the backward pass needs", remedy)
-    num_edges = block.num_edges
-    if len(block.t_dst) != num_edges:
-        problem = f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}"
-        raise InputError(problem, "call graphmill.kernels.blocks.transpose.transpose(block) again after removing edges")
-    t_start, t_edge = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
-    turned = t_start, t_edge, as_int32(block.t_dst, "t_dst", num_edges)
-    kept = None if weight is None or block.t_weight is None else _as_weights(block.t_weight, "t_weight", num_edges)
+    turned = block_transpose(block)
+    kept = None if weight is None or block.t_weight is None else as_weights(block.t_weight, "t_weight", len(turned[1]))
     grad_out = as_rows(grad_out, "grad_out", block.num_dst, STORED_FLOATS)
     out = as_out(out, (block.num_src, grad_out.shape[1]), grad_out.dtype)
     _apart(out, grad_out)
@@ -151,14 +144,8 @@ def _weights(block: Block, reduce: str) -> tuple[Array | None, Array | None]:
         return None, None
     given = ("weight", len(block.indices)), ("self_weight", block.num_dst)
     found = ((getattr(block, name), name, length) for name, length in given)
-    weight, own = (None if each is None else _as_weights(each, name, length) for each, name, length in found)
+    weight, own = (None if each is None else as_weights(each, name, length) for each, name, length in found)
     return weight, own
-
-
-def _as_weights(array: Array, what: str, length: int) -> Array:
-    if array.dtype != np.float32 or array.shape != (length,):
-        raise InputError(f"{what} is {array.dtype}{list(array.shape)}", f"give {what} as float32[{length}]")
-    return np.require(array, requirements=["C", "A"])
 
 
 def _apart(out: Array, h: Array) -> None:

@@ -35,10 +35,11 @@ from graphmill.kernels import _native
 from graphmill.kernels.arrays import (
     STORED_FLOATS,
     as_ids,
-    as_int32,
     as_out,
     as_rows,
+    as_weights,
     block_rows,
+    block_transpose,
     check_threads,
     narrow,
     sum_dtype,
@@ -206,7 +207,7 @@ def attend_backward(
         _there(block, z, left, right, slope, mask, weight, edge).backward(alpha, grad_out, out)
         return out
     z, left, right = _inputs(block, z, left, right)
-    transposed = _transposed(block)
+    transposed = block_transpose(block)
     grad_out = as_out(np.require(grad_out, requirements=["C", "A", "W"]), (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
     factors = *_mask(mask, alpha.shape), _weight(weight, block), _edge(edge, alpha)
@@ -237,16 +238,6 @@ def _there(
     return Attention(block, z, left, right, slope, kept, scale, weight, device_of(z))
 
 
-def _transposed(block: Block) -> tuple[Array, Array, Array]:
-    """Checks and returns t_start, t_edge, t_dst; raises InputError if the block has no transpose, or one of other edges."""
-    num_edges = block.num_edges
-    if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
-        remedy = 'sample with transpose="all", or call graphmill.kernels.blocks.transpose.transpose(block)'
-        raise InputError("the block has no transpose of its present edges, which the backward pass needs", remedy)
-    starts, edges = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
-    return starts, edges, as_int32(block.t_dst, "t_dst", num_edges)
-
-
 def _inputs(block: Block, z: Array, left: Array, right: Array) -> tuple[Array, Array, Array]:
     z, left = (as_rows(x, name, block.num_src, STORED_FLOATS) for x, name in ((z, "z"), (left, "left")))
     right = as_rows(right, "right", block.num_dst, STORED_FLOATS)
@@ -268,11 +259,7 @@ def _mask(mask: EdgeMask | None, shape: tuple[int, ...]) -> tuple[Any, float]:
 
 
 def _weight(weight: Array | None, block: Block) -> Array | None:
-    if weight is None:
-        return None
-    if weight.shape != (len(block.indices),) or weight.dtype != np.float32:
-        raise InputError(f"the weights are {weight.dtype}{list(weight.shape)}", f"give float32[{len(block.indices)}]")
-    return np.require(weight, requirements=["C", "A"])
+    return None if weight is None else as_weights(weight, "weight", len(block.indices))
 
 
 def _edge(edge: Array | None, alpha: Array) -> Array | None:

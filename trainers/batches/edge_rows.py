@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.kernels.graph.id_set import unique_places
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.types import Array, Block
 from graphmill.trainers.devices.protocol import Device
@@ -73,8 +74,8 @@ class EdgeRows:
 def place_edges(blocks: Sequence[Block]) -> Array:
     """Writes the row of each edge among those of a batch to its blocks; returns the edge ids of these rows, i64[U], ascending."""
     found: list[Any] = [block.edge_id for block in blocks]
-    edge_ids, places = np.unique(np.concatenate(found), return_inverse=True)
-    places, done = places.astype(np.int32), 0
+    edge_ids, places = unique_places(np.concatenate(found))
+    done = 0
     for block, own in zip(blocks, found, strict=True):
         block.edge_place = places[done : (done := done + len(own))]
     return edge_ids

@@ -195,7 +195,8 @@ class Inference:
     def _fits_whole(self, model: OwnModule) -> bool:
         """Tells whether a module that takes a graph gets all of it at once: each layer's messages fit in the workspace, a row per edge."""
         rows = self.topology.num_nodes + self.topology.num_edges
-        num_bytes = rows * (self.features.width * dtype_of(model).itemsize + 2 * EDGE_ID_BYTES)
+        width = self.features.width + (0 if self.bounds.edge_rows is None else self.bounds.edge_rows.width)
+        num_bytes = rows * (width * dtype_of(model).itemsize + 2 * EDGE_ID_BYTES)
         return model.takes_graph and num_bytes <= self.bounds.fitting_bytes
 
     def _layers(self, model: LayeredModel, needed: NeededNodes | None) -> GatheredLayers:

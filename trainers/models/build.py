@@ -65,8 +65,9 @@ def build_model(
         edge_width: columns of the rows of edges; 0 without.
 
     Raises:
-        InputError: the user's own model cannot be made, or the model reads relations or node types that the graph does not have, or node
-            types have features of different widths and the model reads one kind of rows.
+        InputError: the model reads rows of edges, and there are none; or the user's own model cannot be made, or the model reads relations
+            or node types that the graph does not have, or node types have features of different widths and the model reads one kind of
+            rows.
     """
     # Initial values are drawn in float32, so that models of all types begin at the same point.
     return _build(config, in_width, num_classes, seed, relations, types, edge_width).to(
@@ -107,10 +108,13 @@ def _build(
     types: NodeTypes | None,
     edge_width: int,
 ) -> Model:
+    if config.edge_features and not edge_width:
+        problem = f"{config.model} was trained with rows of edges (edge_features = true), which are not read here"
+        raise InputError(problem, "predict with graphmill predict, on a pipeline with a table [features.edges]")
     wide = {"relations": relations, "outputs": num_classes}
     head = link_head(config.link_head, config.hidden, **wide) if config.predicts_links else None
     if is_reference(config.model):
-        return build_fitting_model(config, in_width, num_classes, seed, head)
+        return build_fitting_model(config, in_width, num_classes, seed, head, edge_width)
     if config.model == "rows":
         assert types is not None, "a model of rows gets the nodes as one type without features"
         rows = RowsAlone(types.starts[-1], config.hidden, config.layers, head)
@@ -174,9 +178,6 @@ def _kind(config: TrainConfig, relations: int, edge_width: int) -> Any:
     """Returns the function (columns of the input, of the output, options) -> layer."""
     if not config.edge_features:
         return _plain_kind(config, relations)
-    if not edge_width:
-        problem = f"{config.model} was trained with rows of edges (edge_features = true), which are not read here"
-        raise InputError(problem, "predict with graphmill predict, on a pipeline with a table [features.edges]")
     kind = _plain_kind(config, relations)
     layer, options = (kind.func, kind.keywords) if isinstance(kind, partial) else (kind, {})
     return partial(WITH_EDGES[cast(type, layer)], edge_width=edge_width, **options)

@@ -113,11 +113,11 @@ def map_twice(rows: Tensor, first: nn.Linear, second: nn.Linear) -> tuple[Tensor
 
 
 def map_halves(rows: Tensor, first: nn.Linear, second: nn.Linear) -> Tensor:
-    """Returns the sum of two maps of the two halves of rows, as one product, with gradient: float[n, G]; biases are left out.
+    """Returns the sum of two maps of two parts of rows, as one product, with gradient: float[n, G]; biases are left out.
 
     Args:
-        rows: float[n, 2 F].
-        first, second: the maps of the left and of the right F columns, to G columns.
+        rows: float[n, F + K].
+        first, second: the maps of the left F and of the right K columns, to G columns.
     """
     return mapped(rows, torch.cat([first.weight, second.weight], dim=1))
 

@@ -87,20 +87,21 @@ class _BesideOwn(torch.autograd.Function):
     """A block's own rows, and the aggregates of their sources to the right of them; backward adds both gradients into one matrix."""
 
     @staticmethod
-    def forward(ctx: Any, h_src: Tensor, block: Block, reduce: Reduce) -> Tensor:
-        ctx.block, ctx.reduce, width = block, reduce, h_src.shape[1]
+    def forward(ctx: Any, h_src: Tensor, block: Block, reduce: Reduce, beside: Tensor | None) -> Tensor:
+        width = h_src.shape[1]
+        ctx.block, ctx.reduce, ctx.width = block, reduce, width
         summed = torch.empty((block.num_dst, width), dtype=h_src.dtype, device=h_src.device)
         aggregate_arrays(
             block, as_array(h_src.contiguous()), reduce, out=as_array(summed), threads=torch.get_num_threads()
         )
-        return torch.cat([own_rows(h_src, block), summed], dim=1)
+        return torch.cat([own_rows(h_src, block), summed, *([] if beside is None else [beside])], dim=1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        own, summed = grads[0].split(grads[0].shape[1] // 2, dim=1)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        own, summed = grads[0][:, : ctx.width], grads[0][:, ctx.width : 2 * ctx.width]
         found = aggregate_grad(ctx.block, summed, ctx.reduce)
         found[own_places(ctx.block)] += own  # each place once
-        return found, None, None
+        return found, None, None, None
 
 
 class _Splice(torch.autograd.Function):
@@ -161,9 +162,13 @@ def aggregate(block: Block | EdgeIndexBlock, h_src: Tensor, reduce: Reduce) -> T
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
 
 
-def beside_own(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
-    """Returns each destination's own row, and right of it the result of `aggregate`, with gradient: float[num_dst, 2 F]."""
-    return _BesideOwn.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+def beside_own(block: Block, h_src: Tensor, reduce: Reduce, beside: Tensor | None = None) -> Tensor:
+    """Returns each destination's own row, and right of it the result of `aggregate`, with gradient: float[num_dst, 2 F + K].
+
+    Args:
+        beside: float[num_dst, K], more columns on the right, without gradient; None for none.
+    """
+    return _BesideOwn.apply(h_src, block, reduce, beside)  # pyright: ignore[reportReturnType]
 
 
 def own_rows(h_src: Tensor, block: Block) -> Tensor:

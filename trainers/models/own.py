@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FORMS = {"dgl": ("dgl.nn.pytorch.conv.", to_dgl), "pyg": ("torch_geometric.nn.conv.", to_pyg)}
 """Value of the key `blocks` -> where the convolutions stand that read such blocks, and the function that makes them."""
-OF_EDGES = ("edge_weight", "edge_type")
+OF_EDGES = ("edge_weight", "edge_type", "edge_attr")
 """Parameters of forward(x, edge_index) for attributes of edges, which are given where the graph has them."""
 
 
@@ -217,11 +217,17 @@ def is_from(module: nn.Module, place: str) -> bool:
 
 
 def build_own_model(
-    config: TrainConfig, in_width: int, num_classes: int, seed: int, link_head: nn.Module | None = None
+    config: TrainConfig,
+    in_width: int,
+    num_classes: int,
+    seed: int,
+    link_head: nn.Module | None = None,
+    edge_width: int = 0,
 ) -> Model:
     """Makes the model that `config.model` names.
 
     Args:
+        edge_width: columns of the rows of edges, for a class or function with a parameter `edge_width` or `edge_dim`; 0 without.
         link_head: the head that scores pairs of its outputs, without values; None for other tasks than links.
 
     Raises:
@@ -233,7 +239,7 @@ def build_own_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng_key(seed, Stream.INIT))
         try:
-            made = _call(factory, in_width, num_classes, config)
+            made = _call(factory, in_width, num_classes, config, edge_width)
         except Exception as error:
             problem = f"{name}({in_width}, {num_classes}, config) failed: {type(error).__name__}: {error}"
             raise InputError(problem, "it is called with in_width, num_classes and the train table's config") from error
@@ -254,11 +260,12 @@ def build_own_model(
     raise InputError(problem, "return a list of layers, or a torch module whose forward takes blocks and rows")
 
 
-def _call(factory: Callable[..., Any], in_width: int, num_classes: int, config: TrainConfig) -> Any:
+def _call(factory: Callable[..., Any], in_width: int, num_classes: int, config: TrainConfig, edge_width: int) -> Any:
     """Returns what a class or function makes, called by position, or by the names of its parameters if one is `hidden_channels`."""
     parameters = inspect.signature(factory).parameters
     if "hidden_channels" not in parameters:
-        return factory(in_width, num_classes, config)
+        more = {"edge_width": edge_width} if "edge_width" in parameters else {}
+        return factory(in_width, num_classes, config, **more)
     values = {
         "in_channels": in_width,
         "hidden_channels": config.hidden,
@@ -266,6 +273,7 @@ def _call(factory: Callable[..., Any], in_width: int, num_classes: int, config: 
         "num_layers": config.layers,
         "heads": config.heads,
         "dropout": config.dropout,
+        **({"edge_dim": edge_width} if edge_width else {}),
     }
     return factory(**{name: value for name, value in values.items() if name in parameters})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from graphmill.kernels.blocks.pyg_blocks import edges_of
+from graphmill.kernels.blocks.pyg_blocks import edge_rows_at, edges_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.masks import LayerRandom
@@ -24,18 +24,21 @@ class WholeLayer(nn.Module):
     So trainers that keep aggregates compute them again. It works on any block: in chunks, and where rows come from a history.
 
     Args:
-        inner: the module; h is float[num_src, F], own float[num_dst, F], the result float[num_dst, H].
+        inner: the module; h is float[num_src, F], own float[num_dst, F], the result float[num_dst, H]. If its forward has a parameter
+            `edge_attr`, that gets the rows of the edges: float[E, K], or None.
     """
 
     cacheable, reads_own, edge_weight = False, True, None
 
     def __init__(self, inner: nn.Module):
         super().__init__()
-        self.inner = inner
+        self.inner, self.reads_rows = inner, "edge_attr" in _names(inner.forward)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Returns float[num_dst, H], the module's rows; raises InputError if the module returns another shape."""
-        rows = self.inner((h_src, own_rows(h_src, block)), edges_of(block))
+        places, edge_index = edges_of(block)
+        more = {"edge_attr": edge_rows_at(block, places)} if self.reads_rows else {}
+        rows = self.inner((h_src, own_rows(h_src, block)), edge_index, **more)
         if not isinstance(rows, Tensor) or rows.dim() != 2 or len(rows) != block.num_dst:
             given = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
             problem = f"the layer {type(self.inner).__name__} returned {given} for {block.num_dst} nodes"

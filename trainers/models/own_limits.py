@@ -29,6 +29,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream, Topology
 from graphmill.trainers.models.cut.cut import CutModule, build_fitting_model
+from graphmill.trainers.models.cut.small import give_rows
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, OwnModule, WidthError, dtype_of, require_width
@@ -36,8 +37,8 @@ from graphmill.trainers.recipe.config import TrainConfig, TrainTable
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.recipe.together import clashes
 
-IN_WIDTH, NUM_CLASSES = 8, 3
-"""Columns of features and number of classes of a model for a graph of which they are not known."""
+IN_WIDTH, NUM_CLASSES, EDGE_WIDTH = 8, 3, 8
+"""Columns of features, number of classes and columns of rows of edges of a model for a graph of which they are not known."""
 KINDS: Mapping[str, set[str]] = {"dgl": {"module"}, "pyg": set(), "subgraph": {"graph_module"}}
 """Form of a module's batches -> options of the table of options; `blocks = "pyg"` is one itself."""
 OF_CODE = (TypeError, NameError, AttributeError)
@@ -64,9 +65,12 @@ def model_problems(
 
 def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int, int] | None) -> Iterator[str]:
     in_width, num_classes = known or (IN_WIDTH, NUM_CLASSES)
+    edge_width = EDGE_WIDTH if table.edge_features else 0
+    if edge_width:
+        known = None  # the columns of rows of edges are made up
     try:
         load_reference(table.model)
-        model = build_fitting_model(table.config, in_width, num_classes, seed=0)
+        model = build_fitting_model(table.config, in_width, num_classes, seed=0, edge_width=edge_width)
     except InputError as error:
         failed = str(error).startswith(f"{table.model}({in_width}")
         if known or not failed or isinstance(error.__cause__, OF_CODE):
@@ -80,7 +84,7 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
         return
     inside = model.convolutions if isinstance(model, OwnModule) else []
     yield from (f"{text}; it is built of {', '.join(inside)}" if inside else text for text in found)
-    error = None if found else _forward_error(model, table.config, in_width, table.config.output_width(num_classes))
+    error = None if found else _forward_error(model, table.config, in_width, num_classes)
     if isinstance(error, InputError) and (known or not isinstance(error, WidthError)):
         yield f"{error.problem}: {error.remedy}"
     elif error is not None and (known or isinstance(error, OF_CODE)):
@@ -88,16 +92,18 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
         yield f"{text}: {type(error).__name__}: {error}"
 
 
-def _forward_error(model: Model, config: TrainConfig, in_width: int, out_width: int) -> Exception | None:
+def _forward_error(model: Model, config: TrainConfig, in_width: int, num_classes: int) -> Exception | None:
     """Returns the error of a model that computes a small batch, None if it computes one: without the attributes of edges, or with all."""
     errors: list[Exception] = []
     for attributes in (False, True):
         try:
             blocks = _small_blocks(model, config.layers, attributes)
+            if config.edge_features:
+                give_rows(blocks, EDGE_WIDTH, dtype_of(model))
             x = torch.ones((blocks[0].num_src, in_width), dtype=dtype_of(model))
             with torch.no_grad():
                 logits = model(blocks, x, StepRandom(0, training=False))
-            require_width(logits, out_width, config.model, links=config.predicts_links)
+            require_width(logits, config.output_width(num_classes), config.model, links=config.predicts_links)
         except Exception as error:
             errors.append(error)
         else:

@@ -46,7 +46,7 @@ class Architecture(Checked):
     bases: int = field(default=0, metadata=within(0, 1_000, hashed="unless default"))
     # Whether the data's edge weights multiply messages, in `gcn`, `sage`, `gin`, `gat` and `rgcn`; means are weighted means.
     edge_weight: bool = field(default=False, metadata={"hashed": "unless default"})
-    # Whether messages carry the rows of edges of [features.edges], in `gcn`, `sage`, `gin`, `gat`, `rgcn` and `rgat`.
+    # Whether messages carry the rows of edges of [features.edges], in `gcn`, `sage`, `gin`, `gat`, `rgcn`, `rgat` and a model of your own.
     edge_features: bool = field(default=False, metadata={"hashed": "unless default"})
     # Attention heads of `gat` and `rgat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = field(default=1, metadata=within(1, 10_000))
@@ -100,9 +100,6 @@ class Architecture(Checked):
             if self.edge_weight:
                 text = f"edge_weight = true is for the models of graphmill, not for {self.model}, which may read weights itself"
                 yield KeyProblem("edge_weight model", text)
-            if self.edge_features:
-                text = f"edge_features = true is for the models of graphmill; {self.model} gets no rows of edges yet"
-                yield KeyProblem("edge_features model", f"{text}: remove the key")
             ends = {"input": "none", "head": "convolution", "jk": "none"}
             given = [name for name, none in ends.items() if getattr(self, name) != none]
             if given:

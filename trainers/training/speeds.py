@@ -27,6 +27,7 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sampling.training_edges import candidate_ranges
 from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.blocks.transpose import transpose
@@ -84,11 +85,13 @@ def measure_speeds(case: Case, at_hand: GraphAtHand, num_classes: int, types: No
 
 
 def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None) -> Speeds:
-    cores, drawn = usable_cores(), case.drawn
+    cores, drawn, train = usable_cores(), case.drawn, case.semantic.train
+    if train.edge_features and is_reference(train.model):
+        return Speeds()  # code that reads rows of edges has no pieces without them
     counts = sorted({1, max(1, cores // 2), cores})
     with torch.random.fork_rng(devices=[]):
         # Rows of edges are not timed: their part is that of rows of nodes, and pieces are those of the model without them.
-        plain = replace(case.semantic.train, edge_features=False)
+        plain = replace(train, edge_features=False)
         case = replace(case, semantic=replace(case.semantic, train=plain))
         semantic, relations = case.semantic, len(at_hand.graph.relations)
         if semantic.train.model == "rows":

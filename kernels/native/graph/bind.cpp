@@ -64,6 +64,7 @@ void bind_graph(nb::module_& m) {
     bind_records<int64_t>(m, "deal_records64", "sort_ends64");
     bind_index<int32_t>(m, "IdIndex32");
     bind_index<int64_t>(m, "IdIndex64");
+    m.def("unique_places", &unique_places, "ids"_a, Unlocked());
     nb::class_<IdSet>(m, "IdSet")
         .def(nb::init<>())
         .def("add", &IdSet::add, "ids"_a, "side"_a, Unlocked())

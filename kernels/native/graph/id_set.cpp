@@ -2,7 +2,10 @@
 #include "graph/id_set.h"
 
 #include <algorithm>
+#include <limits>
+#include <string>
 
+#include "base/input_error.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -16,7 +19,55 @@ uint64_t scattered(int64_t id) {
     return word ^ word >> 29;
 }
 
+constexpr int DIGIT_BITS = 11;  // of a sort by digits: the places of a digit's values stay in the nearest cache
+
+// An id above the least one, and where it was given.
+template <class Key>
+struct GivenId {
+    Key key;
+    int32_t at;
+};
+
+// Sorts by counting, a digit at a time from the last one on.
+template <class Key>
+std::pair<Buffer<int64_t>, Buffer<int32_t>> sorted_places(Array<const int64_t> ids, int64_t least, uint64_t span) {
+    const int64_t size = ids.size();
+    Buffer<GivenId<Key>> from(size), to(size);
+    for (int64_t n = 0; n < size; ++n) {
+        const uint64_t above = static_cast<uint64_t>(ids[n]) - static_cast<uint64_t>(least);
+        from[n] = {static_cast<Key>(above), static_cast<int32_t>(n)};
+    }
+    for (int shift = 0; shift < 64 && span >> shift; shift += DIGIT_BITS) {
+        const auto digit = [shift](const GivenId<Key>& given) { return given.key >> shift & ((1 << DIGIT_BITS) - 1); };
+        int32_t next[1 << DIGIT_BITS] = {};
+        for (int64_t n = 0; n < size; ++n) ++next[digit(from[n])];
+        for (int32_t value = 0, before = 0; value < 1 << DIGIT_BITS; ++value) before += std::exchange(next[value], before);
+        for (int64_t n = 0; n < size; ++n) to[next[digit(from[n])]++] = from[n];
+        std::swap(from, to);
+    }
+    Buffer<int64_t> found(size);
+    Buffer<int32_t> places(size);
+    int64_t count = 0;
+    for (int64_t n = 0; n < size; ++n) {
+        if (n == 0 || from[n].key != from[n - 1].key) found[count++] = static_cast<int64_t>(static_cast<uint64_t>(least) + from[n].key);
+        places[from[n].at] = static_cast<int32_t>(count - 1);
+    }
+    found.shrink(count);
+    return {std::move(found), std::move(places)};
+}
+
 }  // namespace
+
+std::pair<Buffer<int64_t>, Buffer<int32_t>> unique_places(Array<const int64_t> ids) {
+    const int64_t size = ids.size();
+    if (size > std::numeric_limits<int32_t>::max()) {
+        throw InputError(std::to_string(size) + " ids at once", "give at most 2,147,483,647 ids");
+    }
+    if (size == 0) return {Buffer<int64_t>(0), Buffer<int32_t>(0)};
+    const auto [least, most] = std::minmax_element(ids.data(), ids.data() + size);
+    const uint64_t span = static_cast<uint64_t>(*most) - static_cast<uint64_t>(*least);
+    return span >> 32 ? sorted_places<uint64_t>(ids, *least, span) : sorted_places<uint32_t>(ids, *least, span);
+}
 
 IdSet::IdSet() : bits_{std::make_unique<Bits>(NEAR / 64), std::make_unique<Bits>(NEAR / 64)} {}
 

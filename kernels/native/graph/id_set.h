@@ -35,6 +35,9 @@ class IdSet {
     std::vector<uint8_t> sides_;
 };
 
+// The different ids in ascending order, and the place of each given one among them.
+std::pair<Buffer<int64_t>, Buffer<int32_t>> unique_places(Array<const int64_t> ids);
+
 // Where each id stands in an ascending list, by a table of positions. The list outlives it.
 template <class Place>
 class IdIndex {

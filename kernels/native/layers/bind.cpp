@@ -16,6 +16,10 @@ void bind_sums(nb::module_& m) {
     m.def("attend_backward", &attend_backward<T>, "start"_a, "end"_a, "indices"_a, "dst_pos"_a.none(), "t_start"_a, "t_edge"_a, "t_dst"_a,
           "z"_a, "left"_a, "right"_a, "slope"_a, "kept"_a.none(), "scale"_a, "weight"_a.none(), "edge"_a.none(), "alpha"_a, "grad"_a, "grad_score"_a,
           "grad_z"_a, "grad_left"_a, "grad_right"_a, "threads"_a, Unlocked());
+    m.def("edge_messages", &edge_messages<T>, "start"_a, "end"_a, "indices"_a, "place"_a, "weight"_a.none(), "h"_a, "rows"_a, "matrix"_a,
+          "bias"_a, "active"_a.none(), "out"_a, "threads"_a, Unlocked());
+    m.def("edge_messages_backward", &edge_messages_backward<T>, "start"_a, "end"_a, "place"_a, "weight"_a.none(), "t_start"_a.none(),
+          "t_edge"_a.none(), "t_dst"_a.none(), "rows"_a, "active"_a, "grad"_a, "grad_h"_a.none(), "grad_map"_a, "threads"_a, Unlocked());
 }
 
 template <class T, class Id>

@@ -31,6 +31,17 @@ void attend_backward(Array<const int32_t> start, Array<const int32_t> end, Array
                      Optional<const float> weight, Optional<const Sum<T>> edge, Array<const Sum<T>> alpha, Array<const T> grad,
                      Array<Sum<T>> grad_score, Array<T> grad_z, Array<T> grad_left, Array<T> grad_right, int threads);
 
+template <class T>
+void edge_messages(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Array<const int32_t> place,
+                   Optional<const float> weight, Array<const T> h, Array<const Sum<T>> rows, Array<const Sum<T>> matrix,
+                   Array<const Sum<T>> bias, Optional<uint8_t> active, Array<T> out, int threads);
+
+template <class T>
+void edge_messages_backward(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> place,
+                            Optional<const float> weight, Optional<const int32_t> t_start, Optional<const int32_t> t_edge,
+                            Optional<const int32_t> t_dst, Array<const Sum<T>> rows, Array<const uint8_t> active, Array<const T> grad,
+                            Optional<T> grad_h, Array<Sum<T>> grad_map, int threads);
+
 // T of dropout: float or double.
 template <class T, class Id>
 void dropout(Array<const T> x, Array<const Id> node_ids, uint64_t key, uint32_t threshold, Array<T> out, int threads);

@@ -224,7 +224,7 @@ def test_the_share_of_dropped_weights_is_p() -> None:
         ({"z": np.zeros((700, 7))}, "heads do not fit"),
         ({"left": np.zeros((700, 2), np.float32)}, "heads do not fit"),
         ({"z": np.zeros((699, 8))}, "z is float64"),
-        ({"weight": np.zeros(3, np.float32)}, "the weights are float32"),
+        ({"weight": np.zeros(3, np.float32)}, "weight is float32"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(change: dict, message: str) -> None:
@@ -238,6 +238,10 @@ def test_backward_needs_a_transpose_of_the_present_edges() -> None:
     block = skewed_block()
     given_ = inputs(block, 2, 4)
     out, alpha = attend(block, *given_)
-    for stale in (replace(block, t_start=None), replace(block, end=block.start)):
-        with pytest.raises(InputError, match="no transpose"):
+    changed = {
+        "no transpose": replace(block, t_start=None),
+        "transpose holds 5190 edges, the block 0": replace(block, end=block.start),
+    }
+    for problem, stale in changed.items():
+        with pytest.raises(InputError, match=problem):
             attend_backward(stale, *given_, alpha, out)

@@ -188,10 +188,11 @@ def test_stored_batches_and_threads_change_no_bit(model: str, tmp_path: Path) ->
     assert content(online) == content(stored)
 
 
-@pytest.mark.parametrize("model", ["sage", "gin", "gat", "rgcn", "rgat"])
+@pytest.mark.parametrize("model", ["sage", "gin", "gat", "rgcn", "rgat", "own_edges:halves"])
 def test_exact_techniques_have_the_weights_of_minibatch(model: str, tmp_path: Path) -> None:
     """Drawn online or read from packed chunks, on samplers and trainers or on one thread: the same bits."""
     made, ask = Made(tmp_path), ASKED["edge_features"]
+    (tmp_path / "own_edges.py").write_text(OWN)
     expected = weights(made.straight("minibatch", ask, model=model))
     packed = ask | PACKED_ROWS
     for trainer, asked in (("disk", ask), ("factored", ask), ("factored", packed)):
@@ -252,7 +253,6 @@ def test_bad_rows_are_told_once(source: str, rows: np.ndarray, problem: str, tmp
             "columns is for rows of nodes",
         ),
         (lambda text: text + 'model = "pinsage"\n', "edge_features = true is for gcn"),
-        (lambda text: text + 'model = "asked_for:Graph"\n', "gets no rows of edges yet"),
         (lambda text: text + 'trainer = "fullgraph"\n', "has no rows of edges yet"),
         (lambda text: text.replace("reuse", 'method = "random_walk"\nreuse'), "draws nodes, and no edges"),
     ],
@@ -262,6 +262,105 @@ def test_what_does_not_go_with_rows_of_edges_is_refused_by_name(change: Any, pro
     written = change(text(tmp_path, "npz"))
     with pytest.raises(InputError, match=problem):
         made.parse(written)
+
+
+OWN = '''
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    """Sums messages: the sender's row with the edge's row beside it."""
+
+    def __init__(self, in_width, edge_width, out_width):
+        super().__init__()
+        self.own, self.linear = nn.Linear(in_width, out_width), nn.Linear(in_width + edge_width, out_width)
+
+    def of_edges(self, h, own, edges, rows):
+        messages = torch.cat([h[edges[0]], rows], 1)
+        return self.linear(messages.new_zeros((len(own), messages.shape[1])).index_add(0, edges[1], messages)), own
+
+    def end(self, agg, own):
+        return torch.tanh(self.own(own) + agg)
+
+
+class Halves(Layer):
+    def aggregate(self, block, h_src, rng):
+        dst = torch.repeat_interleave(torch.from_numpy(block.end - block.start))
+        edges = torch.stack([torch.from_numpy(block.indices).long(), dst])
+        return self.of_edges(h_src, h_src[: block.num_dst], edges, block.edge_rows[block.edge_place])[0]
+
+    def update(self, agg, h_dst, rng):
+        return self.end(agg, h_dst)
+
+
+class Whole(Layer):
+    def forward(self, h, edge_index, edge_attr):
+        return self.end(*self.of_edges(*h, edge_index, edge_attr))
+
+
+def made(kind, in_width, num_classes, config, edge_width):
+    return [kind(in_width, edge_width, config.hidden), kind(config.hidden, edge_width, num_classes)]
+
+
+def halves(in_width, num_classes, config, edge_width):
+    return made(Halves, in_width, num_classes, config, edge_width)
+
+
+def whole(in_width, num_classes, config, edge_width):
+    return made(Whole, in_width, num_classes, config, edge_width)
+
+
+class Blocks(nn.Module):
+    def __init__(self, in_width, num_classes, config, edge_width):
+        super().__init__()
+        self.layers = nn.ModuleList(whole(in_width, num_classes, config, edge_width))
+
+
+class Pyg(Blocks):
+    def forward(self, blocks, x):
+        for layer, block in zip(self.layers, blocks):
+            x = layer((x, x[: block.size[1]]), block.edge_index, block.edge_attr)
+        return x
+
+
+class Dgl(Blocks):
+    def forward(self, blocks, x):
+        for layer, block in zip(self.layers, blocks):
+            x = layer((x, x[: block.num_dst_nodes()]), torch.stack(block.edges()), block.edata["feat"].to(x.dtype))
+        return x
+
+
+class Graph(Blocks):
+    def forward(self, x, edge_index, edge_attr):
+        for layer in self.layers:
+            x = layer((x, x), edge_index, edge_attr)
+        return x
+'''
+
+
+def own_text(folder: Path, model: str, **keys: Any) -> str:
+    (folder / "own_edges.py").write_text(OWN)
+    blocks = {"blocks": '"pyg"'} if model == "Pyg" else {}
+    return text(folder, "npz", model=f'"own_edges:{model}"', dropout=0.0, **blocks, **keys)
+
+
+def test_every_form_of_own_model_reads_the_rows_of_its_edges(tmp_path: Path) -> None:
+    """Layers of two halves, whole ones, modules over blocks of PyG and DGL and over a graph: the same weights and logits."""
+    pytest.importorskip("dgl")
+    found = []
+    for model in ("halves", "whole", "Pyg", "Dgl", "Graph"):
+        folder = tmp_path / model
+        folder.mkdir()
+        made = Made(folder)
+        pipeline = made.parse(own_text(folder, model, dtype='"float64"').replace("[4, 3]", "[-1, -1]"))
+        made.build(pipeline)
+        values = weights(made.train(pipeline))
+        logits = open_trained(made.store, pipeline, "x").logits()
+        found.append([values[name] for name in sorted(values)] + [logits])
+    for other in found[1:]:
+        for mine, theirs in zip(found[0], other, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
 def test_a_source_without_ids_is_refused_by_name(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from graphmill.kernels.blocks.pyg_blocks import to_subgraph
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.cut.cut_layer import DEGREE, CutLayer
-from graphmill.trainers.models.cut.small import NUM_NODES, small_block, small_rows
+from graphmill.trainers.models.cut.small import NUM_NODES, give_rows, small_block, small_rows
 from graphmill.trainers.models.cut.trace import RELATIONS, WEIGHTS, CutError, Root, first_line, pieces, read
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
@@ -77,26 +77,33 @@ def runs_layers(config: TrainConfig) -> bool:
 
 
 def build_fitting_model(
-    config: TrainConfig, in_width: int, num_classes: int, seed: int, link_head: nn.Module | None = None
+    config: TrainConfig,
+    in_width: int,
+    num_classes: int,
+    seed: int,
+    link_head: nn.Module | None = None,
+    edge_width: int = 0,
 ) -> Model:
     """Makes the model that `config.model` names, cut between its layers if the trainer runs one at a time.
 
     A module that cannot be cut is returned as it is for a pass over the whole graph, of which there may be one chunk; its `uncut` says why.
 
     Args:
-        link_head: as of `build_own_model`.
+        link_head, edge_width: as of `build_own_model`.
 
     Raises:
         InputError: as for `build_own_model`, or the module cannot be cut for a history.
     """
-    model = _fitting(config, in_width, num_classes, seed, link_head)
+    model = _fitting(config, in_width, num_classes, seed, link_head, edge_width)
     with torch.random.fork_rng(devices=[]):
-        model.changed_buffers = changed_buffers(model, in_width)
+        model.changed_buffers = changed_buffers(model, in_width, edge_width)
     return model
 
 
-def _fitting(config: TrainConfig, in_width: int, num_classes: int, seed: int, link_head: nn.Module | None) -> Model:
-    model = build_own_model(config, in_width, num_classes, seed, link_head)
+def _fitting(
+    config: TrainConfig, in_width: int, num_classes: int, seed: int, link_head: nn.Module | None, edge_width: int
+) -> Model:
+    model = build_own_model(config, in_width, num_classes, seed, link_head, edge_width)
     if not isinstance(model, OwnModule) or not runs_layers(config):
         return model
     whole_graph = find_technique(config.trainer).whole_graph
@@ -146,7 +153,7 @@ def cut_module(module: OwnModule, in_width: int) -> Model:
     return found
 
 
-def changed_buffers(model: Model, in_width: int) -> list[str]:
+def changed_buffers(model: Model, in_width: int, edge_width: int = 0) -> list[str]:
     """Returns the names of the buffers of a user's model that a training pass changes; all of them if it cannot compute a small graph."""
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:
@@ -154,6 +161,8 @@ def changed_buffers(model: Model, in_width: int) -> list[str]:
     tried = copy.deepcopy(model)
     depth = len(tried.layers) if isinstance(tried, LayeredModel) else tried.depth
     block = small_block(attributes=True, kind=tried.edge_weight)
+    if edge_width:
+        give_rows((block,), edge_width, dtype_of(tried))
     try:
         with torch.no_grad():
             tried((block,) * depth, small_rows(in_width, dtype_of(tried)), TRAINING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,6 +22,16 @@ def small_rows(width: int, dtype: torch.dtype) -> Tensor:
     """Returns float[NUM_NODES, width], rows of which no two are equal."""
     places = torch.arange(NUM_NODES * width, dtype=torch.float64)
     return torch.sin(places * 1.7 + 0.3).reshape(NUM_NODES, width).to(dtype)
+
+
+def give_rows(blocks: Sequence[Block], width: int, dtype: torch.dtype) -> None:
+    """Gives blocks rows of their edges, of ones: each edge one of its own."""
+    most = max(len(block.indices) for block in blocks)
+    for block in blocks:
+        block.edge_rows, block.edge_place = (
+            torch.ones((most, width), dtype=dtype),
+            np.arange(len(block.indices), dtype=np.int32),
+        )
 
 
 def small_block(low: int = 0, high: int = NUM_NODES, attributes: bool = False, kind: str | None = None) -> Block:

@@ -10,12 +10,10 @@ edge among them (`edge_place`); both directions of an edge have its row.
                       term of gat has the mean of its row's edges in the place of e_vv.
 
 Nothing has a row of the layer's width for each edge. Sums of edge rows read them where they are, without a gradient, since rows of edges
-have none. Scores take a copy of the edges' rows, as wide as they are. GINE computes messages of `WINDOW_EDGES` edges at a time, again in
-the backward pass.
+have none. Scores take a copy of the edges' rows, as wide as they are. GINE's messages are computed edge by edge
+(`graphmill.kernels.layers.edge_messages`); a bit for each of their values is kept for the gradient.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,22 +22,19 @@ from torch.nn import functional
 
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.layers.aggregate import Reduce
-from graphmill.kernels.layers.aggregate import aggregate as aggregate_arrays
+from graphmill.kernels.layers.edge_messages import edge_messages, edge_messages_backward, empty_active
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layers.gcn import GcnLayer, SumLayer
 from graphmill.trainers.models.layers.gin import GinLayer
-from graphmill.trainers.models.layers.relations import RelationRuns, as_long, edges_of, like_block, run_mean
+from graphmill.trainers.models.layers.relations import RelationRuns, as_long, like_block, run_mean, sorted_places
 from graphmill.trainers.models.layers.rgat import RelationPairs, RgatLayer
 from graphmill.trainers.models.layers.rgcn import RgcnLayer
 from graphmill.trainers.models.layers.sage import SageGcnLayer, SageLayer, SageMaxLayer, SageSumLayer
 from graphmill.trainers.models.masks import LayerRandom
-from graphmill.trainers.models.ops import as_array, maximum
-from graphmill.trainers.models.products import Map, summed_over_rows, times
-
-WINDOW_EDGES = 1 << 14
-"""Edges whose messages are computed at a time."""
+from graphmill.trainers.models.ops import aggregate, as_array, maximum
+from graphmill.trainers.models.products import Map
 
 
 def rows_of(block: Block) -> tuple[Tensor, Any]:
@@ -50,42 +45,42 @@ def rows_of(block: Block) -> tuple[Tensor, Any]:
 
 
 def from_edges(block: Block) -> Block:
-    """Returns the block whose sources are the rows of its edges: destinations sum rows of edges as they sum rows of nodes."""
+    """Returns the block whose sources are the rows of its edges: destinations sum rows of edges as they sum rows of nodes.
+
+    Its destinations are none of them, and nothing asks for one's own row.
+    """
     rows, place = rows_of(block)
-    return _summed(block, block.start, block.end, place, len(rows), block.weight)
-
-
-def _summed(block: Block, start: Any, end: Any, indices: Any, num_src: int, weight: Any = None) -> Block:
-    """Returns a block of rows that are no nodes; its destinations are none of them, and nothing asks for one's own row."""
-    own = like_block(block, torch.zeros(len(start), dtype=torch.int32, device=getattr(start, "device", None)))
-    ids, many = block.src_ids[:0], len(start)
+    own = like_block(block, torch.zeros(block.num_dst, dtype=torch.int32, device=getattr(block.start, "device", None)))
     return Block(
-        num_dst=many, num_src=num_src, start=start, end=end, indices=indices, src_ids=ids, dst_pos=own, weight=weight
+        num_dst=block.num_dst,
+        num_src=len(rows),
+        start=block.start,
+        end=block.end,
+        indices=place,
+        src_ids=block.src_ids[:0],
+        dst_pos=own,
+        weight=block.weight,
     )
 
 
-def edge_sums(block: Block, reduce: Reduce) -> Tensor:
-    """Returns float[num_dst, F], sums or means of the rows of the edges of each destination; there is no gradient to rows of edges."""
+def edge_sums(block: Block, reduce: Reduce, dtype: torch.dtype | None = None) -> Tensor:
+    """Returns float[num_dst, F], sums or means of the rows of the edges of each destination; there is no gradient to rows of edges.
+
+    Args:
+        dtype: the type of the result, None for that of the rows.
+    """
     rows, _ = rows_of(block)
-    out = torch.zeros((block.num_dst, rows.shape[1]), dtype=rows.dtype, device=rows.device)
-    return out if not len(rows) else _added(from_edges(block), rows, reduce, out)
-
-
-def _added(block: Block, rows: Tensor, reduce: Reduce, out: Tensor) -> Tensor:
-    threads = torch.get_num_threads()
-    aggregate_arrays(block, as_array(rows.contiguous()), reduce, out=as_array(out), threads=threads)
-    return out
+    if not len(rows):
+        return torch.zeros((block.num_dst, rows.shape[1]), dtype=dtype or rows.dtype, device=rows.device)
+    return aggregate(from_edges(block), rows, reduce).to(dtype or rows.dtype)
 
 
 class CarriesEdges(SumLayer):
     """The base of layers whose messages are rows of nodes with rows of edges beside them, before the class of the layer without."""
 
-    joins_own = False
-
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """The aggregates of the in-neighbours' rows, and right of them those of the edges' rows: float[num_dst, in_width + F]."""
-        summed, reduce = self.summed(block)
-        beside = edge_sums(summed, reduce).to(h_src.dtype)
+        beside = edge_sums(*self.summed(block), h_src.dtype)
         return torch.cat([super().aggregate(block, h_src, rng), beside], dim=1)
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
@@ -108,6 +103,10 @@ class EdgeSageLayer(CarriesEdges, SageLayer):
     def __init__(self, in_width: int, out_width: int, options: LayerOptions, *, edge_width: int):
         super().__init__(in_width, out_width, options)
         self.edge_values, self.neighbours = edge_width, Map(in_width + edge_width, out_width, bias=False)
+
+    def beside(self, block: Block, reduce: Reduce, dtype: torch.dtype) -> Tensor:
+        """The aggregates of the edges' rows: float[num_dst, F]."""
+        return edge_sums(block, reduce, dtype)
 
 
 class EdgeSageGcnLayer(EdgeGcnLayer, SageGcnLayer):
@@ -167,7 +166,7 @@ class EdgeRgcnLayer(RgcnLayer):
 
     def means(self, runs: RelationRuns, h_src: Tensor) -> Tensor:
         """Returns the means of the rows of nodes of each run, and right of them those of the edges' rows: float[runs, in_width + F]."""
-        beside = edge_sums(runs.block, run_mean(runs)).to(h_src.dtype)
+        beside = edge_sums(runs.block, run_mean(runs), h_src.dtype)
         return torch.cat([super().means(runs, h_src), beside], dim=1)
 
 
@@ -183,14 +182,12 @@ class EdgeRgatLayer(RgatLayer):
         """Returns d_r . e_uv of each edge by its relation r, and zeros for the runs: float[nnz + runs, H]."""
         runs = pairs.runs
         rows, place = rows_of(runs.block)
-        by_kind = torch.argsort(pairs.kinds, stable=True)
+        by_kind = sorted_places(pairs.kinds)
         counts = torch.bincount(pairs.kinds, minlength=len(runs.relations)).tolist()
         pieces = rows[as_long(place)[by_kind]].split(counts)
         vectors = (self.edge[relation].view(self.heads, -1) for relation in runs.relations)
         scores = torch.cat([_scored(piece, vector) for piece, vector in zip(pieces, vectors, strict=True)])
-        back = torch.empty_like(by_kind)
-        back[by_kind] = torch.arange(len(by_kind), device=by_kind.device)
-        return torch.cat([scores[back], scores.new_zeros((len(runs.block.start), self.heads))])
+        return scores.new_zeros((len(by_kind) + len(runs.block.start), self.heads)).index_copy(0, by_kind, scores)
 
 
 WITH_EDGES: dict[type, type] = {
@@ -214,99 +211,33 @@ def _scored(rows: Tensor, vectors: Tensor) -> Tensor:
 
 
 class _ReluMessages(torch.autograd.Function):
-    """Sums of ReLU(h_u + W e_uv + b) over the edges of each destination, window by window; the backward pass computes messages again."""
+    """Sums of ReLU(h_u + W e_uv + b) over the edges of each destination; backward over the block's transpose."""
 
     @staticmethod
     def forward(ctx: Any, h_src: Tensor, matrix: Tensor, bias: Tensor, block: Block, weight: Any) -> Tensor:
-        ctx.block, ctx.weight = block, weight
-        ctx.save_for_backward(h_src, matrix, bias)
-        out = torch.zeros((block.num_dst, h_src.shape[1]), dtype=h_src.dtype, device=h_src.device)
-        for window in _windows(block, weight):
-            low, high = window.rows
-            messages = window.messages(h_src, matrix, bias)
-            sums = torch.empty_like(out[low:high])
-            out[low:high] += _added(window.block, messages.to(out.dtype), window.reduce, sums)
+        rows, _ = rows_of(block)
+        h_src, kind = h_src.contiguous(), torch.promote_types(h_src.dtype, torch.float32)
+        rows = rows.to(kind)
+        out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype, device=h_src.device)
+        active = empty_active(block, h_src.shape[1]) if any(ctx.needs_input_grad) else None
+        ctx.block, ctx.weight, ctx.rows, ctx.active, ctx.dtype = block, weight, rows, active, matrix.dtype
+        given = (as_array(each) for each in (h_src, rows, matrix.to(kind), bias.to(kind)))
+        more: Any = {"out": as_array(out), "active": active, "threads": torch.get_num_threads()}
+        edge_messages(block, *given, weight=weight, **more)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        h_src, matrix, bias = ctx.saved_tensors
-        below = torch.zeros_like(h_src) if ctx.needs_input_grad[0] else None
-        of_matrix, of_bias = torch.zeros_like(matrix), torch.zeros_like(bias)
-        for window in _windows(ctx.block, ctx.weight):
-            grad = grads[0][window.dst] * (window.messages(h_src, matrix, bias) > 0)
-            if window.weight is not None:
-                grad *= window.weight[:, None]
-            of_matrix += summed_over_rows(grad, window.edge_rows)
-            of_bias += grad.sum(0)
-            if below is not None:
-                below.index_add_(0, window.src, grad)
-        return below, of_matrix, of_bias, None, None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Window:
-    """Consecutive edges of a block.
-
-    Attributes:
-        rows: the destinations that the edges belong to, from the first to behind the last.
-        block: these destinations as destinations of the edges, whose messages are its sources.
-        dst, src: i64[n], the ends of the edges; edge_rows: float[n, F]; weight: float[n], or None.
-    """
-
-    rows: tuple[int, int]
-    block: Block
-    dst: Tensor
-    src: Tensor
-    edge_rows: Tensor
-    weight: Tensor | None
-
-    @property
-    def reduce(self) -> Reduce:
-        """The reduction of messages."""
-        return "sum" if self.weight is None else "weighted"
-
-    def messages(self, h_src: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
-        """Returns ReLU(h_u + W e_uv + b) of each edge: float[n, in_width]."""
-        with torch.autocast(h_src.device.type, enabled=False):
-            mapped = times(self.edge_rows, matrix.detach(), bias.detach())
-        return (h_src[self.src] + mapped).relu_()
-
-
-def _windows(block: Block, weight: Any) -> Iterator[_Window]:
-    """Yields the edges of a block in windows of whole rows; a row of more than `WINDOW_EDGES` edges is cut from its first edge on.
-
-    So the sum of a row does not depend on the rows beside it.
-    """
-    rows, place = rows_of(block)
-    start, end, place = (as_long(each) for each in (block.start, block.end, place))
-    dst, edges = edges_of(start, end, len(place))
-    edges = torch.arange(len(dst), device=dst.device) if edges is None else edges
-    sources, weight = as_long(block.indices), None if weight is None else torch.as_tensor(weight)
-    ends = (end - start).cumsum(0)
-    at = 0
-    while at < len(dst):
-        first = int(torch.searchsorted(ends, at, right=True))  # rows without edges before it are passed
-        last = max(first + 1, int(torch.searchsorted(ends, at + WINDOW_EDGES, right=True)))
-        to = min(int(ends[last - 1]), at + WINDOW_EDGES)
-        own = edges[at:to]
-        bounds = torch.cat([ends.new_tensor([at]), ends[first:last].clamp(max=to)]) - at
-        factors = None if weight is None else weight[own]
-        lists = (bounds[:-1], bounds[1:], torch.arange(len(own)))
-        starts, ends_of, places = (like_block(block, each.int()) for each in lists)
-        yield _Window(
-            rows=(first, last),
-            block=_summed(
-                block,
-                starts,
-                ends_of,
-                places,
-                len(own),
-                None if factors is None else like_block(block, factors.float()),
-            ),
-            dst=dst[at:to],
-            src=sources[own],
-            edge_rows=rows[place[own]],
-            weight=None if factors is None else factors.to(rows.dtype),
+        block, grad = ctx.block, grads[0].contiguous()
+        below = grad.new_empty((block.num_src, grad.shape[1])) if ctx.needs_input_grad[0] else None
+        of_map = edge_messages_backward(
+            block,
+            as_array(ctx.rows),
+            ctx.active,
+            as_array(grad),
+            weight=ctx.weight,
+            grad_h=None if below is None else as_array(below),
+            threads=torch.get_num_threads(),
         )
-        at = to
+        of_matrix, of_bias = (torch.from_numpy(each).to(ctx.dtype) for each in of_map)
+        return below, of_matrix, of_bias, None, None

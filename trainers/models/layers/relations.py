@@ -68,7 +68,7 @@ def _made(block: Block, weighted: bool) -> RelationRuns:
     begins, run = first.nonzero()[:, 0], first.cumsum(0) - 1  # runs by destination; the run of each edge
     ends = torch.cat([begins[1:], begins.new_tensor([len(key)])]) if len(begins) else begins
     relation, dst = key[begins] % MOST_RELATIONS, key[begins] // MOST_RELATIONS
-    order = _sorted_places(relation)
+    order = sorted_places(relation)
     new = torch.empty_like(order)
     new[order] = torch.arange(len(order), device=order.device)
     own = dst if block.dst_pos is None else as_long(block.dst_pos)[dst]
@@ -124,7 +124,7 @@ def _joined(block: Block, dst: Tensor, order: Tensor, new: Tensor) -> Block:
     )
 
 
-def _sorted_places(relation: Tensor) -> Tensor:
+def sorted_places(relation: Tensor) -> Tensor:
     """Returns the places of values below `MOST_RELATIONS` in ascending order of values; NumPy's sort of bytes is a counting one."""
     if relation.device.type != "cpu":
         return torch.argsort(relation, stable=True)

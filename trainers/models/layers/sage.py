@@ -6,6 +6,7 @@ With `edge_weight = true` the data's weights w_uv count: the mean is sum of w_uv
 sum is sum of w_uv h_u. In the mean of the aggregator "gcn" the node itself has the weight 1.
 """
 
+import torch
 from torch import Tensor, nn
 
 from graphmill.kernels.layers.aggregate import Reduce
@@ -45,8 +46,12 @@ class SageLayer(SumLayer):
     def forward_block(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """The layer over a sampled block, with one product for both maps of own rows and aggregates: float[num_dst, out_width]."""
         weighed, reduce = self.summed(block)
-        rows = beside_own(weighed, h_src, reduce)
+        rows = beside_own(weighed, h_src, reduce, self.beside(weighed, reduce, h_src.dtype))
         return self.finish(map_halves(rows, self.own, self.neighbours), rows[:, : h_src.shape[1]], rng, self.own.bias)
+
+    def beside(self, block: Block, reduce: Reduce, dtype: torch.dtype) -> Tensor | None:
+        """Returns columns right of those of the aggregate, which have no gradient: float[num_dst, K], or None."""
+        return None
 
     def update_backward(
         self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor, rng: LayerRandom, needed: tuple[bool, bool]

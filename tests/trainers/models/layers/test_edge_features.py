@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.kernels.blocks.pyg_blocks import to_pyg
 from graphmill.kernels.blocks.transpose import transpose
@@ -17,10 +17,10 @@ from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.batches.edge_rows import place_edges
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
-from graphmill.trainers.models.layers import edge_features
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.graphs import random_topology
+from tests.trainers.models.layers.edge_formulas import by_hand, edges_of
 
 RELATIONS, WIDTH, EDGE_WIDTH, CLASSES = 3, 5, 6, 4
 TOPOLOGY = replace(
@@ -81,20 +81,6 @@ def without_loops(block: Block) -> Block:
     return transpose(replace(block, start=start, end=ends, **by_edge))
 
 
-def edges_of(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sources, destinations, rows and places of the edges that are left, by the plain rule."""
-    places = [e for i in range(block.num_dst) for e in range(block.start[i], block.end[i])]
-    dst = [i for i in range(block.num_dst) for _ in range(block.start[i], block.end[i])]
-    place = torch.tensor(places, dtype=torch.long)
-    assert block.edge_id is not None
-    return (
-        torch.from_numpy(block.indices).long()[place],
-        torch.tensor(dst, dtype=torch.long),
-        TABLE[torch.from_numpy(block.edge_id)[place]],
-        place,
-    )
-
-
 def run(function: Any, x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """The output of a function of x, and the gradients of x and of parameters."""
     x = x.clone().requires_grad_()
@@ -118,80 +104,14 @@ def same(found: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list[Tensor
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
 
-def by_hand(name: str, layer: Any, block: Block) -> Any:
-    """The documented formula over single edges, as a function of x; it shares no code with the layer but its parameters."""
-    src, dst, rows, place = edges_of(block)
-    weight = torch.ones(len(src), dtype=torch.float64)
-    if block.weight is not None:
-        weight = torch.from_numpy(block.weight).double()[place]
-    counts = torch.bincount(dst, minlength=block.num_dst).clamp(min=1)[:, None]
-
-    def summed(messages: Tensor) -> Tensor:
-        return torch.zeros(block.num_dst, messages.shape[1], dtype=torch.float64).index_add(0, dst, messages)
-
-    def carried(x: Tensor) -> Tensor:
-        return torch.cat([x[src], rows], dim=1)
-
-    def own(x: Tensor) -> Tensor:
-        assert block.self_weight is not None
-        alone = torch.cat([x[: block.num_dst], x.new_zeros(block.num_dst, EDGE_WIDTH)], dim=1)
-        return alone * torch.from_numpy(block.self_weight).double()[:, None]
-
-    if name in ("gcn", "mean with self"):
-        return lambda x: layer.linear(summed(carried(x) * weight[:, None]) + own(x))
-    if name == "mean":
-        return lambda x: layer.own(x[: block.num_dst]) + layer.neighbours(summed(carried(x)) / counts)
-    if name == "sum":
-        return lambda x: layer.own(x[: block.num_dst]) + layer.neighbours(summed(carried(x) * weight[:, None]))
-    if name == "max":
-        columns = dst[:, None].expand(-1, WIDTH + EDGE_WIDTH)
-
-        def largest(x: Tensor) -> Tensor:
-            out = x.new_zeros(block.num_dst, WIDTH + EDGE_WIDTH)
-            return out.scatter_reduce(0, columns, carried(x), "amax", include_self=False)
-
-        return lambda x: layer.own(x[: block.num_dst]) + layer.neighbours(largest(x))
-    if name == "gin":
-        return lambda x: layer.mlp(
-            (1 + layer.eps) * x[: block.num_dst] + summed(torch.relu(x[src] + layer.edges(rows)) * weight[:, None])
-        )
-    assert block.edge_type is not None
-    kind = torch.from_numpy(block.edge_type).long()[place]
-    return lambda x: (
-        layer.own(x[: block.num_dst])
-        + sum(
-            (_of_relation(name, layer, block, x, r, kind == r, (src, dst, rows)) for r in range(RELATIONS)),
-            x.new_zeros(block.num_dst, CLASSES),
-        )
-    )
-
-
-def _of_relation(name: str, layer: Any, block: Block, x: Tensor, relation: int, mine: Tensor, edges: Any) -> Tensor:
-    src, dst, rows = (each[mine] for each in edges)
-    counts = torch.bincount(dst, minlength=block.num_dst).clamp(min=1)[:, None]
-    if name in ("rgcn", "bases"):
-        messages = torch.cat([x[src], rows], dim=1)
-        means = x.new_zeros(block.num_dst, WIDTH + EDGE_WIDTH).index_add(0, dst, messages) / counts
-        return means @ layer.matrix(relation).T
-    heads, depth = layer.heads, layer.depth
-    z = (x @ layer.matrices[relation].T).view(-1, heads, depth)
-    left = (z * layer.left[relation].view(heads, depth)).sum(2)
-    right = (z * layer.right[relation].view(heads, depth)).sum(2)
-    scores = left[src] + right[dst] + rows @ layer.edge[relation].view(heads, -1).T
-    power = torch.exp(nn.functional.leaky_relu(scores, 0.2))
-    total = x.new_zeros(block.num_dst, heads).index_add(0, dst, power)
-    messages = (power / total[dst])[:, :, None] * z[src]
-    return x.new_zeros(block.num_dst, heads, depth).index_add(0, dst, messages).mean(dim=1)
-
-
 @pytest.mark.parametrize("kind", ["sampled", "whole", "pruned"])
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"gat"}))
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_layer_equals_the_formula(name: str, kind: str) -> None:
     layer = layer_of(name)
     block = block_of(kind, layer)
     parameters = [each for each in layer.parameters() if each.requires_grad]
     x = x_of(block)
-    same(run(ours(layer, block, x), x, parameters), run(by_hand(name, layer, block), x, parameters))
+    same(run(ours(layer, block, x), x, parameters), run(by_hand(name, layer, block, TABLE), x, parameters))
 
 
 @pytest.mark.parametrize("kind", ["sampled", "whole", "pruned"])
@@ -209,7 +129,7 @@ def test_gat_equals_pyg(kind: str) -> None:
         made = theirs.lin_edge.weight.view(heads, depth, EDGE_WIDTH)
         layer.edge.copy_((made * theirs.att_edge[0][:, :, None]).sum(1))
         theirs.bias.copy_(layer.bias.view(heads, depth).mean(0))
-    src, dst, rows, _ = edges_of(block)
+    src, dst, rows, _ = edges_of(block, TABLE)
     x = x_of(block)
     found = run(ours(layer, block, x), x, [layer.projection.weight, layer.left, layer.right, layer.edge])
 
@@ -233,7 +153,7 @@ def test_gat_equals_pyg(kind: str) -> None:
 def test_gin_equals_gineconv(library: str) -> None:
     layer = layer_of("gin")
     block = replace(block_of("whole", layer), weight=None)
-    src, dst, rows, _ = edges_of(block)
+    src, dst, rows, _ = edges_of(block, TABLE)
     x, parameters = x_of(block), [*layer.mlp.parameters(), layer.eps]
     if library == "pyg":
         theirs: Any = pytest.importorskip("torch_geometric.nn").GINEConv(layer.mlp, train_eps=True, edge_dim=EDGE_WIDTH)
@@ -258,7 +178,7 @@ def test_rgcn_with_rows_of_zeros_equals_pyg() -> None:
     nn_pyg = pytest.importorskip("torch_geometric.nn")
     layer = layer_of("rgcn")
     block = block_of("whole", layer)
-    src, dst, rows, place = edges_of(block)
+    src, dst, rows, place = edges_of(block, TABLE)
     assert block.edge_type is not None
     kind = torch.from_numpy(block.edge_type).long()[place]
     theirs = nn_pyg.RGCNConv((EDGE_WIDTH + WIDTH, WIDTH), CLASSES, RELATIONS, aggr="mean").double()
@@ -278,22 +198,29 @@ def test_rgcn_with_rows_of_zeros_equals_pyg() -> None:
     same(found, (out, [of_x, *(each.T for each in of_weight)]))
 
 
-def test_windows_change_no_bit_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sum of a row of messages depends on the row alone: whatever rows stand beside it, as long as it fits a window."""
-    layer = layer_of("gin")
+@pytest.mark.parametrize("kind", ["sampled", "pruned"])
+@pytest.mark.parametrize("name", ["mean", "sum"])
+def test_one_product_for_own_rows_and_messages(name: str, kind: str) -> None:
+    """What a sampled block is trained by equals its two halves."""
+    layer = layer_of(name)
+    assert layer.joins_own
+    block = block_of(kind, layer)
+    x, masks, parameters = x_of(block), MASKS.layer(1, block.dst_ids), [*layer.parameters()]
+    joined = run(lambda h: layer.forward_block(block, h, masks), x, parameters)
+    same(joined, run(ours(layer, block, x), x, parameters))
+
+
+@pytest.mark.parametrize("name", ["mean", "gin"])
+def test_rows_beside_change_no_bit_of_a_row(name: str) -> None:
+    """What a row of messages sums to depends on the row alone, so an exact evaluation may take any ranges of rows."""
+    layer = layer_of(name)
     block = block_of("whole", layer)
     x = x_of(block)
     masks = MASKS.layer(1, block.dst_ids)
     expected = layer.aggregate(block, x, masks)
-    longest = int((block.end - block.start).max())
-    monkeypatch.setattr(edge_features, "WINDOW_EDGES", longest)
-    assert torch.equal(layer.aggregate(block, x, masks), expected)
-    monkeypatch.setattr(edge_features, "WINDOW_EDGES", 3)  # rows are cut
-    torch.testing.assert_close(layer.aggregate(block, x, masks), expected, rtol=1e-12, atol=1e-12)
-    parameters = [*layer.edges.parameters()]
-    cut = run(ours(layer, block, x), x, parameters)
-    monkeypatch.undo()
-    same(cut, run(ours(layer, block, x), x, parameters))
+    for low, high in ((0, 7), (7, 30)):
+        part = replace(block, num_dst=high - low, start=block.start[low:high], end=block.end[low:high])
+        assert torch.equal(layer.aggregate(part, x, masks), expected[low:high])
 
 
 def test_blocks_without_rows_are_refused() -> None:
@@ -316,7 +243,7 @@ def test_a_block_without_edges_has_zeros() -> None:
 @pytest.mark.parametrize("kind", ["sampled", "pruned"])
 def test_blocks_of_pyg_have_the_rows_of_their_edges(kind: str) -> None:
     block = block_of(kind, layer_of("mean"))
-    src, dst, rows, _ = edges_of(block)
+    src, dst, rows, _ = edges_of(block, TABLE)
     made = to_pyg(block)
     assert torch.equal(made.edge_index, torch.stack([src, dst])) and torch.equal(made.edge_attr, rows)
 
@@ -325,7 +252,7 @@ def test_transformer_convolution_reads_them_as_pyg_has_them() -> None:
     """The score q . (k + W e) of a convolution of PyG over a block equals the one over the plain edges, with its gradients."""
     nn_pyg = pytest.importorskip("torch_geometric.nn")
     block = block_of("sampled", layer_of("mean"))
-    src, dst, rows, _ = edges_of(block)
+    src, dst, rows, _ = edges_of(block, TABLE)
     theirs, x = nn_pyg.TransformerConv(WIDTH, CLASSES, 2, edge_dim=EDGE_WIDTH).double(), x_of(block)
     made, parameters = to_pyg(block), [*theirs.parameters()]
     size = made.size[1]
