@@ -88,7 +88,7 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
     cores, drawn = usable_cores(), case.drawn
     counts = sorted({1, max(1, cores // 2), cores})
     with torch.random.fork_rng(devices=[]):
-        # Rows of edges are not timed: their part is that of rows of nodes, and pieces are those of the model without them.
+        # Rows of edges are not timed: their part is that of rows of nodes by their bytes, and a step is that of the model without them.
         plain = replace(case.semantic.train, edge_features=False)
         case = replace(case, semantic=replace(case.semantic, train=plain))
         semantic, relations = case.semantic, len(at_hand.graph.relations)
