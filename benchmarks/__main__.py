@@ -67,6 +67,7 @@ ON_DEMAND = (
     "distributed_quality",
     "drawn",
     "drawn_quality",
+    "edge_rows",
     "ends",
     "factored_staleness",
     "figures",
@@ -87,7 +88,7 @@ ON_DEMAND = (
     "typed_quality",
     "whole_scores",
 )  # fmt: skip
-"""In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
+"""In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "edge_rows", "ends",
 "factored_staleness", "limited", "payoff", "published", "quality", "training_memory" and "whole_scores" take longer than a minute even when
 quick."""
 
@@ -106,17 +107,17 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, limited, payoff, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
+        help="of big, edge_rows, limited, payoff, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
     )
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, limited, links, payoff, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
+        help="of big, edge_rows, limited, links, payoff, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
         action="store_true",
-        help="of big, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
+        help="of big, edge_rows, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
     )
     return parser
 
@@ -127,6 +128,7 @@ def main() -> None:
     kept: dict[str, Any] = {"home": options.home, "parts": options.parts, "again": options.again}
     extra = {
         "big": kept | {"scale": options.scale},
+        "edge_rows": kept,
         "limited": kept,
         "whole_scores": kept,
         "whole_wait": kept,

@@ -9,6 +9,8 @@ machine. "auto" is computed from the measured numbers of the home (assets/budget
     host      half of the memory; less the device's share if the device is logical; less the largest `queue` + `eval_workspace`
     disk      half of the bytes that were free on the disk of the home; it bounds the bytes of `cache_plan`
 
+`edge_host` and `edge_disk` are budgets of the plan of rows of edges, and not of this artifact.
+
 No budget is below 0. The device is a logical one, a part of the same memory that is held to its size, unless a train table has `device =
 "cuda"` and the home was measured with a GPU. A step on a GPU counts with the largest `workspace`, or with an eighth of the free bytes if a
 table has none. If other tables train on the CPU, the lesser of the two budgets is that of both. The trainer adjusts a device budget of

@@ -13,6 +13,8 @@ AUTO = "auto"
 AUTO_QUEUE = "1GiB"
 """The bytes for which a train table's `queue = "auto"` counts: its first size (trainers/batches/flow.py)."""
 LEVELS = ("device", "host", "disk")
+EDGE_LEVELS = ("edge_host", "edge_disk")
+"""Keys about rows of edges, which the plan of these hashes (assets/cache_plan/config.py) and the budgets do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,23 +27,33 @@ class MemoryConfig(Checked):
     host: int | str = AUTO
     # bytes that stages may write to disk besides the graph's own features
     disk: int | str = AUTO
+    # bytes of rows of edges in main memory, in front of those that are packed; a size, or a share of all bytes of such rows
+    edge_host: int | str = field(default=0, metadata={"hashed": False})
+    # bytes of packed rows of edges and of their disk caches, which `disk` does not count; likewise. None packs none of them
+    edge_disk: int | str | None = field(default=None, metadata={"hashed": False})
 
     remedy = ""
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields the values that are not sizes."""
-        for name in LEVELS:
+        if self.edge_host != 0 and self.edge_disk is None:
+            text = f"edge_host = {self.edge_host!r} is for packed rows of edges, and edge_disk is not given"
+            yield KeyProblem("edge_host", f'{text}: give it as well, such as "4x", or leave both out')
+        for name in (*LEVELS, *EDGE_LEVELS):
             value = getattr(self, name)
+            if value is None:
+                continue
             if isinstance(value, str) and value.strip().isdecimal() and len(value) <= LONGEST_TEXT and int(value) > 0:
                 text = f'{name} = "{value}" has no unit: as it stands it is {int(value):,} bytes'
                 how = f'write "{value}GiB", "{value}%" of the features, or for bytes {value} without quotes'
                 yield KeyProblem(name, f"{text}; {how}")
-            elif name != "disk" and (more := _more_than_all(value)):
+            elif not name.endswith("disk") and (more := _more_than_all(value)):
                 text = f"{name} = {value!r} is {more} of the features, and there are no more than all of them"
                 yield KeyProblem(name, f'{text}; write at most "100%", or a size such as "2GiB"')
-            elif value != AUTO:
-                share = '"10%" or "5x"' if name == "disk" else '"10%"'
-                how = f'write "auto", a size such as "2GiB", or a share of the features such as {share}'
+            elif value != AUTO or name in EDGE_LEVELS:
+                share = '"10%" or "5x"' if name.endswith("disk") else '"10%"'
+                auto = "" if name in EDGE_LEVELS else '"auto", '
+                how = f'write {auto}a size such as "2GiB", or a share of the features such as {share}'
                 yield from size_problem(name, value, how, whole=0)
 
 

@@ -17,6 +17,10 @@ is written. If that reads many unwanted bytes, segments are longer and hold a ro
 writes and the trainer reads the bytes of the summary exactly. The disk budget counts feature bytes of all stored batches; the static tiers
 hold what training batches need most. All lists name nodes; a node without features has the slot -1 and is in none of them.
 
+A plan of rows of edges, the step `cache_plan.edges`, names edges by id wherever the one of rows of nodes names nodes, and N is their
+number. Its batches need the rows of the edges of all their layers, each once, ascending. Its budgets are `edge_host` and `edge_disk` of
+[memory].
+
 Numbers: `segment_size` is the size without copies; with copies `segment_of` says which batches share a cache.
 
 Cost: seconds. Samples are read three times at most, one segment after the other, each batch verified. Peak memory with N nodes, T

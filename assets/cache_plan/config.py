@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graphmill.assets.building.keys import Checked, within
+from graphmill.assets.sizes import parse_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,20 @@ class CachePlanTable(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EdgeBudgets:
+    """The budgets of rows of edges, as `[memory]` gives them: a size, or a share of the bytes of all rows of edges."""
+
+    # `edge_host`: bytes of rows in main memory
+    host: int | str
+    # `edge_disk`: bytes of disk caches and packed rows
+    disk: int | str
+
+    def num_bytes(self, level: str, feature_bytes: int) -> int:
+        """Returns the bytes of the level "device", "host" or "disk"; a device holds none yet."""
+        return 0 if level == "device" else parse_size(getattr(self, level), feature_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CachePlanConfig:
     """The stage's hashed configuration; `cache_plan_config` makes it."""
 
@@ -26,6 +41,8 @@ class CachePlanConfig:
     table: CachePlanTable
     # seed that draws the permutations of "minhash"; 0 for the other orders, which draw nothing
     seed: int
+    # the budgets of rows of edges, for a plan about these; None in one about rows of nodes
+    edges: EdgeBudgets | None = field(default=None, metadata={"hashed": "unless default"})
 
 
 def cache_plan_config(table: CachePlanTable, seed: int) -> CachePlanConfig:

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphmill.assets.budgets.config import AUTO
+from graphmill.assets.cache_plan.config import EdgeBudgets
 from graphmill.assets.cache_plan.layout import PAIRS_WITH_COPIES
 from graphmill.assets.cache_plan.segment_size import AT_ONCE
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.assets.samples.config import epoch_size
-from graphmill.assets.samples.costs import batches_read
+from graphmill.assets.samples.costs import StoredBatches, batches_read
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES
 from graphmill.kernels.errors import InputError
@@ -22,8 +23,23 @@ MOST_SEGMENTS = 1 << 20
 """Most segments whose seeds are counted before a plan exists."""
 
 
-def budget_bytes(sizes: Sizes, level: str) -> int | None:
-    """Returns the bytes of the level "device", "host" or "disk" of [memory]; None if "auto" is not resolved yet, or nothing is said."""
+def edge_budgets_read(sizes: Sizes) -> EdgeBudgets | None:
+    """Returns the budgets of the plan of rows of edges that a step reads; None if it reads none, or one of rows of nodes."""
+    if "cache_plan" in sizes.artifacts:
+        found = sizes.artifacts["cache_plan"].config.get("edges")
+        return EdgeBudgets(**found) if found else None
+    config = sizes.configs.get("cache_plan")
+    return None if config is None else config.edges
+
+
+def budget_bytes(sizes: Sizes, level: str, edges: EdgeBudgets | None = None) -> int | None:
+    """Returns the bytes of the level "device", "host" or "disk" of [memory]; None if "auto" is not resolved yet, or nothing is said.
+
+    Args:
+        edges: the budgets of rows of edges, if it is about these.
+    """
+    if edges is not None:
+        return edges.num_bytes(level, sizes.feature_bytes)
     if "budgets" in sizes.artifacts:
         return int(sizes.artifacts["budgets"].summary["numbers"][f"{level}_bytes"])
     config = sizes.configs.get("budgets")
@@ -31,10 +47,16 @@ def budget_bytes(sizes: Sizes, level: str) -> int | None:
     return None if size == AUTO else parse_size(size, sizes.feature_bytes)
 
 
-def budget_rows(sizes: Sizes, level: str) -> int:
-    """Returns the most rows that a level may hold: those of its budget, all rows if that is not known."""
-    budget = budget_bytes(sizes, level)
+def budget_rows(sizes: Sizes, level: str, edges: EdgeBudgets | None = None) -> int:
+    """Returns the most rows that a level may hold: those of its budget, all rows if that is not known; `edges` as in `budget_bytes`."""
+    budget = budget_bytes(sizes, level, edges)
     return sizes.num_rows if budget is None else min(sizes.num_rows, budget // max(1, sizes.row_bytes))
+
+
+def wanted_batches(sizes: Sizes, edges: EdgeBudgets | None) -> StoredBatches | None:
+    """Returns the batches that a step reads, whose `inputs` are the rows that a plan is about; `edges` as in `budget_bytes`."""
+    found = batches_read(sizes)
+    return found if found is None or edges is None else found.of_edges(sizes.num_rows)
 
 
 class PlannedRows(NamedTuple):
@@ -56,7 +78,8 @@ def planned_rows(sizes: Sizes) -> PlannedRows | None:
     if "cache_plan" in sizes.artifacts:
         found = sizes.artifacts["cache_plan"].summary["numbers"]
         return PlannedRows(found["num_packed_rows"], found["num_cached_rows"], found["num_segments"], True)
-    batches, disk = batches_read(sizes), budget_bytes(sizes, "disk")
+    edges = edge_budgets_read(sizes)
+    batches, disk = wanted_batches(sizes, edges), budget_bytes(sizes, "disk", edges)
     if batches is None:
         return None
     most = batches.inputs if disk is None else min(batches.inputs, disk // max(1, sizes.row_bytes))
@@ -101,7 +124,8 @@ def least_rows(sizes: Sizes, size: int) -> int:
 
 def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     """Returns the need of the cache plan stage: of ranking, of counting the rows of segment sizes, or of planning a segment."""
-    batches, nodes = batches_read(sizes), sizes.num_nodes
+    edges: EdgeBudgets | None = semantic.edges
+    batches, nodes = wanted_batches(sizes, edges), sizes.num_nodes if edges is None else sizes.num_rows
     if batches is None:
         return None
     bound = not batches.exact
@@ -122,7 +146,7 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         Term("ids of batches", 2 * once, "[sampling] batch_size", bound=bound),
         records,
     )
-    disk, each = budget_bytes(sizes, "disk"), 2 * sizes.id_bytes + 40
+    disk, each = budget_bytes(sizes, "disk", edges), 2 * sizes.id_bytes + 40
     # If every batch can be packed whole, a segment is one batch, and nothing is cached.
     whole = disk is not None and batches.inputs * sizes.row_bytes + 2 * PAGE_BYTES * batches.count <= disk
     pairs = batches.most_inputs if whole else min(PAIRS_WITH_COPIES, batches.inputs)

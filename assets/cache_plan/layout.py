@@ -103,7 +103,7 @@ class SegmentPlanner:
             problem = (
                 f"copies of rows for batches {first} to {last - 1} do not fit {format_bytes(space)} of the disk budget"
             )
-            raise NoSpace(problem, 'set order = "auto" in [cache_plan], or raise `disk`')
+            raise NoSpace(problem, 'set order = "auto" in [cache_plan], or raise `disk`, of rows of edges `edge_disk`')
         return found
 
 

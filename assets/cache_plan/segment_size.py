@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphmill.assets.building.stage import Progress
-from graphmill.assets.samples.read import Samples
+from graphmill.assets.samples.wanted import WantedRows
 from graphmill.assets.sizes import format_bytes
 from graphmill.kernels.disk_cache.segment_plan import stored_bytes
 from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES, SegmentSizes
@@ -38,15 +38,14 @@ def cut(blocks: Blocks, size: int) -> Blocks:
 
 
 class SegmentBatches:
-    """The input ids of stored batches, in their order, read in ranges of any length; a context manager.
+    """The rows that stored batches need, in the order of the batches, read in ranges of any length; a context manager.
 
     Args:
-        samples: the stored batches; each is verified when it is read.
         threads: number of batches that are read at the same time.
     """
 
-    def __init__(self, samples: Samples, threads: int):
-        self.samples, self.threads = samples, threads
+    def __init__(self, wanted: WantedRows, threads: int):
+        self.wanted, self.threads, samples = wanted, threads, wanted.samples
         self.num_batches, self.blocks = samples.num_stored, samples.order.blocks
         self._pool = ThreadPoolExecutor(threads)
 
@@ -58,12 +57,8 @@ class SegmentBatches:
 
     def load(self, first: int, last: int) -> tuple[Array, Array]:
         """Returns (ptr i64[n+1], node_ids) of batches first to last - 1; raises InputError if a batch is damaged."""
-        ids = list(self._pool.map(self._input_ids, range(first, last)))
+        ids = list(self._pool.map(self.wanted.ids, range(first, last)))
         return np.cumsum([0, *map(len, ids)]), np.concatenate(ids)
-
-    def _input_ids(self, number: int) -> Array:
-        blocks = self.samples.batch(*self.samples.place_of(number))[1]
-        return blocks[0].src_ids.copy()  # a view would keep the whole record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +67,13 @@ class SizeLimits:
 
     Attributes:
         segment_size: the configured size in batches; 0 = none.
+        keys: keys of `[memory]` for the disk and for the static tiers, for errors.
     """
 
     row_bytes: int
     disk_bytes: int
     segment_size: int
+    keys: tuple[str, str] = ("disk", "device or host")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +157,7 @@ def choose_size(batches: SegmentBatches, slot: Array, limits: SizeLimits, progre
         if not _fits(batches, slot, sizes, size, limits):
             needed = max(sizes.rows(size) * limits.row_bytes, _page_bytes(batches, slot, size, limits))
             problem = f"segment_size = {size} needs {format_bytes(needed)} of disk, the budget has {format_bytes(limits.disk_bytes)}"
-            raise InputError(problem, "set segment_size = 0 in [cache_plan], or raise disk in [memory]")
+            raise InputError(problem, f"set segment_size = 0 in [cache_plan], or raise {limits.keys[0]} in [memory]")
     else:
         size = sizes.smallest(most_rows)
         while size is not None and not _fits(batches, slot, sizes, size, limits):
@@ -228,5 +225,5 @@ def _too_small(batches: SegmentBatches, slot: Array, limits: SizeLimits) -> Inpu
     return InputError(
         f"the disk budget of {limits.disk_bytes} bytes ({format_bytes(limits.disk_bytes)}) is too small: with one disk cache for {of}, "
         f"the least that is possible, they need {least} bytes ({format_bytes(least)})",
-        f"set disk = {least} or more in [memory], or raise device or host, or store fewer epochs",
+        f"set {limits.keys[0]} = {least} or more in [memory], or raise {limits.keys[1]}, or store fewer epochs",
     )

@@ -1,23 +1,28 @@
 """The cache plan stage: tiers first, then the segments of the disk cache."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from graphmill.assets.budgets.config import LEVELS
 from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.cache_plan.build import PlanTotals, plan_all
-from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable, EdgeBudgets, cache_plan_config
 from graphmill.assets.cache_plan.costs import cache_plan_need
 from graphmill.assets.cache_plan.segment_size import SegmentBatches, SegmentChoice, SizeLimits, choose_size
 from graphmill.assets.costs.needs import Speed
+from graphmill.assets.features.config import of_edges
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.samples.read import open_samples
+from graphmill.assets.samples.wanted import WantedRows
 from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.unread import EDGE_TABLE
 from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
@@ -185,26 +190,45 @@ class CachePlanStage(Stage):
     speed = Speed(per_second=3e6)
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 
+    def configs(self, pipeline: Any) -> Mapping[str, CachePlanConfig]:
+        """Returns the config of the plan of rows of nodes, and that of rows of edges if `[memory]` has a budget for them."""
+        config, edges = self.wanted(pipeline), edge_budgets(pipeline)
+        if config is None:
+            return {}
+        return {self.name: config} | ({of_edges(self.name): replace(config, edges=edges)} if edges else {})
+
+    def inputs(self, semantic: CachePlanConfig) -> Mapping[str, str]:
+        """Returns role -> stage of the inputs; a plan of rows of edges has its budgets in its config."""
+        return {name: name for name in self.reads_stages if semantic.edges is None or name != "budgets"}
+
+    def input_table(self, semantic: CachePlanConfig) -> str | None:
+        """Returns the name of the table that the plan is about, for one of rows of edges."""
+        return EDGE_TABLE if semantic.edges else None
+
     def build(self, building: Building[CachePlanConfig, Threads]) -> Summary:
         """Ranks, sizes, splits, orders and counts."""
         inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
-        table, budgets = open_features(inputs["features"], verified=True), open_budgets(inputs["budgets"])
-        samples = open_samples(inputs["samples"])
-        visits = np.asarray(samples.access_counts())
+        table, threads = open_features(inputs["features"], verified=True), building.execution.threads
+        budgets = _budgets(semantic, inputs, table)
+        wanted = WantedRows(open_samples(inputs["samples"]), table.num_rows if semantic.edges else None)
+        visits, num_wanted = wanted.counted(threads, progress)
         require_nodes(table, len(visits), inputs["samples"].label)
         placement = place_visited(visits, table, budgets, scratch_arrays(writer.scratch()))
         for name in ("slot", "device_ids", "host_ids"):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
-        with SegmentBatches(samples, building.execution.threads) as batches:
+        with SegmentBatches(wanted, threads) as batches:
             limits = SizeLimits(
-                row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size
+                row_bytes=table.row_bytes,
+                disk_bytes=budgets.disk_bytes,
+                segment_size=asked.segment_size,
+                keys=("edge_disk", "edge_host") if semantic.edges else SizeLimits.keys,
             )
             choice = choose_size(batches, placement.slot, limits, progress)
             totals = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
         return Summary(
             numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_bytes},
-            checks=plan_checks(totals, placement, choice, budgets, np.asarray(samples.num_inputs), table.num_rows),
+            checks=plan_checks(totals, placement, choice, budgets, num_wanted, table.num_rows),
             figures=_draw(totals, writer),
         )
 
@@ -212,11 +236,26 @@ class CachePlanStage(Stage):
 CACHE_PLAN = CachePlanStage()
 
 
+def edge_budgets(pipeline: Any) -> EdgeBudgets | None:
+    """Returns the budgets of packed rows of edges; None if a pipeline has no such rows, or packs none."""
+    memory, features = pipeline.table("memory"), pipeline.table("features")
+    if memory is None or memory.edge_disk is None or features is None or features.edges is None:
+        return None
+    return EdgeBudgets(host=memory.edge_host, disk=memory.edge_disk)
+
+
+def _budgets(semantic: CachePlanConfig, inputs: Mapping[str, Artifact], table: FeatureTable) -> Budgets:
+    """Returns the bytes that each level may hold of the rows that a plan is about."""
+    if semantic.edges is None:
+        return open_budgets(inputs["budgets"])
+    return Budgets(**{f"{level}_bytes": semantic.edges.num_bytes(level, table.num_bytes) for level in LEVELS})
+
+
 def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate: Allocate = np.zeros) -> Placement:
     """Places the most visited nodes within the budgets; nodes that no batch needs, or that have no features, take no space.
 
     Args:
-        visits: u32[N], number of training batches that need each node.
+        visits: u32[N], number of training batches that need each row of nodes, or of edges.
     """
     order, needed = rank(visits, allocate), visits if table.row_of is None else visits[np.asarray(table.row_of) >= 0]
     left, rows = int(np.count_nonzero(needed)), []

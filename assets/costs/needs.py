@@ -26,6 +26,8 @@ WORKER_BYTES = 34 << 20
 """Anonymous memory of a process that builds parts (assets/building/part_pool.py) before it builds."""
 COMMAND_BYTES = 110 << 20
 """The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
+EDGE_ROLE = "features.edges"
+"""Role of the table of rows of edges among what a step reads."""
 KERNEL_BYTES = 16 << 20
 """What the system takes for the processes of a step, which is in use and in no sum: page tables, sockets, stacks."""
 MARGIN = 0.15
@@ -41,6 +43,7 @@ class Sizes:
         num_train, num_valid, num_test: numbers of nodes, or links, of the splits; likewise.
         num_classes: number of classes; 0 if it is not known.
         num_rows, width, row_bytes: rows, columns and bytes per row of the feature table that the step reads; 0 if it reads none.
+        num_edge_rows, edge_width, edge_row_bytes: the same of the table of rows of edges.
         type_widths: columns of the node types' own features, 0 for a type without; () if they are not known, or nodes have no types.
         configs: role -> Semantic config of every step that it reads, directly or through others; empty if artifacts are given.
         artifacts: role -> artifact, for those of these that exist.
@@ -56,6 +59,9 @@ class Sizes:
     num_rows: int = 0
     width: int = 0
     row_bytes: int = 0
+    num_edge_rows: int = 0
+    edge_width: int = 0
+    edge_row_bytes: int = 0
     type_widths: tuple[int, ...] = ()
     configs: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)
@@ -85,6 +91,15 @@ class Sizes:
     def feature_bytes(self) -> int:
         """Bytes of all rows of the feature table."""
         return self.num_rows * self.row_bytes
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of all rows of edges."""
+        return self.num_edge_rows * self.edge_row_bytes
+
+    def with_edge_rows(self, num_rows: int, width: int, row_bytes: int) -> Sizes:
+        """Returns the sizes with those of the table of rows of edges."""
+        return replace(self, num_edge_rows=num_rows, edge_width=width, edge_row_bytes=row_bytes)
 
 
 @dataclass(frozen=True)
@@ -291,7 +306,9 @@ def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
     """Returns the sizes that artifacts tell: a graph, a feature table, or both. A graph that is not among them counts no node."""
     graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
-    rows = artifacts["features"].table_facts("rows") if "features" in artifacts else None
+    rows, edges = (
+        artifacts[role].table_facts("rows") if role in artifacts else None for role in ("features", EDGE_ROLE)
+    )
     found: Mapping[str, int] = graph.summary["numbers"] if graph else dict.fromkeys(names, 0)
     counts: dict[str, Any] = {
         name: found.get(f"{name}_links", found[name]) for name in names
@@ -301,6 +318,9 @@ def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
         num_rows=rows.num_rows if rows else 0,
         width=rows.width if rows else 0,
         row_bytes=rows.row_bytes if rows else 0,
+        num_edge_rows=edges.num_rows if edges else 0,
+        edge_width=edges.width if edges else 0,
+        edge_row_bytes=edges.row_bytes if edges else 0,
         type_widths=tuple(artifacts["features"].summary["numbers"].get("type_columns", ())) if rows else (),
         artifacts=artifacts,
     )

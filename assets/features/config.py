@@ -4,13 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from graphmill.assets.costs.needs import EDGE_ROLE
 from graphmill.assets.sources.interface import GraphConfig, TableConfig
+from graphmill.assets.sources.unread import EDGE_TABLE
 from graphmill.kernels.errors import InputError
 
 MAIN = "features"
 """Step name of the main feature table; that of `[features.NAME]` is features.NAME."""
-EDGES = f"{MAIN}.edges"
+EDGES = EDGE_ROLE
 """Step name of the table of rows of edges, and its role in a training."""
+
+
+def of_edges(stage: str) -> str:
+    """Returns the step name of a stage about rows of edges, and its role in a training: the stage has one of its own name for nodes."""
+    return f"{stage}.{EDGE_TABLE}"
 
 
 @dataclass(frozen=True, kw_only=True)

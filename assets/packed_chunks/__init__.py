@@ -25,6 +25,9 @@ A node without features has the slot -1 and is in no list, so it takes 4 bytes i
 staged tier is a row of the batch's own staging: packed rows first, then its cached rows in the order of `places`. The topology stays in
 the samples, which are laid out for the same kind of read.
 
+The step `packed_chunks.edges` packs rows of edges the same way, by the plan `cache_plan.edges`: the slots of a batch are those of its
+edges' rows, ascending by edge id.
+
 Numbers: the figures show the bytes of chunks and caches against packing every row with every batch, the budget, and the bytes of each
 batch.
 

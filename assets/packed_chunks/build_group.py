@@ -21,13 +21,13 @@ from typing import NamedTuple
 import numpy as np
 
 from graphmill.assets.building.stage import Building, Check, Summary
-from graphmill.assets.cache_plan.read import open_segment_plan
+from graphmill.assets.cache_plan.read import open_segment_plan, wanted_counts
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution, SegmentRange
 from graphmill.assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
 from graphmill.assets.packed_chunks.reorder import Reorderer
 from graphmill.assets.samples.read import Samples, open_samples
-from graphmill.assets.samples.record import input_ids_place
+from graphmill.assets.samples.wanted import WantedRows
 from graphmill.assets.storage.files.arrays import DATA_OFFSET
 from graphmill.assets.storage.files.direct_array import DirectArray, RegionWriter
 from graphmill.assets.storage.files.read_ranges import table_reader
@@ -84,7 +84,8 @@ def build_group(building: Building[PackedConfig, PackedExecution], stored: Seque
     table, samples = open_features(inputs["features"], verified=True), open_samples(inputs["samples"], stored=stored)
     plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
     sizes = BufferSizes.of(building.execution.process_bytes)
-    layout = _lay_out(plan, samples, table.row_bytes)
+    wanted = WantedRows(samples, table.num_rows if building.semantic.of_edges else None)
+    layout = _lay_out(plan, wanted_counts(inputs["cache_plan"], inputs["samples"]), table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
     chunk_words = np.zeros((layout.chunks[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
     chunks = _chunk_sinks(plan, layout, table, chunk_file, chunk_words)
@@ -95,7 +96,7 @@ def build_group(building: Building[PackedConfig, PackedExecution], stored: Seque
     for region in regions:
         reorderer.add(region.file, region.start, region.end, table.rows_of(region.node_ids), region.page_words)
     distributor = RowDistributor([*chunks, *reorderer.spans], table.row_bytes, sizes.buffer_bytes)
-    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, distributor, threads)
+    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, wanted, distributor, threads)
     clocks = [time.perf_counter()]
     distribute(table, distributor, sizes.range_bytes, threads, building.progress, heads)
     clocks.append(time.perf_counter())
@@ -128,10 +129,11 @@ def _save(
         writer.save(name, array)
 
 
-def _lay_out(plan: SegmentPlan, samples: Samples, row_bytes: int) -> _Layout:
+def _lay_out(plan: SegmentPlan, num_wanted: Array, row_bytes: int) -> _Layout:
+    """Returns the places of chunks and caches; `num_wanted` i64[B] are the rows that each of all batches needs."""
     count = len(plan.segment_of)
     lengths = (
-        4 * np.array(samples.num_inputs[plan.first_batch : plan.first_batch + count]),
+        4 * np.array(num_wanted[plan.first_batch : plan.first_batch + count]),
         4 * plan.cached_rows,
         plan.packed_rows * row_bytes,
     )
@@ -185,12 +187,12 @@ def _placed_regions(
 
 
 def _heads(
-    slot: Array, plan: SegmentPlan, samples: Samples, distributor: RowDistributor, threads: int
+    slot: Array, plan: SegmentPlan, wanted: WantedRows, distributor: RowDistributor, threads: int
 ) -> list[Callable[[], None]]:
     """Returns functions that put slots and places in front of the rows of every chunk, cut for some threads."""
 
     def put(batch: int) -> None:
-        input_ids = _input_ids(samples, plan.first_batch + batch)
+        input_ids = wanted.ids(plan.first_batch + batch)
         cached = CachedNodes.of(plan.cache(int(plan.segment_of[batch])), plan.cached(batch))
         slots, places = input_slots(slot[input_ids], input_ids, plan.packed(batch), cached)
         if len(places) != len(cached.ids) or distributor.sinks[batch].head_bytes != sum(
@@ -210,13 +212,6 @@ def _heads(
 
     pieces = np.array_split(np.arange(len(plan.segment_of)), threads + WAITING_THREADS)
     return [partial(put_all, piece) for piece in pieces if len(piece)]
-
-
-def _input_ids(samples: Samples, number: int) -> Array:
-    """Returns ids[n] of a batch; its whole record is compared with its digest, but only the ids are decoded."""
-    data = samples.bytes(*samples.place_of(number))
-    start, length, dtype = input_ids_place(data)
-    return data[start : start + length * np.dtype(dtype).itemsize].view(dtype)
 
 
 def _compare(table: FeatureTable, regions: list[_Region]) -> Check:

@@ -24,6 +24,8 @@ class PackedConfig(Checked):
 
     # number of groups of segments; each is a part of its own, packed by one pass over the features; 0 = one per 8 GiB of stored rows
     groups: int = field(default=0, metadata=within(0))
+    # whether the rows are those of edges
+    of_edges: bool = field(default=False, metadata={"key": False, "hashed": "unless default"})
 
 
 @dataclass(frozen=True, kw_only=True)

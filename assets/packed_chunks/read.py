@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from graphmill.assets.cache_plan.read import wanted_counts
 from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.storage.files.arrays import DATA_OFFSET
 from graphmill.assets.storage.local.artifact import Artifact
@@ -38,7 +39,8 @@ class ChunkPlace(NamedTuple):
         number: number of the batch, by epoch and step.
         extent: range of the whole chunk: slots, places, rows.
         page_digests: u64[pages], XXH64 of each of its pages; mapped.
-        num_inputs, num_cached, num_packed: numbers of inputs of the batch, and of those with rows in its segment's cache and in the chunk.
+        num_inputs, num_cached, num_packed: numbers of rows that the batch needs, of its inputs or of its edges, and of those in its
+            segment's cache and in the chunk.
         cache: range of the segment's disk cache.
         cache_digests: u64[pages], XXH64 of each of its pages; mapped.
     """
@@ -107,7 +109,7 @@ class PackedChunks:
             raise InputError(problem, "run `graphmill run PIPELINE`: what is missing is built")
         self.artifact = artifact
         self._index = {name: read_vector(artifact, name) for name in (*index, "cache_bytes")}
-        self._num_inputs = read_vector(samples, "num_inputs")
+        self._num_inputs = wanted_counts(plan, samples)
         self._segment_of, self._num_packed = read_vector(plan, "segment_of"), np.diff(read_vector(plan, "packed_ptr"))
         self._order, names = StoredOrder.of(samples), list(artifact.parts)
         opened = {number: artifact.open_part(names[number]) for number in self._needed(parts)}

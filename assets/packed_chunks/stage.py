@@ -1,6 +1,7 @@
 """The packed chunks stage: its parts, and their builds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,15 +9,17 @@ import numpy as np
 
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, FanOut, Summary
-from graphmill.assets.cache_plan.costs import budget_rows, planned_rows
+from graphmill.assets.cache_plan.costs import budget_rows, edge_budgets_read, planned_rows, wanted_batches
 from graphmill.assets.cache_plan.read import open_segment_plan
+from graphmill.assets.cache_plan.stage import edge_budgets
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Speed, Term
+from graphmill.assets.features.config import of_edges
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
 from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
-from graphmill.assets.samples.costs import batches_read
 from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.unread import EDGE_TABLE
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
 from graphmill.kernels.errors import InputError
@@ -57,10 +60,15 @@ PAIR_BYTES = 60
 
 def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     """Returns the need of the packed chunks stage: of the processes that pack groups side by side, at their fullest."""
-    batches, plan, row = batches_read(sizes), planned_rows(sizes), sizes.row_bytes
+    edges, row = edge_budgets_read(sizes), sizes.row_bytes
+    batches, plan, nodes = (
+        wanted_batches(sizes, edges),
+        planned_rows(sizes),
+        sizes.num_rows if edges else sizes.num_nodes,
+    )
     if batches is None or plan is None:
         return None
-    placed = budget_rows(sizes, "device") + budget_rows(sizes, "host")
+    placed = budget_rows(sizes, "device", edges) + budget_rows(sizes, "host", edges)
     stored_rows = plan.packed + plan.cached
     groups = min(max(1, semantic.groups or -(-stored_rows * row // GROUP_BYTES)), max(1, plan.segments))
     # Batches of different parts are never of one group, and the static tiers then have a pass of their own.
@@ -79,8 +87,8 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         Term("two ranges of the features", min(2 * buffers.range_bytes, sizes.feature_bytes), "[packed] memory"),
         Term("buffers of chunks", count * min(chunk, share), bound=bound),
         Term("rows in the order of caches and images", spans, bound=bound),
-        Term("lists of rows", 4 * listed + 4 * sizes.num_nodes * (sizes.num_rows < sizes.num_nodes), "[packed] groups", bound),
-        Term("slots of nodes", 4 * sizes.num_nodes),
+        Term("lists of rows", 4 * listed + 4 * nodes * (sizes.num_rows < nodes), "[packed] groups", bound),
+        Term("slots of nodes", 4 * nodes),
         Term("batches and pieces of the threads", busy * (BLOCK_BYTES + batches.most_bytes + PAIR_BYTES * most), bound=bound),
     )  # fmt: skip
     processes = () if workers == 1 else (Term(f"{workers} processes that pack", workers * WORKER_BYTES),)
@@ -126,6 +134,18 @@ class PackedStage(FanOut):
         ):
             return None
         return pipeline.table("packed") or PackedConfig()
+
+    def configs(self, pipeline: Any) -> Mapping[str, PackedConfig]:
+        """Returns the config of the chunks of rows of nodes, and that of rows of edges if `[memory]` has a budget for them."""
+        config = self.wanted(pipeline)
+        if config is None:
+            return {}
+        edges = {of_edges(self.name): replace(config, of_edges=True)} if edge_budgets(pipeline) else {}
+        return {self.name: config} | edges
+
+    def input_table(self, semantic: PackedConfig) -> str | None:
+        """Returns the name of the table whose rows are packed, by the plan about it, for rows of edges."""
+        return EDGE_TABLE if semantic.of_edges else None
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: PackedConfig) -> Sequence[str]:
         """Returns the parts' names, by segment: groups of about equally many stored rows, each of one part of the graph if batches are.

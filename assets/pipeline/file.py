@@ -31,7 +31,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.features.config import MAIN, step_name
+from graphmill.assets.features.config import MAIN, of_edges, step_name
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.notes import Notes, parse_notes
 from graphmill.assets.pipeline.rules import Head, key_owners, parse_tables, table_conflicts, unknown_sections
@@ -43,6 +43,7 @@ from graphmill.assets.samples.sets import set_names, step_of_set, tables_of_set
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.score import ScoreTable, parse_score
 from graphmill.assets.sources.interface import GraphConfig
+from graphmill.assets.sources.unread import EDGE_TABLE
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.system.filesystem import read_whole_file
 from graphmill.kernels import environment
@@ -164,12 +165,14 @@ class Pipeline:
         Args:
             stage: name of the stage. Each has one step, except features, which has one for each feature table, and those that depend on the
                 batches, which have one for each sample set.
-            table: name of the feature table, "" for the main one; None for the one that stages and trainings share.
+            table: name of the feature table, "" for the main one, that of rows of edges for what is made of these; None for the one that
+                stages and trainings share.
         """
         if stage == MAIN:
             return step_name(self.shared_features if table is None else table)
-        by_set = self.sample_set and any(each.name == stage and each.by_sample_set for each in stages())
-        return step_of_set(stage, self.sample_set or "") if by_set else stage
+        own = next((each for each in stages() if each.name == stage.partition(".")[0]), None)
+        name = of_edges(stage) if own and own.of_one_feature_table and table == EDGE_TABLE else stage
+        return step_of_set(name, self.sample_set or "") if self.sample_set and own and own.by_sample_set else name
 
     @property
     def shared_features(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphmill.assets.costs.needs import Need, Sizes, known_sizes
+from graphmill.assets.costs.needs import EDGE_ROLE, Need, Sizes, known_sizes
 from graphmill.assets.pipeline.steps import Step, Versions, recipe_hash
 from graphmill.assets.sources.stage import SourceStage
 from graphmill.assets.storage.local.artifact import Artifact
@@ -114,10 +114,13 @@ class KnownSizes:
             sizes = known_sizes(exist)
         else:
             # A step may read the features alone, which exist before the graph does.
-            sizes = features or (self._survey(read["graph"]) if "graph" in read else known_sizes(exist))
+            sizes = self._survey(read["graph"]) if "graph" in read else features or known_sizes(exist)
         if features is not None:
             names = ("num_rows", "width", "row_bytes", "type_widths")
             sizes = replace(sizes, **{name: getattr(features, name) for name in names})
+        if artifacts.get(EDGE_ROLE, 0) is None:
+            edges = self._survey(read[EDGE_ROLE])
+            sizes = sizes.with_edge_rows(edges.num_rows, edges.width, edges.row_bytes)
         configs = {role: source.configs[0] for role, source in read.items()}
         return replace(sizes, configs=configs, artifacts=exist, survey=None)
 

@@ -29,7 +29,7 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
 from graphmill.assets.score import SCORE, ScoreTable
 from graphmill.assets.sources.task_table import TaskTable, sound_task
-from graphmill.assets.sources.unread import named_tables
+from graphmill.assets.sources.unread import EDGE_TABLE, has_edge_table, named_tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""
@@ -191,6 +191,8 @@ def _impossible_names(raw: Mapping[str, Any], tables: Tables) -> Iterator[Proble
             text = f'"{name}" has other characters than letters, digits, - and _'
         elif where[0] == SAMPLES and name in NOT_A_SET:
             text = f'"{name}" is what `samples` of a training says without a set'
+        elif where[0] == SAMPLES and name == EDGE_TABLE and has_edge_table(raw.get("features")):
+            text = f'"{name}" names what is made of [features.edges]'
         elif train and same in reserved:
             text = f'"{name}" is the name of a stage'
         elif train and same in JOBS:

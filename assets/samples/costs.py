@@ -1,5 +1,7 @@
 """What stored samples take of the machine, and the most that their batches can hold before they are drawn."""
 
+from __future__ import annotations
+
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -32,6 +34,15 @@ class StoredBatches(NamedTuple):
     most_bytes: int
     exact: bool
     parts: int = 1
+
+    def of_edges(self, num_rows: int) -> StoredBatches:
+        """Returns the same with the edges of batches in place of their inputs, which are rows of a table of `num_rows` rows of edges."""
+        most = min(num_rows, self.most_bytes // EDGE_BYTES)
+        return self._replace(inputs=self.edges, most_inputs=most, exact=False)
+
+
+EDGE_BYTES = 12
+"""Bytes of an edge with its id in a record."""
 
 
 def batches_read(sizes: Sizes) -> StoredBatches | None:

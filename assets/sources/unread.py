@@ -5,6 +5,8 @@ from typing import Any
 
 from graphmill.kernels.errors import one_line
 
+EDGE_TABLE = "edges"
+"""Name of the table of rows of edges, of which no table of rows of nodes is called."""
 MOST_NAMES = 8
 """Names that are shown of a list."""
 
@@ -31,12 +33,14 @@ def unread_notes(unread: Sequence[str]) -> list[str]:
 def named_tables(tables: Any) -> dict[str, Mapping[str, Any]]:
     """Returns the `[features.NAME]` tables of a pipeline file's `[features]` that are about nodes; their form is not checked yet."""
     found = tables if isinstance(tables, Mapping) else {}
-    return {name: keys for name, keys in found.items() if isinstance(keys, Mapping) and name not in ("encode", "edges")}
+    return {
+        name: keys for name, keys in found.items() if isinstance(keys, Mapping) and name not in ("encode", EDGE_TABLE)
+    }
 
 
 def has_edge_table(tables: Any) -> bool:
     """Returns whether a pipeline file's `[features]` has the table of rows of edges, whose form is not checked yet."""
-    return isinstance(tables, Mapping) and isinstance(tables.get("edges"), Mapping)
+    return isinstance(tables, Mapping) and isinstance(tables.get(EDGE_TABLE), Mapping)
 
 
 def all_tables(tables: Any) -> list[Mapping[str, Any]]:

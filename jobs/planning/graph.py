@@ -173,7 +173,7 @@ def scaled_sizes(sizes: Sizes) -> Sizes:
     scale = min(1.0, MOST_EDGES / max(1, sizes.num_edges))
     if scale == 1.0:
         return sizes
-    names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_rows")
+    names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_rows", "num_edge_rows")
     found = replace(sizes, **{name: ceil(scale * getattr(sizes, name)) for name in names})
     return replace(found, configs={role: _scaled(role, config, sizes) for role, config in sizes.configs.items()})
 

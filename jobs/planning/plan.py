@@ -178,6 +178,7 @@ class _Planner:
             final=final.times(times),
             # Pages of the whole table stay in memory or do not, whatever graph stands in.
             fits=fits_memory(sizes.feature_bytes),
+            edges_fit=fits_memory(sizes.edge_bytes),
             stand_in=scaled is not sizes,
             waiting=waiting,
         )

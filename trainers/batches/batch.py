@@ -25,7 +25,7 @@ from graphmill.kernels.sampling.epoch_plan import Plan, PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
-from graphmill.trainers.batches.edge_rows import EdgeRows, place_edges
+from graphmill.trainers.batches.edge_rows import EdgeRows, give_rows, place_edges
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line, Timeline
@@ -150,7 +150,7 @@ class Batching:
 
     def edge_bytes(self, batch: MiniBatch) -> int:
         """Returns the bytes of the rows of the edges of a batch."""
-        return 0 if self.edge_rows is None else self.edge_rows.num_bytes(batch.edge_ids)
+        return 0 if self.edge_rows is None or batch.edge_ids is None else self.edge_rows.num_bytes(len(batch.edge_ids))
 
     def labels_of(self, item: PlannedBatch) -> Array:
         """Returns the labels of the seeds of a planned batch."""
@@ -251,8 +251,9 @@ def gather_edges(
     batching: Batching, device: Device, batch: MiniBatch, ledger: Ledger, pool: BufferPool | None = None
 ) -> None:
     """Gives the blocks of a drawn batch the rows of their edges, if the model reads some; a pool may lend memory for them."""
-    if batch.edge_ids is not None and batching.edge_rows is not None:
-        batching.edge_rows.gather(batch.blocks, batch.edge_ids, device, ledger, pool)
+    if batch.edge_ids is not None and (edges := batching.edge_rows) is not None:
+        wanted = RowIds(batch.edge_ids, staged=edges.stage(batch.key))
+        give_rows(batch.blocks, edges.gather(wanted, len(batch.edge_ids), device, ledger, pool))
 
 
 def send_batch(batch: MiniBatch, device: Device, ledger: Ledger) -> MiniBatch:

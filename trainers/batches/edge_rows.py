@@ -1,7 +1,7 @@
 """Feature rows of the edges of a batch: each edge id once, gathered as rows of nodes are.
 
 Both directions of an edge, and an edge that several blocks have, share a row. A source of rows reads the table `[features.edges]` by edge
-id, as it reads other tables by node id.
+id, as it reads other tables by node id. Rows of stored batches may be packed, as rows of nodes are: they are staged by batch then.
 """
 
 from __future__ import annotations
@@ -14,61 +14,93 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.graph.id_set import unique_places
 from graphmill.kernels.rows.aligned import BufferPool
-from graphmill.kernels.types import Array, Block
+from graphmill.kernels.types import Array, BatchKey, Block
 from graphmill.trainers.devices.protocol import Device
-from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.ledger import EDGE_FEATURE, Ledger
 from graphmill.trainers.rows.open import open_source
-from graphmill.trainers.rows.source import FeatureSource, RowIds
-
-EDGE_FEATURE = "edge_feature"
-"""Kind of the bytes of edge rows in a ledger, and the name of their count."""
+from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource
 
 
 class EdgeRows:
     """The rows of the edges of a graph, as batches take them.
 
     Args:
-        source: the rows, by edge id.
+        table: the table `[features.edges]`.
+        source: its rows, by edge id.
         dtype: NumPy name of the type of gathered rows.
+
+    Attributes:
+        packed: the rows of stored batches, from packed chunks; None if batches read the table.
     """
 
-    def __init__(self, source: FeatureSource, dtype: str):
-        self.source, self.dtype, self.width = source, dtype, source.width
+    def __init__(self, table: FeatureTable, source: TableSource, dtype: str):
+        self.table, self.source, self.dtype, self.width = table, source, dtype, source.width
+        self.packed: FeatureSource | None = None
 
-    def num_bytes(self, edge_ids: Array | None) -> int:
-        """Returns the bytes of gathered rows."""
-        return 0 if edge_ids is None else len(edge_ids) * self.width * np.dtype(self.dtype).itemsize
+    @property
+    def at_hand(self) -> bool:
+        """Whether rows come without a wait, since the table fits into memory."""
+        return self.source.in_place and fits_memory(self.table.num_bytes)
+
+    def unpacked(self) -> EdgeRows:
+        """Returns the rows as batches take them that are not stored: from the table."""
+        return EdgeRows(self.table, self.source, self.dtype)
+
+    def num_bytes(self, count: int) -> int:
+        """Returns the bytes of a number of gathered rows."""
+        return count * self.width * np.dtype(self.dtype).itemsize
+
+    def staged_bytes(self, key: BatchKey) -> int:
+        """Returns the bytes that the result of `stage` takes for a batch."""
+        return 0 if self.packed is None else self.packed.staged_bytes(key)
+
+    def stage(self, key: BatchKey) -> Any:
+        """Loads the packed rows of a batch, on any thread; None if batches read the table."""
+        return None if self.packed is None else self.packed.stage(key)
+
+    def close(self) -> None:
+        """Closes the files of packed rows; no thread may stage meanwhile."""
+        if self.packed is not None:
+            self.packed.close()
 
     def gather(
-        self, blocks: Sequence[Block], edge_ids: Array, device: Device, ledger: Ledger, pool: BufferPool | None = None
-    ) -> None:
-        """Gives blocks of a batch the rows of its edges.
+        self, wanted: RowIds, count: int, device: Device, ledger: Ledger, pool: BufferPool | None = None
+    ) -> Tensor:
+        """Returns the rows of a batch, float[U, F].
 
         Args:
-            blocks: the blocks, whose edges have their places (`place_edges`).
-            edge_ids: i64[U], the result of `place_edges`.
+            wanted: i64[U], the result of `place_edges`, and what was staged for it, which is released.
+            count: U.
             ledger: gets the rows, and the bytes that moved.
             pool: lends memory for the rows on the host; None for new memory.
         """
         rows: Tensor = (
-            torch.empty((len(edge_ids), self.width), dtype=getattr(torch, self.dtype))
+            torch.empty((count, self.width), dtype=getattr(torch, self.dtype))
             if pool is None
-            else device.rows(pool, len(edge_ids), self.width, self.dtype)
+            else device.rows(pool, count, self.width, self.dtype)
         )
-        moved = Ledger()
-        self.source.gather(RowIds(edge_ids), rows, moved)
-        ledger.count(f"{EDGE_FEATURE}_rows", 0, len(edge_ids))
-        for row in moved.rows()["moves"]:
-            sizes = {name: row[name] for name in ("requests", "asked_bytes", "moved_bytes")}
-            ledger.move(Line(row["link"], EDGE_FEATURE), **sizes)
-        for block in blocks:
-            block.edge_rows = rows
+        moved, source = Ledger(), self.source if wanted.staged is None else self.packed
+        assert source is not None
+        source.gather(wanted, rows, moved)
+        if wanted.staged is not None:
+            wanted.staged.release()
+        ledger.count(f"{EDGE_FEATURE}_rows", 0, count)
+        ledger.merge(moved.of_edges())
+        return rows
 
     def give(self, blocks: Sequence[Block], device: Device) -> None:
         """Gives blocks that form no batch of a training the rows of their edges; the device books the bytes."""
-        self.gather(blocks, place_edges(blocks), device, device.traffic)
+        edge_ids = place_edges(blocks)
+        give_rows(blocks, self.gather(RowIds(edge_ids), len(edge_ids), device, device.traffic))
+
+
+def give_rows(blocks: Sequence[Block], rows: Tensor) -> None:
+    """Gives blocks that share rows of edges these, float[U, F]; their edges have places among them."""
+    for block in blocks:
+        block.edge_rows = rows
 
 
 def place_edges(blocks: Sequence[Block]) -> Array:
@@ -88,4 +120,4 @@ def open_edge_rows(stored: FeatureTable, dtype: str, threads: int) -> EdgeRows:
         stored: the table `[features.edges]`.
         dtype: NumPy name of the type of gathered rows.
     """
-    return EdgeRows(open_source(stored, "auto", threads), dtype)
+    return EdgeRows(stored, open_source(stored, "auto", threads), dtype)

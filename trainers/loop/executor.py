@@ -35,7 +35,7 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import Batching, MiniBatch
 from graphmill.trainers.batches.edge_rows import EdgeRows
 from graphmill.trainers.batches.source import EvaluationSource, OnlineSource, PreparedSource
-from graphmill.trainers.batches.stored import StoredSampler, planned_counts, stored_plan
+from graphmill.trainers.batches.stored import StoredPlan, StoredSampler, planned_counts, stored_plan
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.loss import CrossEntropy, Loss, loss_value
 from graphmill.trainers.models.masks import StepRandom
@@ -262,7 +262,8 @@ class Run:
         batches are in it, and its batches may have a few seeds more.
         """
         beside = {"ledger": self.features.device.traffic, "timeline": Timeline(), "most_queue_bytes": sys.maxsize}
-        return replace(self.batching, plan=plan, transpose="none", **beside)
+        edges = self.edge_rows if self.edge_rows is None or isinstance(plan, StoredPlan) else self.edge_rows.unpacked()
+        return replace(self.batching, plan=plan, transpose="none", edge_rows=edges, **beside)
 
 
 class BatchExecutor(Executor):

@@ -16,6 +16,7 @@ from graphmill.assets.building.keys import (
     size_problem,
     within,
 )
+from graphmill.assets.features.config import of_edges
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.samples.sets import NOT_A_SET
@@ -282,6 +283,7 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
         packed = self.technique.stored or self.own_settings.rows == "packed"
         unread = {*(CACHE_STAGES if packed or self.cache == "none" else ()), *(() if packed else PACKED_STAGES)}
         own = tuple(name for name in self.technique.reads if name not in {*unread, *self.own_settings.unread})
+        own += tuple(of_edges(name) for name in own if name in PACKED_STAGES[1:] and self.edge_features)
         return tuple(dict.fromkeys((*own, *(("samples",) if self.stored else ()))))
 
     @property

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.stage import Stage
-from graphmill.assets.features.config import EDGES, MAIN
+from graphmill.assets.features.config import EDGES, MAIN, of_edges
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import OUTDATED, Step, is_outdated
@@ -24,10 +24,10 @@ from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.config import TrainTable, find_recipe, find_table, model_configs
+from graphmill.trainers.recipe.config import PACKED_STAGES, TrainTable, find_recipe, find_table, model_configs
 from graphmill.trainers.recipe.recipe import START, ModelRecipe
 
-STAGES = {START: ModelRecipe.name, EDGES: MAIN}
+STAGES = {START: ModelRecipe.name, **{of_edges(stage): stage for stage in (MAIN, *PACKED_STAGES[1:])}}
 """Role of an artifact -> its stage, if that has another name."""
 
 
@@ -124,7 +124,7 @@ class _Finder:
             for role, version in given.items()
         }
         self._named = {
-            self.of_set.step_of(each["stage"]): (each["stage"], each["version"])
+            self._step_of_input(made, each["stage"]): (each["stage"], each["version"])
             for role, made in self._found.items()
             for each in made.inputs.values()
             if role != START  # it was trained on data of its own
@@ -133,6 +133,11 @@ class _Finder:
     def step_of(self, stage: str) -> str:
         """Returns the name of the step that the training reads under the name of a stage."""
         return self.of_set.step_of(stage, self.feature_table)
+
+    def _step_of_input(self, made: Artifact, stage: str) -> str:
+        """Returns the name of the step of a stage that an artifact is built from: one about rows of edges reads such."""
+        edges = made.config.get("of_edges") or made.config.get("edges")
+        return self.of_set.step_of(of_edges(stage) if edges and of_edges(stage) in STAGES else stage)
 
     def knows(self, name: str) -> bool:
         """Returns whether a step's artifact was given, is an input of a given one, or is one of the pipeline's."""

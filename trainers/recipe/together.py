@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.features.config import of_edges
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_text import KeyPath
@@ -130,6 +131,12 @@ def _unread_edges(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
     if edges is not None and file.train and not any(train is None or train.edge_features for train in file.train):
         text = "[features.edges] is read by no training, since none has edge_features = true: remove the table"
         yield ("features", "edges"), text
+    memory = file.tables.get("memory")
+    if memory is None or memory.edge_disk is None or None in file.train or not file.train:
+        return
+    if not any(of_edges("packed_chunks") in train.reads for train in file.train):
+        text = f"edge_disk = {_spelled(memory.edge_disk)} packs rows of edges, and no training reads packed rows with edge_features = true"
+        yield ("memory", "edge_disk"), f"{text}: remove the key"
 
 
 def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,8 @@ TIERS = {
 """Counts of the ledger by origin of rows, and the origin in words; a row that none of them counts came from the feature file."""
 
 COUNTS = {name: f"rows from the {place}" for name, place in TIERS.items()} | {
-    "without_features": "inputs without features"
+    "without_features": "inputs without features",
+    **{f"edge_{name}": f"rows of edges from the {place}" for name, place in TIERS.items()},
 }
 """Counts of the ledger in words, except for those of layers."""
 

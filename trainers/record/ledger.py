@@ -17,15 +17,17 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 
 from graphmill.kernels.types import Traffic
 
 LINKS = ("disk", "mapped", "h2d", "d2h", "d2d", "rank")
+EDGE_FEATURE = "edge_feature"
+"""Kind of the bytes of rows of edges."""
 KINDS = (
     "feature",
-    "edge_feature",
+    EDGE_FEATURE,
     "neighbour",
     "embedding",
     "gradient",
@@ -120,6 +122,16 @@ class Ledger:
             self.move(line, requests=requests, asked_bytes=asked, moved_bytes=moved)
         for (name, layer), n in list(other._counts.items()):
             self.count(name, layer, n)
+
+    def of_edges(self) -> Ledger:
+        """Returns the same of rows of edges: bytes of features are bytes of "edge_feature", and each count has the name "edge_NAME"."""
+        found = Ledger()
+        for line, (requests, asked, moved) in list(self._moves.items()):
+            of = replace(line, kind=EDGE_FEATURE) if line.kind == "feature" else line
+            found.move(of, requests=requests, asked_bytes=asked, moved_bytes=moved)
+        for (name, layer), n in list(self._counts.items()):
+            found.count(f"edge_{name}", layer, n)
+        return found
 
     def without(self, link: str) -> Ledger:
         """Returns a copy that lacks the transfers over a link."""

@@ -72,11 +72,56 @@ def epoch_edges(case: Case) -> float:
 
 
 def table_links(case: Case, device_rows: int | None = None) -> dict[str, float]:
-    """Returns link -> bytes of an epoch's input rows, from the table and the caches before it; arguments as in `placed`."""
+    """Returns link -> bytes of an epoch's input rows, from the table and the caches before it, and of the rows of its edges.
+
+    Arguments as in `placed`.
+    """
     drawn = _drawn(case)
     found = rows_links(case, (blocks[0].src_ids for blocks in drawn.blocks), device_rows)
     scale = epoch_inputs(case) / max(1.0, drawn.inputs * len(drawn.blocks))
-    return {link: num_bytes * scale for link, num_bytes in found.items()}
+    return added({link: num_bytes * scale for link, num_bytes in found.items()}, edge_links(case))
+
+
+def edge_links(case: Case) -> dict[str, float]:
+    """Returns link -> bytes of an epoch's rows of edges from their table; {} without any."""
+    if not case.semantic.train.edge_features:
+        return {}
+    if "edge links" not in case.shared:
+        case.shared["edge links"] = _edge_links(case)
+    return case.shared["edge links"]
+
+
+def _edge_links(case: Case) -> dict[str, float]:
+    drawn, row_bytes = _drawn(case), case.sizes.edge_row_bytes
+    batches, scale = _edges_of(case), epoch_edges(case) / max(1.0, drawn.edges * len(drawn.blocks))
+    crossed = float(sum(map(len, batches)) * row_bytes)
+    if case.edges_fit:
+        found = {"mapped": crossed}
+    elif case.stand_in:  # rows of a smaller graph share pages that those of the whole one do not
+        found = {"disk": sum(map(len, batches)) * float(padded_bytes(row_bytes))}
+    else:
+        found = {"disk": float(sum(pages_of(ids, row_bytes) for ids in batches))}
+    return {link: num_bytes * scale for link, num_bytes in (found | {"h2d": crossed}).items()}
+
+
+def epoch_edge_rows(case: Case) -> float:
+    """Returns the number of rows of edges of an epoch, each once a batch; 0 without any."""
+    if not case.semantic.train.edge_features:
+        return 0.0
+    drawn, batches = _drawn(case), _edges_of(case)
+    return sum(map(len, batches)) * epoch_edges(case) / max(1.0, drawn.edges * len(batches))
+
+
+def _edges_of(case: Case) -> list[Array]:
+    """Returns ids[U] of the rows of edges of each drawn batch; of edges without ids as many as there are edges."""
+    if "edges" not in case.shared:
+        found = []
+        for blocks in _drawn(case).blocks:
+            ids = [block.edge_id for block in blocks]
+            whole = np.arange(min(sum(len(block.indices) for block in blocks), case.sizes.num_edge_rows))
+            found.append(whole if any(each is None for each in ids) else np.unique(np.concatenate(ids)))
+        case.shared["edges"] = found
+    return case.shared["edges"]
 
 
 def rows_links(case: Case, batches: Iterable[Array], device_rows: int | None = None) -> dict[str, float]:
@@ -161,6 +206,9 @@ class Pieces:
         # Edges and rows of the training's own batches over those of the measured ones, which may have been drawn of another graph.
         self._edges = epoch_edges(case) / self.count / max(1.0, self.speeds.edges)
         self._rows = epoch_inputs(case) / self.count / max(1.0, self.speeds.inputs)
+        # Rows of edges are gathered as rows of nodes are, byte for byte.
+        of_node = max(1.0, self.speeds.inputs * case.sizes.row_bytes)
+        self._edge_rows = epoch_edge_rows(case) / self.count * case.sizes.edge_row_bytes / of_node
         self.threads = case.threads if trainers is None else max(1, case.cores // max(1, trainers))
 
     def prepare(self, threads: int) -> float:
@@ -176,8 +224,12 @@ class Pieces:
         return self.speeds.at("draw", threads) * self._edges
 
     def gather(self, threads: int) -> float:
-        """Returns the seconds of gathering its rows on some threads."""
-        return self.speeds.at("gather", threads) * self._rows
+        """Returns the seconds of gathering its rows, and those of its edges, on some threads."""
+        return self.speeds.at("gather", threads) * (self._rows + self._edge_rows)
+
+    def gather_edges(self, threads: int) -> float:
+        """Returns the seconds of gathering the rows of its edges on some threads."""
+        return self.speeds.at("gather", threads) * self._edge_rows
 
     def step(self, threads: int) -> float:
         """Returns the seconds of its step on some threads."""
@@ -199,11 +251,19 @@ class Pieces:
     def table_read(self, links: Mapping[str, float]) -> float:
         """Returns the seconds in which a disk reads the rows of one batch from the table: a request for each, of the pages it touches.
 
-        Of a mapped table a thread waits for each page that the page cache cannot hold.
+        Of a mapped table a thread waits for each page that the page cache cannot hold. Rows of edges are mapped only if they fit.
         """
-        requests = links.get("disk", 0.0) / self.count / self.touched_bytes
-        faults = self._faults(links.get("mapped", 0.0) / self.count)
-        return requests * self.speeds.request() + self.disk(links) + faults
+        edges = edge_links(self.case)
+        own = {link: links.get(link, 0.0) - edges.get(link, 0.0) for link in ("disk", "mapped")}
+        requests = own["disk"] / self.count / self.touched_bytes
+        faults = self._faults(own["mapped"] / self.count)
+        return requests * self.speeds.request() + self.disk(own) + faults + self.edges_read()
+
+    def edges_read(self) -> float:
+        """Returns the seconds in which a disk reads the rows of the edges of one batch from their table: a request for each."""
+        read = edge_links(self.case).get("disk", 0.0)
+        requests = read / self.count / (PAGE_BYTES + self.case.sizes.edge_row_bytes - 1)
+        return requests * self.speeds.request() + self.disk({"disk": read})
 
     def _faults(self, num_bytes: float) -> float:
         """Returns the seconds of the page faults of a thread that reads rows of a number of bytes from a mapped table."""

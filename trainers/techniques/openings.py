@@ -4,12 +4,15 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
+from graphmill.assets.features.config import EDGES, of_edges
 from graphmill.assets.packed_chunks.read import PackedChunks
-from graphmill.assets.samples.read import open_samples
+from graphmill.assets.samples.read import Samples, open_samples
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import resolved
 from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.require import require
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.cuda.device import CudaDevice, device_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import AnySampler
@@ -27,6 +30,7 @@ from graphmill.trainers.batches.stored import StoredSampler, batch_uses, planned
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
+from graphmill.trainers.record.ledger import EDGE_FEATURE
 from graphmill.trainers.rows.cache import PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
 from graphmill.trainers.techniques.stored_costs import stored_volumes
@@ -80,6 +84,7 @@ def open_disk_source(run: Run, parts: Collection[int] | None = None) -> DiskSour
     """Returns the source of the run's stored batches with packed rows; raises InputError if these are missing, or another run's."""
     stored = open_stored(run, parts)
     packed = open_packed(run, parts)
+    pack_edges(run)
     source = DiskSource(run.batching, packed, run.seeded(stored), stored.samples)
     if parts is not None and isinstance(run.plan, PartPlan):
         source.num_parts, source.parts = run.plan.num_parts, parts
@@ -92,7 +97,6 @@ def open_packed(run: Run, parts: Collection[int] | None = None) -> PackedRows:
     Raises:
         InputError: packed chunks are missing, or are of other features.
     """
-    execution = run.execution
     missing = {"cache_plan", "packed_chunks"} - run.reads.keys()
     if missing:
         asked = f'trainer = "{run.semantic.train.trainer}"'
@@ -101,10 +105,33 @@ def open_packed(run: Run, parts: Collection[int] | None = None) -> PackedRows:
     # Only this check separates rows of other features from those of this run, since both name the same nodes. Of several ranks only the
     # first has the table itself; the others have shards that were made of it.
     features = run.inputs.get("features") or run.reads["shards"].inputs["features"]["version"]
-    require(run.reads["packed_chunks"], {"inputs": {"features": features}})
+    return _packed_rows(run, ("packed_chunks", "cache_plan"), features, run.features.stored, parts)
+
+
+def pack_edges(run: Run) -> None:
+    """Lets batches take rows of edges from packed chunks, if the pipeline packs them; arguments and errors as `open_packed`."""
+    roles = tuple(map(of_edges, ("packed_chunks", "cache_plan")))
+    if run.edge_rows is not None and {*roles} <= run.reads.keys():
+        run.edge_rows.packed = _packed_rows(run, roles, run.inputs[EDGES], run.edge_rows.table)
+
+
+def _packed_rows(
+    run: Run,
+    roles: tuple[str, ...],
+    features: Artifact | str,
+    table: FeatureTable,
+    parts: Collection[int] | None = None,
+) -> PackedRows:
+    """Returns the packed rows of a table, which are of the artifact `features`, or of its version.
+
+    Args:
+        roles: roles of the artifacts of packed chunks and of their plan.
+    """
+    execution, (chunks, plan) = run.execution, (run.reads[role] for role in roles)
+    require(chunks, {"inputs": {"features": features}})
     return PackedRows(
-        PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"], parts),
-        run.features.stored,
+        PackedChunks(chunks, plan, run.reads["samples"], parts),
+        table,
         device=run.features.device,
         reading=loader_reading(
             parse_size(execution.io_window),
@@ -131,6 +158,27 @@ def planned_reads(run: Run, epochs: int) -> dict[str, int]:
         **{count_name(name, 0): n for name, n in found.rows.items()},
         move_name("disk", "feature", "asked"): found.read_bytes,
         TO_DEVICE: found.to_device,
+        **_planned_edges(run, samples, times, found.disk["ids"]),
+    }
+
+
+def _planned_edges(run: Run, samples: Samples, times: Array, ids_bytes: int) -> dict[str, int]:
+    """Returns the same numbers of packed rows of edges, {} if none are packed.
+
+    Args:
+        times: i64[B], how often each batch is used.
+        ids_bytes: bytes of the addresses of rows of nodes; those of edges are read beside them.
+    """
+    if run.edge_rows is None or run.edge_rows.packed is None:
+        return {}
+    plan, chunks = (run.reads[of_edges(stage)] for stage in ("cache_plan", "packed_chunks"))
+    found = stored_volumes(samples, plan, chunks, times, run.edge_rows.table.row_bytes)
+    return {
+        move_name("disk", EDGE_FEATURE): found.disk["feature"],
+        move_name("disk", EDGE_FEATURE, "asked"): found.read_bytes,
+        move_name("disk", "ids"): ids_bytes + found.disk["ids"],
+        move_name("h2d", EDGE_FEATURE): found.to_device,
+        **{count_name(f"edge_{name}", 0): n for name, n in found.rows.items()},
     }
 
 

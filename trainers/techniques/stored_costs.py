@@ -10,6 +10,7 @@ import numpy as np
 
 from graphmill.assets.cache_plan.read import open_placement
 from graphmill.assets.costs.needs import Term
+from graphmill.assets.features.config import of_edges
 from graphmill.assets.samples.read import Samples, open_samples
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.rows.aligned import space_for
@@ -18,6 +19,7 @@ from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses, require_samples
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.edge_rows import packs_edges, rows_of_batch
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
 from graphmill.trainers.recipe.costs.memory import (
     BATCH,
@@ -33,7 +35,10 @@ from graphmill.trainers.techniques.batch_costs import (
     DEVICE,
     HOST,
     Pieces,
+    added,
     by_hotness,
+    edge_links,
+    epoch_edge_rows,
     epoch_edges,
     epoch_inputs,
     evaluated,
@@ -91,7 +96,27 @@ def stored_links(case: Case, *, topology: bool) -> tuple[Mapping[str, float], bo
     read = sum(num_bytes for kind, num_bytes in volumes.disk.items() if topology or kind != "topology")
     on_device = volumes.rows["hits_device"] * case.sizes.row_bytes
     links = {"disk": read, "h2d": volumes.to_device - on_device, "d2d": on_device}
-    return {link: num_bytes / epochs for link, num_bytes in links.items()}, exact
+    found = {link: num_bytes / epochs for link, num_bytes in links.items()}
+    if not case.semantic.train.edge_features:
+        return found, exact
+    packed = packs_edges(case.sizes)
+    return added(found, _packed_edge_links(case) if packed else edge_links(case)), exact and packed
+
+
+def _packed_edge_links(case: Case) -> dict[str, float]:
+    """Returns link -> bytes of an epoch's packed rows of edges: of the artifacts, else all rows from chunks."""
+    plan, chunks = (of_edges(stage) for stage in ("cache_plan", "packed_chunks"))
+    row_bytes, found = case.sizes.edge_row_bytes, case.artifacts
+    if {"samples", plan, chunks} <= found.keys() and case.plan is not None:
+        samples, epochs = open_samples(found["samples"], parts=()), case.semantic.train.epochs
+        times = batch_uses(case.plan, epochs, samples)
+        volumes = stored_volumes(samples, found[plan], found[chunks], times, row_bytes)
+        read = volumes.disk["feature"] + volumes.disk["ids"]
+        return {"disk": read / epochs, "h2d": volumes.to_device / epochs}
+    assert case.drawn is not None
+    rows, count = epoch_edge_rows(case), case.drawn.count
+    sections = padded_bytes(np.array([4 * rows / count, rows / count * row_bytes])).sum()
+    return {"disk": float(sections) * count, "h2d": rows * row_bytes}
 
 
 def pruned_links(case: Case, whole: Sequence[Array], left: Sequence[Array]) -> dict[str, float]:
@@ -167,6 +192,10 @@ def _counted(tiers: Array, batches: Iterable[Array]) -> Array:
 def from_disk_terms(case: Case) -> list[Term]:
     """Returns the terms of batches whose graphs and rows are read from disk, by each rank."""
     ready, staged, blocks = space_for(case.batch.inputs * case.row_bytes), staged_bytes(case), case.block_bytes
+    if packs_edges(case.sizes):
+        ready, staged = ready + space_for(case.edge_bytes), staged + staged_bytes(case, edges=True)
+    else:
+        blocks += case.edge_bytes
     most, sure = MOST_WAITING + 1, case.batch.exact
     each = (
         Term("staged rows of batches in work", staged, BATCH, bound=not sure),
@@ -187,17 +216,23 @@ def _waiting(case: Case, each: int, most: int) -> int:
 
 def reader_bytes(case: Case, loaders: int) -> int:
     """Returns the bytes of the ranges of cached rows that a number of loaders read at once; 0 if the plan has no such rows."""
-    plan = case.artifacts.get("cache_plan")
-    cached = plan is None or bool(plan.array("tier_rows")[:, 2].any())
+    roles = ["cache_plan", *([of_edges("cache_plan")] if packs_edges(case.sizes) else [])]
+    plans = [case.artifacts.get(role) for role in roles]
+    cached = sum(plan is None or bool(plan.array("tier_rows")[:, 2].any()) for plan in plans)
     return loaders * case.execution.io_depth * ReadExecution.range_pages * PAGE_BYTES * cached
 
 
-def staged_bytes(case: Case) -> int:
-    """Returns the bytes of the staging buffer of the largest batch: its packed chunk, and its cached rows behind."""
-    chunks, plan = case.artifacts.get("packed_chunks"), case.artifacts.get("cache_plan")
+def staged_bytes(case: Case, *, edges: bool = False) -> int:
+    """Returns the bytes of the staging buffer of the largest batch: its packed chunk, and its cached rows behind; or of rows of edges."""
+    sizes = case.sizes
+    rows, row_bytes = case.batch.inputs, sizes.row_bytes
+    roles: tuple[str, ...] = ("packed_chunks", "cache_plan")
+    if edges:
+        rows, row_bytes, roles = rows_of_batch(case.batch, sizes), sizes.edge_row_bytes, tuple(map(of_edges, roles))
+    chunks, plan = map(case.artifacts.get, roles)
     if chunks is None or plan is None:
-        return space_for(case.batch.inputs * (case.sizes.row_bytes + 8))
-    cached = plan.array("tier_rows")[:, 2].astype("int64") * case.sizes.row_bytes
+        return space_for(rows * (row_bytes + 8))
+    cached = plan.array("tier_rows")[:, 2].astype("int64") * row_bytes
     return space_for(int((chunks.array("num_bytes") + cached).max()))
 
 
@@ -222,6 +257,9 @@ def _seconds(case: Case) -> Seconds:
     links = _links(case)[0]
     ahead = each.prepare(1) + CHUNK_PASSES * each.gather(1) + each.disk(links)
     beside = ahead / NUM_LOADERS, each.crossing(links), each.step(each.threads)
+    if case.semantic.train.edge_features and not packs_edges(case.sizes):
+        # The one thread that loads graphs gathers them.
+        beside += (each.prepare(1) + each.gather_edges(1) + each.edges_read(),)
     return each.named(), each.side_by_side(*beside, work=ahead + each.step_work)
 
 

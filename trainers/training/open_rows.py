@@ -96,7 +96,8 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
     at_hand = prepared_in_turn(train, execution) and train.device == "cpu"
     reserved = bytes_to_come(run.semantic, execution, given) if execution.features == "auto" else 0
     table = open_source(stored, execution.features, train.num_threads if at_hand else 1, reserved)
-    table.at_hand = at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))
+    edges_at_hand = run.edge_rows is None or run.edge_rows.at_hand
+    table.at_hand = at_hand and edges_at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))
     if execution.features == "memory":
         table.pin(device)
     source, record, fill = table, {}, None

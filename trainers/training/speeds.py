@@ -90,7 +90,7 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
         return Speeds()  # code that reads rows of edges has no pieces without them
     counts = sorted({1, max(1, cores // 2), cores})
     with torch.random.fork_rng(devices=[]):
-        # Rows of edges are not timed: their part is that of rows of nodes, and pieces are those of the model without them.
+        # Rows of edges are not timed: their part is that of rows of nodes by their bytes, and a step is that of the model without them.
         plain = replace(train, edge_features=False)
         case = replace(case, semantic=replace(case.semantic, train=plain))
         semantic, relations = case.semantic, len(at_hand.graph.relations)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,6 +165,8 @@ def draw_batches(
     most: int = MOST_BATCHES,
     most_bytes: int = MOST_EDGES * EDGE_BYTES,
     most_seconds: float = inf,
+    *,
+    edge_ids: bool = False,
 ) -> DrawnBatches:
     """Returns some batches of a training's first epoch.
 
@@ -172,14 +174,16 @@ def draw_batches(
         sampler: draws them, on one thread.
         most_bytes: bytes that they may hold, but for the first two.
         most_seconds: seconds of drawing after which no further batch is drawn.
+        edge_ids: whether edges have their ids.
     """
     places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
     steps, found, ends, edges, started = [], [], [], 0, time.perf_counter()
     links = sampler if isinstance(sampler, LinkSampler) and sampler.exclude_targets else None
+    more: dict[str, Any] = {"edge_ids": True} if edge_ids else {}
     for item in plan.batches(0):
         if item.position not in places or not len(item.seeds):
             continue
-        blocks = sampler.sample(item.key, item.seeds, transpose=transpose)
+        blocks = sampler.sample(item.key, item.seeds, transpose=transpose, **more)
         steps.append(item.key.step)
         found.append(blocks)
         ends.append(0 if links is None else links.edges.batch(item.key, item.seeds).num_ends)

@@ -20,6 +20,7 @@ from graphmill.kernels.sampling.epoch_plan import Plan
 from graphmill.kernels.types import Array
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.batch import BatchSizes, DrawnBatches
+from graphmill.trainers.recipe.costs.edge_rows import edge_row_bytes, listed_bytes, rows_of_batch
 from graphmill.trainers.recipe.costs.step import item_bytes, transposed_layers
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.queue_bytes import most_batches, prepared_in_turn, queue_bounds
@@ -167,6 +168,7 @@ class Case:
         part_of: i32[N], part of each node, for a training by parts; else None.
         row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
         fits: whether the feature table fits into the memory that is free, so that features = "auto" maps it.
+        edges_fit: whether the rows of edges do.
         stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
         valid, final: counts of an evaluation between epochs, and of that at the end; None if they were not counted.
         cores: cores that the training may use.
@@ -189,6 +191,7 @@ class Case:
     part_of: Array | None = None
     row_of: Array | None = None
     fits: bool = True
+    edges_fit: bool = True
     stand_in: bool = False
     exact_evaluation: bool = False
     valid: Scored | None = None
@@ -254,6 +257,7 @@ class Case:
     def in_turn(self) -> bool:
         """Whether all threads prepare each batch just before its step: rows are at hand, and no modelled link is in front of them."""
         at_hand = (self.execution.features == "memory" or self.fits) and self.execution.link_gbps is None
+        at_hand = at_hand and (self.edges_fit or not self.semantic.train.edge_features)
         turns = prepared_in_turn(self.semantic.train, self.execution)
         return at_hand and self.ranks == 1 and turns
 
@@ -285,12 +289,18 @@ class Case:
     @property
     def block_bytes(self) -> int:
         """Bytes of the blocks of the largest batch."""
-        return self.batch.block_bytes(self.sizes.id_bytes, transposed_layers(self.semantic.train))
+        edges = listed_bytes(self.batch, self.sizes) if self.semantic.train.edge_features else 0
+        return self.batch.block_bytes(self.sizes.id_bytes, transposed_layers(self.semantic.train)) + edges
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of the rows of the edges of the largest batch."""
+        return rows_of_batch(self.batch, self.sizes) * edge_row_bytes(self.semantic.train, self.sizes)
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of the largest batch, its blocks and its input rows."""
-        return self.batch.inputs * self.row_bytes + self.block_bytes
+        """Bytes of the largest batch, its blocks, its input rows and the rows of its edges."""
+        return self.batch.inputs * self.row_bytes + self.edge_bytes + self.block_bytes
 
     def held(self, limit: int, each: int, most: int) -> int:
         """Returns how many batches of `each` bytes wait within a bound, at least 1 and at most `most` or those of an epoch."""

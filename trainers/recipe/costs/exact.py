@@ -27,6 +27,7 @@ from graphmill.trainers.recipe.architecture import DISTANCE_HEADS
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.batch import whole_batch
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.edge_rows import ID_BYTES, LISTED_BYTES, PLACE_BYTES, SORTED_BYTES, edge_row_bytes
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
@@ -114,7 +115,7 @@ def sums_where_they_are(case: Case) -> bool:
     drawn = sampling is not None and sampling.method not in ("uniform", "")
     shared = case.ranks > 1 or find_technique(train.trainer).own_shards
     other = train.aggregator == "max" or train.dtype == "bf16"
-    return train.model in ("sage", "gcn", "gin", "gat") and not (drawn or shared or other)
+    return train.model in ("sage", "gcn", "gin", "gat") and not (drawn or shared or other or train.edge_features)
 
 
 def _whole_bytes(case: Case, workspace: int, rows: Sequence[int]) -> int:
@@ -182,6 +183,13 @@ def layer_rows(train: TrainConfig, number: int, wide: int, out: int) -> tuple[in
     return out, {"sage": out, "gcn": residual, "gin": out + residual}[kind]
 
 
+def _edge_range_bytes(case: Case) -> int:
+    """Returns the bytes of an edge of a range with its row, its id and its place, and while its place is found; 0 without rows of edges."""
+    train = case.semantic.train
+    kept = ID_BYTES + PLACE_BYTES + LISTED_BYTES + SORTED_BYTES
+    return (edge_row_bytes(train, case.sizes) + kept) * train.edge_features
+
+
 def _gathered_bytes(case: Case, workspace: int) -> int:
     """Returns the bytes of a range that gathers its sources, and of the sets of rows of this process's nodes."""
     train, item, sizes = case.semantic.train, item_bytes(case.semantic.train), case.sizes
@@ -199,7 +207,8 @@ def _gathered_bytes(case: Case, workspace: int) -> int:
         ending = -(-nodes * counted // max(1, edges))
         # Rows of sources are there once as they are read and once in the order of the block.
         rows = 2 * min(sizes.num_nodes, counted + ending) * width + 4 * ending * out
-        most = max(most, inputs + held + min(workspace // 2, rows * item + counted * EDGE_BYTES))
+        of_edges = counted * _edge_range_bytes(case)
+        most = max(most, inputs + held + min(workspace // 2, rows * item + counted * EDGE_BYTES) + of_edges)
         inputs = nodes * out * item if nodes * out * item <= share else 0
     read = min(workspace // 12, sizes.num_nodes * sizes.width * item)
     return most + read + min(3 * TILE_BYTES, 3 * sizes.num_nodes * sizes.width * item) + _windows_bytes(case)

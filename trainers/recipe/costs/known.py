@@ -153,6 +153,7 @@ def case_on(
         training_case(semantic, execution, sizes, ranks),
         exact_evaluation=semantic.train.eval != "sampled",
         fits=fits_memory(sizes.feature_bytes),
+        edges_fit=fits_memory(sizes.edge_bytes),
         row_of=at_hand.row_of,
     )
     batch = case.batch
@@ -162,7 +163,10 @@ def case_on(
     plan = _plan(at_hand, semantic, part_of)
     sampler = batch_sampler(semantic, at_hand)
     # Within the queue, whose bytes the training takes later on anyway.
-    drawn = draw_batches(plan, sampler, transposes(semantic), most_batches, case.queue_bytes, most_seconds)
+    named = semantic.train.edge_features and at_hand.graph.topology.edge_ids is not None
+    drawn = draw_batches(
+        plan, sampler, transposes(semantic), most_batches, case.queue_bytes, most_seconds, edge_ids=named
+    )
     if not batch.exact and drawn.blocks:
         batch = drawn.largest._replace(count=batch.count, exact=True, pairs=batch.pairs)
     order, counted = _hotness(artifacts, at_hand, plan, sampler, roles)

@@ -29,6 +29,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, drawn_bound, whole_batch
 from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Case
+from graphmill.trainers.recipe.costs.edge_rows import SORTED_BYTES, edge_row_bytes, host_rows
 from graphmill.trainers.recipe.costs.exact import (
     LEAST_WORKSPACE,
     PAGES_BYTES,
@@ -102,7 +103,7 @@ def bytes_to_come(semantic: ModelConfig, execution: TrainExecution, artifacts: M
 def memory_terms(case: Case) -> list[Term]:
     """Returns the terms of a training by a technique that has costs, of all its processes without those that wait for it."""
     own = find_technique(case.semantic.train.trainer).open_costs().memory(case)
-    found = [*own, *node_row_terms(case), *link_terms(case)]
+    found = [*own, *node_row_terms(case), *link_terms(case), *edge_terms(case)]
     ways = [term for term in found if term.name in (EXACT, SAMPLED)]
     if len(ways) > 1 and case.semantic.train.eval == "auto":
         less = min(ways, key=lambda term: term.most)  # a training has one of the two
@@ -150,6 +151,24 @@ def node_row_terms(case: Case) -> list[Term]:
         Term("gradients of rows of nodes", copies * inputs, "accumulate", bound=True),
     )
     return [term.times(case.ranks) for term in each]
+
+
+def edge_terms(case: Case) -> list[Term]:
+    """Returns the terms of rows of edges besides those of batches: readers, the order of a batch's edges, and rows on the host."""
+    train, sizes = case.semantic.train, case.sizes
+    if not train.edge_features:
+        return []
+    each = READER_BYTES + WINDOW_BYTES * (edge_row_bytes(train, sizes) != sizes.edge_row_bytes)
+    # Those of the samplers, and one of an evaluation.
+    readers = (case.samplers + 1) * each
+    places = case.samplers * SORTED_BYTES * sum(case.batch.edges)
+    host, sure = host_rows(sizes)
+    found = (
+        Term("readers of rows of edges", readers, "samplers", True, likely=0 if case.edges_fit else readers),
+        Term("places of edges while they are found", places, BATCH, bound=True),
+        Term("rows of edges in the host cache", host * sizes.edge_row_bytes, "[memory] edge_host", bound=not sure),
+    )
+    return [term.times(case.ranks) for term in found]
 
 
 def waiting_term() -> Term:
@@ -227,7 +246,7 @@ def queue_terms(case: Case, waiting: float = 1.0, lanes: int = 0) -> list[Term]:
     """
     ranks, inputs = case.ranks, case.batch.inputs * case.row_bytes
     count, lanes = case.held_ahead(case.batch.count, lanes), lanes or case.samplers
-    each, ahead = space_for(inputs) + case.block_bytes, min(count, 1 + lanes)
+    each, ahead = space_for(inputs) + space_for(case.edge_bytes) + case.block_bytes, min(count, 1 + lanes)
     # Rows that turn out not to be at hand have threads that work on batches beside the step.
     busy, expected = (
         1 if in_turn else ahead for in_turn in (case.may_be_in_turn, case.may_be_in_turn and case.in_turn)
@@ -263,7 +282,8 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
         return []
     most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
     count = case.held_ahead(most)
-    more = max(0, count * (space_for(case.batch.inputs * case.row_bytes) + case.block_bytes) - inputs_bytes)
+    each = space_for(case.batch.inputs * case.row_bytes) + space_for(case.edge_bytes) + case.block_bytes
+    more = max(0, count * each - inputs_bytes)
     one = case.in_turn and not case.stores_evaluation
     expected = 0 if case.exact_evaluation else min(more, case.batch_bytes) if one else more
     return [Term(SAMPLED, more, "queue", bound=True, likely=expected), shared_term(case, most)]

@@ -20,6 +20,7 @@ from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.types import Topology
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.edge_rows import packs_edges
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
 from graphmill.trainers.recipe.costs.memory import (
     PARAMETER_COPIES,
@@ -47,7 +48,9 @@ def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
     waiting = case.held(case.shared_bytes(1, case.block_bytes + staged), case.block_bytes + staged, count)
     standby = samplers if settings.switching and settings.sharing == "space" else 0
     trainers, taken = min(count, trainers + standby), min(count, DEPTH * trainers + standby)
-    rows = taken * space_for(case.batch.inputs * case.row_bytes)
+    rows = taken * (space_for(case.batch.inputs * case.row_bytes) + space_for(case.edge_bytes))
+    if packed and packs_edges(case.sizes):  # a trainer stages them just before it gathers them
+        rows += trainers * staged_bytes(case, edges=True)
     # Each computes on a thread of its own.
     libraries = (trainers - 1) * PRODUCT_BYTES
     sums = min(count, train.accumulate) * parameter_term(case).most // PARAMETER_COPIES

@@ -65,7 +65,7 @@ from graphmill.trainers.techniques.factored.queue import GlobalQueue, Result, Up
 from graphmill.trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
 from graphmill.trainers.techniques.factored.roles import COPY, EXTRACT, LOAD, MARK, SAMPLE, Epoch, TrainerRole
 from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of, naming
-from graphmill.trainers.techniques.openings import open_packed, planned_reads
+from graphmill.trainers.techniques.openings import open_packed, pack_edges, planned_reads
 
 GRACE_SECONDS = 5.0
 """Seconds for which an epoch that a fault ended waits for threads that are still at work."""
@@ -89,7 +89,9 @@ class FactoredExecutor(Executor):
         source = run.features.source
         self.features = source.source if isinstance(source, LinkedSource) else source
         self.packed = open_packed(run) if self.settings.rows == "packed" else None
-        self.features = self.packed or self.features
+        if self.packed is not None:
+            self.features = self.packed
+            pack_edges(run)
         self.crew = self.open_crew()
         # Counted until the cache is filled, and kept to fill it again after a restart.
         self._visits = self._counting() if self.settings.presample else None
@@ -241,6 +243,8 @@ class FactoredExecutor(Executor):
             thread.join(max(0.0, ends - time.monotonic()))
         if self.packed is not None:
             self.packed.close()
+            if self.run.edge_rows is not None:
+                self.run.edge_rows.close()
         return_if_short()
         self._note(epoch)
 
