@@ -40,14 +40,22 @@ def cut(blocks: Blocks, size: int) -> Blocks:
 class SegmentBatches:
     """The input ids of stored batches, in their order, read in ranges of any length; a context manager.
 
+    A batch that was drawn as of times may have a node several times, whose row it reads from disk once.
+
     Args:
         samples: the stored batches; each is verified when it is read.
+        slot: i32[N], slots of the static tiers.
         threads: number of batches that are read at the same time.
+
+    Attributes:
+        repeated: i64[B], inputs of each batch that has been read whose row on disk is that of another input.
     """
 
-    def __init__(self, samples: Samples, threads: int):
-        self.samples, self.threads = samples, threads
+    def __init__(self, samples: Samples, slot: Array, threads: int):
+        self.samples, self.slot, self.threads = samples, slot, threads
         self.num_batches, self.blocks = samples.num_stored, samples.order.blocks
+        self.repeated = np.zeros(self.num_batches, np.int64)
+        self._repeats = samples.artifact.config.get("before") is not None
         self._pool = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> SegmentBatches:
@@ -57,13 +65,20 @@ class SegmentBatches:
         self._pool.shutdown(cancel_futures=True)
 
     def load(self, first: int, last: int) -> tuple[Array, Array]:
-        """Returns (ptr i64[n+1], node_ids) of batches first to last - 1; raises InputError if a batch is damaged."""
+        """Returns (ptr i64[n+1], node_ids) of batches first to last - 1, nodes on disk once; raises InputError if a batch is damaged."""
         ids = list(self._pool.map(self._input_ids, range(first, last)))
         return np.cumsum([0, *map(len, ids)]), np.concatenate(ids)
 
     def _input_ids(self, number: int) -> Array:
         blocks = self.samples.batch(*self.samples.place_of(number))[1]
-        return blocks[0].src_ids.copy()  # a view would keep the whole record
+        ids = blocks[0].src_ids.copy()  # a view would keep the whole record
+        if not self._repeats:
+            return ids
+        kept = self.slot[ids] != ELSEWHERE
+        on_disk = np.flatnonzero(~kept)
+        kept[on_disk[np.unique(ids[on_disk], return_index=True)[1]]] = True
+        self.repeated[number] = len(ids) - np.count_nonzero(kept)
+        return ids[kept]
 
 
 @dataclass(frozen=True, kw_only=True)

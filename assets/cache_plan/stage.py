@@ -80,7 +80,10 @@ def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice
 def plan_checks(
     totals: PlanTotals, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array, num_rows: int
 ) -> list[Check]:
-    """Tests the plan against numbers counted another way: inputs (i64[B], of each batch) by the sampler, rows by the gaps between uses."""
+    """Tests the plan against numbers counted another way: inputs (i64[B], of each batch) by the sampler, rows by the gaps between uses.
+
+    Of inputs that share a row on disk one is counted.
+    """
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     given, used, budget = [budgets.device_bytes, budgets.host_bytes], totals.disk_bytes, budgets.disk_bytes
     details: tuple[tuple[bool, str, dict[str, int]], ...] = (
@@ -196,15 +199,16 @@ class CachePlanStage(Stage):
         for name in ("slot", "device_ids", "host_ids"):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
-        with SegmentBatches(samples, building.execution.threads) as batches:
+        with SegmentBatches(samples, placement.slot, building.execution.threads) as batches:
             limits = SizeLimits(
                 row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size
             )
             choice = choose_size(batches, placement.slot, limits, progress)
             totals = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
+            rows = np.asarray(samples.num_inputs) - batches.repeated
         return Summary(
             numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_bytes},
-            checks=plan_checks(totals, placement, choice, budgets, np.asarray(samples.num_inputs), table.num_rows),
+            checks=plan_checks(totals, placement, choice, budgets, rows, table.num_rows),
             figures=_draw(totals, writer),
         )
 
