@@ -212,7 +212,7 @@ class Watch:
         training = self.training
         ids = np.array(training.run.graph.valid_ids)
         theirs = training.run.infer(
-            training.run.model, ids, training.execution.checkpoints, Silent(), self._no_source, None
+            training.run.model, ids, training.execution.checkpoints, Silent(), self._no_source, None, None
         )
         assert torch.allclose(logits[ids], theirs, rtol=1e-3, atol=1e-4), "the logits differ from the trainer's"
 

@@ -40,13 +40,21 @@ def cut(blocks: Blocks, size: int) -> Blocks:
 class SegmentBatches:
     """The rows that stored batches need, in the order of the batches, read in ranges of any length; a context manager.
 
+    A batch that was drawn as of times may have a node several times, whose row it reads from disk once.
+
     Args:
+        slot: i32[N], slots of the static tiers.
         threads: number of batches that are read at the same time.
+
+    Attributes:
+        repeated: i64[B], inputs of each batch that has been read whose row on disk is that of another input.
     """
 
-    def __init__(self, wanted: WantedRows, threads: int):
-        self.wanted, self.threads, samples = wanted, threads, wanted.samples
+    def __init__(self, wanted: WantedRows, slot: Array, threads: int):
+        self.wanted, self.slot, self.threads, samples = wanted, slot, threads, wanted.samples
         self.num_batches, self.blocks = samples.num_stored, samples.order.blocks
+        self.repeated = np.zeros(self.num_batches, np.int64)
+        self._repeats = samples.artifact.config.get("before") is not None
         self._pool = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> SegmentBatches:
@@ -56,9 +64,19 @@ class SegmentBatches:
         self._pool.shutdown(cancel_futures=True)
 
     def load(self, first: int, last: int) -> tuple[Array, Array]:
-        """Returns (ptr i64[n+1], node_ids) of batches first to last - 1; raises InputError if a batch is damaged."""
-        ids = list(self._pool.map(self.wanted.ids, range(first, last)))
+        """Returns (ptr i64[n+1], row ids) of batches first to last - 1, rows on disk once; raises InputError if a batch is damaged."""
+        ids = list(self._pool.map(self._ids, range(first, last)))
         return np.cumsum([0, *map(len, ids)]), np.concatenate(ids)
+
+    def _ids(self, number: int) -> Array:
+        ids = self.wanted.ids(number)
+        if not self._repeats:
+            return ids
+        kept = self.slot[ids] != ELSEWHERE
+        on_disk = np.flatnonzero(~kept)
+        kept[on_disk[np.unique(ids[on_disk], return_index=True)[1]]] = True
+        self.repeated[number] = len(ids) - np.count_nonzero(kept)
+        return ids[kept]
 
 
 @dataclass(frozen=True, kw_only=True)

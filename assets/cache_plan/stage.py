@@ -85,7 +85,10 @@ def plan_numbers(totals: PlanTotals, placement: Placement, choice: SegmentChoice
 def plan_checks(
     totals: PlanTotals, placement: Placement, choice: SegmentChoice, budgets: Budgets, num_inputs: Array, num_rows: int
 ) -> list[Check]:
-    """Tests the plan against numbers counted another way: inputs (i64[B], of each batch) by the sampler, rows by the gaps between uses."""
+    """Tests the plan against numbers counted another way: inputs (i64[B], of each batch) by the sampler, rows by the gaps between uses.
+
+    Of inputs that share a row on disk one is counted.
+    """
     held = [len(ids) * choice.row_bytes for ids in (placement.device_ids, placement.host_ids)]
     given, used, budget = [budgets.device_bytes, budgets.host_bytes], totals.disk_bytes, budgets.disk_bytes
     details: tuple[tuple[bool, str, dict[str, int]], ...] = (
@@ -217,7 +220,7 @@ class CachePlanStage(Stage):
         for name in ("slot", "device_ids", "host_ids"):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
-        with SegmentBatches(wanted, threads) as batches:
+        with SegmentBatches(wanted, placement.slot, threads) as batches:
             limits = SizeLimits(
                 row_bytes=table.row_bytes,
                 disk_bytes=budgets.disk_bytes,
@@ -226,9 +229,10 @@ class CachePlanStage(Stage):
             )
             choice = choose_size(batches, placement.slot, limits, progress)
             totals = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
+            rows = num_wanted - batches.repeated
         return Summary(
             numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_bytes},
-            checks=plan_checks(totals, placement, choice, budgets, num_wanted, table.num_rows),
+            checks=plan_checks(totals, placement, choice, budgets, rows, table.num_rows),
             figures=_draw(totals, writer),
         )
 

@@ -5,6 +5,7 @@ both.
 
     indptr i64[N+1], indices ids[E]      in-neighbours of each node in compressed columns, rows ascending
     weights f32[E], edge_types u8[E], edge_ids i64[E], node_type_ptr i64[T+1]     if the source has them
+    edge_times f64[E], node_times f64[N], link_times f64[L]     if [sampling] asks for times, by which the edges of a row ascend then
     in_degree, out_degree i32[N]         of the whole graph
     labels i32[N]                                    class of the node, -1 where it is not known; of other tasks i8[N, C] or f32[N, T]
     train_ids, valid_ids, test_ids ids[n]     the split: ascending, disjoint

@@ -11,6 +11,8 @@ different parts, as those of knowledge graphs have.
 Edges that have labels to learn are split alike, each copy and each direction with its own label and those of one link in one part. Edges
 whose label is not known are not links: they stay messages.
 
+If neighbours are drawn as of the times of seeds, a link has a time: the first one of its edges, so that none of them is in its own past.
+
 Peak memory: `LINK_BYTES` per edge of the relations that are predicted, beside the source's own edges.
 """
 
@@ -29,10 +31,11 @@ from graphmill.assets.sources.interface import GraphConfig, RawGraph
 from graphmill.assets.sources.task_table import TaskTable
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.tasks.labels import OF_LABEL, STORED, Kind, column_counts
+from graphmill.assets.tasks.lengths import length_size, require_dates
 from graphmill.assets.tasks.links import Links
 from graphmill.assets.tasks.relations import named_relations, reverse_pairs
 from graphmill.kernels.errors import InputError, one_line
-from graphmill.kernels.links.splits import PARTS, TEST, TRAIN, VALID, check_split, split_edges, stored_edges
+from graphmill.kernels.links.splits import GAP, PARTS, TEST, TRAIN, VALID, check_split, split_edges, stored_edges
 from graphmill.kernels.links.triples import NO_REVERSE, KnownEdges, Triples, contains
 from graphmill.kernels.types import Array, Topology, id_dtype
 
@@ -76,20 +79,29 @@ def take_links(raw: RawGraph, config: GraphConfig) -> Known:
     labels = None
     if labelled:
         numbers, rows = _labelled(raw, numbers, rows)
+    edges = rows
     present, rows, part = _split(raw, task, config.seed, triples, numbers, rows)
+    between = present[part == GAP]
+    if len(between):
+        raw.numbers = {**raw.numbers, "num_gap_links": len(np.unique(triples.links(*triples.parts(between))))}
+        present, rows, part = (each[part != GAP] for each in (present, rows, part))
     if labelled:
         labels = _labels(raw, task.kind, rows)
     if not len(present):
         raise InputError(f"[task] split = '{task.split}', but no edge is in a part", "give edges their part or time")
     _require_links(task, names, predicted, triples.parts(present)[2])
     links = _links(triples, present, part, labels, typed=bool(names))
+    if config.times:
+        assert raw.edge_marks is not None, "edges have times"
+        own = raw.edge_marks.values
+        times = own[rows] if labelled else _first_times(triples, links, numbers, own[edges])
+        links = replace(links, times=times)
     if not (links.split == TRAIN).any():
         raise InputError("no link is for training", "put edges of a predicted relation into train")
     links = replace(links, candidates=link_candidates(raw, task, links), uniform=task.uniform_candidates)
     held_out = links.split >= (VALID if task.message_edges == "train" else TEST)
-    known = KnownEdges(
-        triples, *(None if each is None else each[held_out] for each in (links.source, links.target, links.relation))
-    )
+    tested = (None if each is None else each[held_out] for each in (links.source, links.target, links.relation))
+    known = KnownEdges(triples, *triples.parts(np.concatenate([triples.numbers(*tested), between])))
     _take_out(raw, known)
     return links, known
 
@@ -128,6 +140,14 @@ def _links(triples: Triples, present: Array, part: Array, labels: Array | None, 
         predicted=tuple(np.unique(relation).tolist()),
         labels=labels,
     )
+
+
+def _first_times(triples: Triples, links: Links, numbers: Array, times: Array) -> Array:
+    """Returns f64[E], the first time of each link's edges, which have the numbers u64[n] and the times f64[n]."""
+    of_edge = triples.links(*triples.parts(numbers))
+    order = np.lexsort((times, of_edge))
+    ascending = of_edge[order]
+    return times[order][np.searchsorted(ascending, triples.links(links.source, links.target, links.relation))]
 
 
 def _require_links(task: TaskTable, names: Sequence[str], predicted: Sequence[int], relation: Array) -> None:
@@ -221,6 +241,10 @@ def _split(
         source, target, relation = triples.parts(numbers)
         check_split(triples, source, target, part, relation, place=lambda row: place(int(rows[row])))
     else:
+        if task.gap is not None:
+            ends = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+            require_dates("gap", task.gap, ends)
+            ratios["gap"] = length_size(task.gap)
         part = split_edges(triples, *triples.parts(numbers), times=values, **ratios)
     first = _first(numbers, task)
     return numbers[first], rows[first], part[first].astype(np.uint8)
@@ -246,14 +270,17 @@ def _take_out(raw: RawGraph, known: KnownEdges) -> None:
     else:
         stays = kept(raw.src, raw.dst, None)
         raw.src, raw.dst = raw.src[stays], raw.dst[stays]
+        if raw.edge_marks is not None:
+            raw.edge_marks = replace(raw.edge_marks, values=raw.edge_marks.values[stays])
 
 
 def save_links(links: Links, writer: Writer) -> None:
     """Writes the arrays of the links."""
     writer.save("link_ends", np.stack([links.source, links.target], axis=1))
     writer.save("link_split", links.split)
-    if links.labels is not None:
-        writer.save("link_labels", links.labels)
+    for name, array in (("link_labels", links.labels), ("link_times", links.times)):
+        if array is not None:
+            writer.save(name, array)
     if links.relation is not None:
         writer.save("link_relation", links.relation)
     if links.candidates is not None:

@@ -167,4 +167,5 @@ def _links(artifact: Artifact) -> Links:
         candidates=_candidates(artifact),
         uniform=numbers.get("num_uniform_candidates", 0),
         labels=artifact.array("link_labels") if "link_labels.npy" in artifact.files else None,
+        times=artifact.array("link_times") if "link_times.npy" in artifact.files else None,
     )

@@ -46,11 +46,11 @@ from graphmill.assets.graph.times import (
 from graphmill.assets.graph.times import SAYS as TIMES_SAY
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
 from graphmill.assets.sources.registry import config_class, sound_classes, source_names
-from graphmill.assets.sources.splits import checked, stratified
+from graphmill.assets.sources.splits import by_time, checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.targets import require_known
 from graphmill.assets.sources.task_table import TaskTable, sound_task
-from graphmill.assets.sources.unread import asked_by_features
+from graphmill.assets.sources.unread import asked_by_features, encodes
 from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.files.frames import write_frames
 from graphmill.assets.storage.local.artifact import Artifact
@@ -124,6 +124,7 @@ GRAPH_PAGE = Page(
         "num_self_loops": "self loops in the source",
         "num_ids_of_both_ends": "ids in both columns of the edge tables",
         "num_dropped_edges": "edges left out, with an end without a node",
+        "num_gap_links": "links between the parts of a split by time, left out",
         "homophily_ratio": "edges inside a class (%)",
     },
     columns={
@@ -194,6 +195,7 @@ class GraphStage(SourceStage):
             return None, wrong if graph["source"] in source_names() else wrong + _unknown_everywhere(graph, tables)
         kind = CLASSES if task is None else task.kind
         given = {"seed": seed, "task": kind, "links": task if kind in ON_EDGES else None, "times": asks_times(raw)}
+        given["cut"] = task if task is not None and kind not in ON_EDGES and task.split == "time" else None
         config, problems = tables.parse(schema, graph, ("graph",), given)
         # What depends on a key of [task] that is wrong is not known.
         wrong = {str(each.path[-1]) for each in mistakes if each.path}
@@ -202,7 +204,11 @@ class GraphStage(SourceStage):
         problems = [*mistakes, *problems]
         if config is None:
             return None, problems
-        config = replace(config.without_unused(), **asked_by_features(raw.get("features")))
+        asked = asked_by_features(raw.get("features"))
+        if config.cut is not None and (asked["encodes"] or encodes(graph)):
+            text = "encode is fitted on the training nodes of a drawn or given split, and [task] split = 'time' cuts another one"
+            problems.append(tables.problem(("task", "split"), f"{text}: leave one of them out"))
+        config = replace(config.without_unused(), **asked)
         apart = config.by_split()
         return apart[0] if len(apart) == 1 else config, problems
 
@@ -283,7 +289,7 @@ class GraphStage(SourceStage):
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
         checks += node_checks(raw.labels, len(raw.class_names), parts)
         checks += remarks(raw, semantic, parts, topology.in_degree, topology.out_degree)
-        timed, early = times_found(raw, topology, seeds)
+        timed, early = times_found(raw, topology, seeds, None if found is None else found[0])
         numbers, checks = numbers | timed, [*checks, *early, *later]
         if found is not None:
             links, held_out = found
@@ -306,11 +312,12 @@ NODE_ROWS = 1 << 18
 
 
 def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
-    """Returns the source's split, or a stratified one."""
-    if raw.splits is not None:
-        parts = checked(raw.splits, raw.labels)
+    """Returns the split by time if it is asked for, else that of the source, or a stratified one."""
+    drawn = config.seed, config.train_ratio, config.valid_ratio
+    if config.cut is not None:
+        parts = by_time(raw.labels, raw.node_times, *drawn, config.cut.gap)
     else:
-        parts = stratified(raw.labels, config.seed, config.train_ratio, config.valid_ratio)
+        parts = stratified(raw.labels, *drawn) if raw.splits is None else checked(raw.splits, raw.labels)
     require_known(raw.labels, parts, raw.class_names, "labels")
     return parts
 

@@ -19,6 +19,7 @@ from graphmill.assets.graph.checks import SLICE_EDGES
 from graphmill.assets.sources.interface import GraphConfig, RawGraph
 from graphmill.assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool
 from graphmill.assets.storage.files.arrays import forget_pages
+from graphmill.assets.tasks.links import Links
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 
@@ -102,14 +103,18 @@ def _slices(times: Array) -> Iterator[Array]:
         forget_pages(times)
 
 
-def times_found(raw: RawGraph, topology: Topology, seeds: Array) -> tuple[dict[str, Any], list[Check]]:
+def times_found(
+    raw: RawGraph, topology: Topology, seeds: Array, links: Links | None
+) -> tuple[dict[str, Any], list[Check]]:
     """Returns the numbers and the checks of a graph about its times; none of a graph without times.
 
     Raises:
-        InputError: times of edges and of seeds ids[n] are of two units.
+        InputError: times of edges and of seeds, nodes ids[n] or links, are of two units.
     """
     if topology.edge_times is None:
         return {}, []
+    if links is not None and links.times is not None:
+        _require_one_unit(topology, links.times)
     ends = [(float(part.min()), float(part.max())) for part in _slices(topology.edge_times)]
     numbers = {"edge_times": [min(low for low, _ in ends), max(high for _, high in ends)] if ends else [0.0, 0.0]}
     if raw.node_times is None:

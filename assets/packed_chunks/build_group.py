@@ -274,7 +274,7 @@ def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: Cache
 
     Args:
         slots: i32[n], the plan's slots of the inputs; the array is written to.
-        input_ids: ids[n], global, the inputs, each once.
+        input_ids: ids[n], global, the inputs; those of a batch that was drawn as of times may be repeated, and share a slot.
         packed_ids: ids[p], ascending, the nodes of the batch's chunk.
         cached: the nodes that the batch reads from its segment's cache.
 
@@ -282,11 +282,9 @@ def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: Cache
         InputError: an input is in no tier, or a packed row is not an input.
     """
     from_disk = np.flatnonzero(slots == ELSEWHERE)
-    order = np.argsort(input_ids[from_disk])
-    from_disk = from_disk[order]
-    ids = input_ids[from_disk]
+    ids, row_of = np.unique(input_ids[from_disk], return_inverse=True)
     if np.array_equal(ids, packed_ids):  # none of its rows is cached
-        slots[from_disk] = make_slots(STAGED, np.arange(len(ids)))
+        slots[from_disk] = make_slots(STAGED, row_of)
         return slots, np.zeros(0, np.int32)
     packed, at = _among(packed_ids, ids)
     in_cache, row = _among(cached.ids, ids)
@@ -298,7 +296,7 @@ def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: Cache
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     at[in_cache] = len(packed_ids) + rank
-    slots[from_disk] = make_slots(STAGED, at)
+    slots[from_disk] = make_slots(STAGED, at[row_of])
     return slots, places[order].astype(np.int32)
 
 

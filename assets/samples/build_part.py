@@ -22,9 +22,10 @@ from graphmill.assets.samples.tally import PartTally
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender
-from graphmill.kernels.links.edge_seeds import EdgeSeeds
+from graphmill.kernels.links.edge_seeds import EdgeSeeds, distinct_as_of
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.temporal.sampler import TemporalSampler
 from graphmill.kernels.types import Array, Block, Topology
 
 NOTHING = np.zeros(0, np.uint8)
@@ -62,20 +63,26 @@ class _Maker:
 
     def make(self, item: PlannedBatch) -> _Made:
         """Returns the record of one batch and the results of its tests."""
-        nodes = item.seeds if self.edges is None else self.edges.batch(item.key, item.seeds).nodes
-        blocks = self.sampler.sample(item.key, nodes, transpose="none", **self.options)
+        links = None if self.edges is None else self.edges.batch(item.key, item.seeds)
+        nodes, when = (item.seeds, {}) if links is None else (links.nodes, links.when)
+        if isinstance(self.sampler, TemporalSampler):
+            as_of = self.sampler.times_of(nodes, **when)
+            blocks, times = self.sampler.timed(item.key, nodes, as_of, transpose="none", **self.options)
+            ids = distinct_as_of(blocks[0].src_ids, times)[0]
+        else:
+            blocks = self.sampler.sample(item.key, nodes, transpose="none", **self.options)
+            ids = np.unique(blocks[0].src_ids)
         self.tally.visit(self.sampler, blocks)
-        ids = np.sort(blocks[0].src_ids)
-        inside = bool(len(ids) == 0 or (ids[0] >= 0 and ids[-1] < self.num_nodes))
+        inside = bool(len(ids) == 0 or (ids.min() >= 0 and ids.max() < self.num_nodes))
         sound = inside and np.array_equal(blocks[-1].dst_ids, nodes) and all(map(_is_sound, blocks))
-        unique = bool((ids[1:] != ids[:-1]).all())
+        unique = len(ids) == blocks[0].num_src
         # The key of an evaluation's batch draws it and says nothing of where it is stored.
         record = encode(replace(item.key, epoch=self.epoch), blocks)
         edges = [len(block.indices) for block in blocks]
         # A batch of links is stored as one of their ends, and counted as the links.
         seeds = blocks[-1].dst_ids.copy() if self.edges is None else item.seeds.copy()
         digest = xxhash.xxh3_64_intdigest(record.data)
-        return _Made(record, seeds, digest, len(ids), edges, sound, unique)
+        return _Made(record, seeds, digest, blocks[0].num_src, edges, sound, unique)
 
 
 def _is_sound(block: Block) -> bool:

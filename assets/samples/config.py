@@ -78,8 +78,6 @@ class SamplesTable(Checked):
 
     def problem(self, sampling: SamplingConfig) -> str:
         """Returns the conflict with `[sampling]` in words, "" if there is none."""
-        if sampling.before:
-            return f"{self.header} stores each input of a batch once, and before = 'seed' has a node as of several times: leave it out"
         if self.epochs == 0 and sampling.reuse == 0:
             return f"{self.header} would store no epoch: set reuse in [sampling], or epochs here, to 1 or more"
         if 0 < self.epochs < sampling.reuse:

@@ -70,7 +70,7 @@ class SamplesStage(FanOut):
     says: Mapping[str, str] = {
         "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
         "its batch.",
-        "input ids are unique": "No stored batch asks for the row of a node twice.",
+        "input ids are unique": "No stored batch asks for the row of a node twice; of one that is drawn as of times, twice as of one time.",
         "every seed once an epoch": "The seeds of each sampling epoch are the training nodes, each once; those of evaluations are the "
         "validation and the test nodes.",
     }

@@ -1,7 +1,7 @@
 """The most that batches of a sampler can hold, from fan-outs and the sizes of the graph, before one is drawn."""
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from graphmill.assets.costs.needs import Sizes
@@ -43,21 +43,26 @@ def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Ent
         fanouts: fan-outs in the place of those of `how`.
     """
     rows, edges, num_bytes, walks = [seed_nodes(how, seeds, sizes)], list[int](), 0, how.method == "random_walk"
+    # As of several times a node is several rows, and an edge of it several edges.
+    most_rows, most_edges = (sizes.num_nodes, 1) if how.before is None else (inf, inf)
     most, graph = how.paths * how.length if walks else sizes.num_edges, sizes.artifacts.get("graph")
     edge_bytes = 8 if how.method in ("weighted", "random_walk") else 4  # with its share
     relations = None if graph is None else relations_of(graph)
     for fanout in (most_drawn(entry, relations) for entry in fanouts or how.fanouts):
         all_drawn = rows[0] * most if walks else most
-        drawn = all_drawn if fanout < 0 else min(all_drawn, rows[0] * fanout)
+        drawn = all_drawn if fanout < 0 else int(min(all_drawn * most_edges, rows[0] * fanout))
         num_bytes += edge_bytes * drawn + 4 * rows[0]
         edges.insert(0, drawn)
-        rows.insert(0, min(sizes.num_nodes, rows[0] + drawn))
+        rows.insert(0, int(min(most_rows, rows[0] + drawn)))
     return BatchBound(tuple(rows), tuple(edges), num_bytes + sizes.id_bytes * rows[0])
 
 
 def seed_nodes(how: Neighbours, seeds: int, sizes: Sizes) -> int:
     """Returns the most nodes of a batch's seeds: of a link its ends, and one end of each of its negatives."""
-    return min(sizes.num_nodes, seeds * (2 + _negatives(how, sizes))) if _kind(sizes) in ON_EDGES else seeds
+    if _kind(sizes) not in ON_EDGES:
+        return seeds
+    ends = seeds * (2 + _negatives(how, sizes))
+    return ends if how.before is not None else min(sizes.num_nodes, ends)
 
 
 def seed_pairs(how: Neighbours, seeds: int, sizes: Sizes) -> int:

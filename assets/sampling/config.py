@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
-from graphmill.assets.sampling.windows import window_problem
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.tasks.lengths import length_problem
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import EmptyRows
 from graphmill.kernels.sampling.walk import MOST_VISITS, walk_problems
@@ -107,7 +107,7 @@ class Neighbours(Checked):
 
     def _time_problems(self) -> Iterator[KeyProblem]:
         """Yields the problems of times."""
-        if problem := window_problem(self.window):
+        if problem := length_problem("window", self.window):
             yield KeyProblem("window", problem)
         if self.before is None:
             for name, value in (("window", self.window), ("choose", self.choose if self.choose != "uniform" else None)):

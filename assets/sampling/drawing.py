@@ -10,13 +10,13 @@ import numpy as np
 
 from graphmill.assets.sampling.config import MORE_PATHS, Neighbours
 from graphmill.assets.sampling.fanouts import Entry, relations_of, resolved
-from graphmill.assets.sampling.windows import require_dates, window_size
 from graphmill.assets.storage.files.arrays import expect_random_reads, mapped_apart
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.read_verified import read_vector
 from graphmill.assets.storage.local.require import require
 from graphmill.assets.storage.names.user_code import is_reference, load_reference
 from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.assets.tasks.lengths import length_size, require_dates
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import AliasTables
 from graphmill.kernels.sampling.own_sampling import AnySampler, OwnSampler
@@ -38,7 +38,7 @@ class Drawing:
     Attributes:
         neighbours: the keys of `[sampling]`.
         tables: alias tables of weighted sampling, mapped; else None.
-        times: f64[N], the times of nodes as seeds, mapped; None unless `before` asks for them.
+        times: f64[N], the times of nodes as seeds, mapped; None unless `before` asks for them, and of a graph whose edges are the seeds.
         relations: names of the graph's relations, in the order of their numbers, which fan-outs may name.
     """
 
@@ -78,7 +78,8 @@ class Drawing:
         if how.method == "random_walk":
             return WalkSampler(topology, self.walks(), how.numbers, seed=seed, threads=threads)
         if how.before is not None:
-            more: dict[str, Any] = {"window": window_size(how.window), "choose": how.choose, "replace": how.replace}
+            more: dict[str, Any] = {"choose": how.choose, "replace": how.replace}
+            more |= {} if how.window is None else {"window": length_size(how.window)}
             fanouts = resolved(how.fanouts, self.relations)
             return TemporalSampler(topology, fanouts, seed=seed, times=self.times, **more)
         if self.tables is not None:
@@ -154,13 +155,18 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
     return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"]))
 
 
-def _open_times(neighbours: Neighbours, graph: Artifact) -> Array:
-    """Opens the times of nodes; raises InputError if the graph has no times, or those of edges are no dates and the window is a length."""
-    if "edge_times.npy" not in graph.files or "node_times.npy" not in graph.files:
+def _open_times(neighbours: Neighbours, graph: Artifact) -> Array | None:
+    """Opens the times of nodes; None if edges are the seeds.
+
+    Raises:
+        InputError: the graph has no times, or those of edges are no dates and the window is a length.
+    """
+    of_seeds = [name for name in ("node_times", "link_times") if f"{name}.npy" in graph.files]
+    if "edge_times.npy" not in graph.files or not of_seeds:
         problem = f"before = {neighbours.before!r}, and {graph.label} has no times"
         raise InputError(problem, "build it from a pipeline whose [sampling] has `before`")
-    require_dates(neighbours.window, graph.summary["numbers"]["edge_times"])
-    return graph.array("node_times")
+    require_dates("window", neighbours.window, graph.summary["numbers"]["edge_times"])
+    return graph.array("node_times") if "node_times" in of_seeds else None
 
 
 def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:

@@ -2,9 +2,12 @@
 
 Candidates of a relation's end are the nodes of the types that its edges have there; all nodes if nodes have no types. Known edges that are
 left out of the negatives are those of training: whether a pair is held out is not known while a model is trained.
+
+If neighbours are drawn as of the times of seeds, an edge and its negatives are seen as of the edge's time.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -32,8 +35,10 @@ def training_edges(
     own = np.flatnonzero(links.split == TRAIN)
     source, target = (np.array(ends[own]) for ends in (links.source, links.target))
     relation = None if links.relation is None else np.array(links.relation[own])
+    times = None if links.times is None or sampling.before is None else np.array(links.times[own])
+    seeds = partial(EdgeSeeds, source=source, target=target, relation=relation, times=times)
     if links.labels is not None:
-        return EdgeSeeds(source=source, target=target, relation=relation, labels=np.array(links.labels[own]))
+        return seeds(labels=np.array(links.labels[own]))
     triples = Triples(num_nodes=topology.num_nodes, reverse_of=links.reverse_of)
     degrees: dict[Side, Array] = {"source": topology.out_degree, "target": topology.in_degree}
     candidates: dict[Side, Sequence[Candidates]] = {
@@ -53,7 +58,7 @@ def training_edges(
         in_batch=sampling.negatives == "in_batch",
         known=None if sampling.known_negatives else KnownEdges(triples, source, target, relation),
     )
-    edges = EdgeSeeds(source=source, target=target, relation=relation, negatives=negatives)
+    edges = seeds(negatives=negatives)
     for side in negatives.sides[: sampling.per_positive]:
         _require_negatives(edges, negatives, topology, side, names)
     return edges

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from graphmill.assets.sources.survey import Survey
 
 
-ASKS_TIMES = "[sampling] before = 'seed', but [graph]"
-UNTIMED = "name them, or leave `before` out"
-
 FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
 """Metadata of a key that decides only feature rows."""
 
@@ -75,6 +72,8 @@ class GraphConfig(Checked):
     task: Kind = field(default=CLASSES, metadata={"key": False, "hashed": "unless default"})
     # the table [task] if edges are predicted; not a key of [graph]
     links: TaskTable | None = field(default=None, metadata={"key": False, "hashed": "unless default"})
+    # the table [task] if nodes are split by their times; not a key of [graph]
+    cut: TaskTable | None = field(default=None, metadata={"key": False, "hashed": "unless default"})
     # whether edges and seeds have times, for `before` of [sampling]; not a key of [graph]
     times: bool = field(default=False, metadata={"key": False, "hashed": "unless default"})
     # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
@@ -160,10 +159,16 @@ class GraphConfig(Checked):
                 f"kind = {self.task!r}, but source = {self.source!r} gives labels for {' and '.join(self.tasks)} alone"
             )
             yield KeyProblem("source", f"[task] {text}: take another source (docs/own-data.md), or another kind")
-        if self.times and "time" not in self.link_splits:
-            yield KeyProblem("source", f"{ASKS_TIMES} gives the edges no times (docs/own-data.md#times): {UNTIMED}")
-        elif self.times and self.links is None and not self.node_timed:
-            yield KeyProblem("source", f"{ASKS_TIMES} gives the nodes no times (docs/own-data.md#times): {UNTIMED}")
+        seeds_lack = "nodes" if self.links is None and not self.node_timed else ""
+        if self.times and (lacking := "edges" if "time" not in self.link_splits else seeds_lack):
+            text = f"[sampling] before = 'seed', but [graph] gives the {lacking} no times (docs/own-data.md#times)"
+            yield KeyProblem("source", f"{text}: name them, or leave `before` out")
+        elif self.times and self.links is not None and self.links.split == "given":
+            text = "[sampling] before = 'seed' asks for times of edges, and [task] split = 'given' for their parts"
+            yield KeyProblem("source", f"{text}: set split = 'time' or 'random'")
+        if self.cut is not None and not self.times:
+            text = "[task] split = 'time' of nodes reads the times of seeds, which [sampling] before = 'seed' asks for"
+            yield KeyProblem("source", f"{text}: set it, or leave split out")
         yield from split_key_problems(getattr(self, "split", None))
         yield from _after_problems(self.after)
 
@@ -237,7 +242,7 @@ class GraphConfig(Checked):
 
     def without_unused(self) -> GraphConfig:
         """Returns the configuration with defaults for unused keys, so that these change no version."""
-        unused = ("seed", "train_ratio", "valid_ratio") if self.brings_split() else ()
+        unused = ("seed", "train_ratio", "valid_ratio") if self.brings_split() and self.cut is None else ()
         if self.links is not None:  # whose split has ratios of its own
             drawn = self.generated or self.links.split != "given"
             unused = ("train_ratio", "valid_ratio", *(() if drawn else ("seed",)))

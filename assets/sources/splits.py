@@ -1,4 +1,4 @@
-"""Train, valid and test nodes: drawn at random by class, or checked if the source brings its own.
+"""Train, valid and test nodes: drawn at random by class, cut by time, or checked if the source brings its own.
 
 Within each class the labelled nodes are ordered by a keyed hash of their id (stream 5) and cut by the two ratios. A
 class keeps its share in every part, and renumbering other nodes changes nothing.
@@ -14,7 +14,9 @@ import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.tasks.labels import labelled, strata
+from graphmill.assets.tasks.lengths import length_size, require_dates
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.links.splits import cut_in_order, leave_gap
 from graphmill.kernels.rng import absorb_ids, key
 from graphmill.kernels.types import Array, Stream, id_dtype
 
@@ -50,14 +52,48 @@ def stratified(labels: Array, seed: int, train_ratio: float, valid_ratio: float)
     """
     groups = strata(labels)
     known = np.flatnonzero(groups >= 0)
-    order = np.lexsort((absorb_ids(key(seed, Stream.SPLITS), known), groups[known]))
-    sizes = np.bincount(groups[known]) if len(known) else np.zeros(0, np.int64)
-    place = np.arange(len(known)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    first = np.maximum(np.floor(sizes * train_ratio + 0.5), 1)
-    second = np.maximum(np.floor(sizes * (train_ratio + valid_ratio) + 0.5), first)
-    part = (place >= np.repeat(first, sizes)).astype(np.int8) + (place >= np.repeat(second, sizes))
-    ids = known[order].astype(id_dtype(len(labels)))
-    train, valid, test = (np.sort(ids[part == number]) for number in range(3))
+    part = cut_in_order([absorb_ids(key(seed, Stream.SPLITS), known)], groups[known], train_ratio, valid_ratio)
+    return _of_parts(known, part, len(labels))
+
+
+def by_time(
+    labels: Array, times: Array | None, seed: int, train_ratio: float, valid_ratio: float, gap: float | str | None
+) -> tuple[Array, Array, Array]:
+    """Cuts the labelled nodes by time: the oldest are for training, the newest for testing, those of one time in a drawn order.
+
+    Args:
+        times: f64[N]; nodes without a time, NaN, belong to no part.
+        gap: least time between the parts, a number in the unit of the times or a length; None for none.
+        labels, seed, train_ratio, valid_ratio: as of `stratified`, the shares being those of all nodes.
+
+    Returns:
+        (train, valid, test): ids[n], ascending; a node in a gap is in none.
+
+    Raises:
+        InputError: no labelled node has a time, the gap is a length of dates and the times are none, or no node is left for training.
+    """
+    assert times is not None, "the source was asked for times"
+    known = np.flatnonzero(labelled(labels) & np.isfinite(times))
+    if not len(known):
+        raise InputError(
+            "[task] split = 'time', but no labelled node has a time", "give the labelled nodes their times"
+        )
+    own = times[known]
+    order = [absorb_ids(key(seed, Stream.SPLITS), known), own]
+    part = cut_in_order(order, np.zeros(len(known), np.int64), train_ratio, valid_ratio)
+    if gap is not None:
+        require_dates("gap", gap, (float(own.min()), float(own.max())), "nodes")
+        part = leave_gap(part, own, length_size(gap))
+    found = _of_parts(known, part, len(labels))
+    if not len(found[0]):
+        raise InputError(f"gap = {gap!r} leaves no node for training", "give a shorter gap, or a larger train_ratio")
+    return found
+
+
+def _of_parts(known: Array, part: Array, num_nodes: int) -> tuple[Array, Array, Array]:
+    """Returns ids[n], ascending, of the nodes of each part."""
+    ids = known.astype(id_dtype(num_nodes))
+    train, valid, test = (ids[part == number] for number in range(3))
     return train, valid, test
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.tasks.labels import CLASSES, LINKS, ON_EDGES, Kind
+from graphmill.assets.tasks.lengths import length_problem
 
 OF_CANDIDATES = {"candidates", "source_candidates", "uniform_candidates"}
 """Keys of `[task]` about what links are ranked among."""
@@ -28,6 +29,9 @@ class TaskTable(Checked):
     relations: tuple[str, ...] = ()
     # Split of the links: "random" draws it, "time" trains on the oldest links and tests the newest, "given" is that of the source.
     split: LinkSplit = "random"
+    # split = "time": least time between the parts. What is newer than the next part's first link, less this length, is in no part, and no
+    # message: a number in the unit of the times, or of dates a length such as "7d". None for no gap.
+    gap: float | str | None = field(default=None, metadata={"hashed": "unless default"})
     # Shares of the links of each relation; the rest is for testing. Unused if the split is given.
     train_ratio: float = 0.85
     valid_ratio: float = 0.05
@@ -45,9 +49,14 @@ class TaskTable(Checked):
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys of links beside another kind, ratios beside a given split, and ratios that leave no link to train on."""
         changed = {each.name for each in fields(self) if getattr(self, each.name) != each.default} - {"kind"}
-        foreign = (
-            changed if self.kind not in ON_EDGES else changed & OF_CANDIDATES if self.kind != LINKS else set[str]()
-        )
+        if problem := length_problem("gap", self.gap):
+            yield KeyProblem("gap", problem)
+        if self.gap is not None and self.split != "time":
+            yield KeyProblem("gap split", f"gap = {self.gap!r} is for split = 'time': set it, or leave gap out")
+        if self.kind in ON_EDGES:
+            foreign = changed & OF_CANDIDATES if self.kind != LINKS else set[str]()
+        else:
+            foreign = changed - ({"split", "gap"} if self.split == "time" else {"gap"})
         for key in sorted(foreign):
             yield KeyProblem(f"{key} kind", f"{key} is a key of links: set kind = 'links', or leave it out")
         if self.kind not in ON_EDGES:

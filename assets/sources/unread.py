@@ -58,6 +58,13 @@ def named_columns(tables: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def encodes(graph: Mapping[str, Any]) -> bool:
+    """Returns whether `[graph]`, or the table of a node type in it, has encoders; the forms of the tables are not checked yet."""
+    nodes = graph.get("nodes")
+    inner = nodes.values() if isinstance(nodes, Mapping) else ()
+    return any("encode" in each for each in (graph, *(table for table in inner if isinstance(table, Mapping))))
+
+
 def asked_by_features(tables: Any) -> dict[str, Any]:
     """Returns the wishes of `[features]`, whose form is not checked yet, about a source, by the names of `GraphConfig`."""
     encodes = any("encode" in each for each in all_tables(tables))

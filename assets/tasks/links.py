@@ -51,6 +51,8 @@ class Links:
         uniform: number of candidates that are drawn for each end of a link, in addition to all nodes; 0 for none.
         labels: i32[E], the class of each, or f32[E, T], its numbers; None if whether there is a link is learnt. With labels each
             edge of the source is stored, copies and reverses, too, those of one link in one part.
+        times: f64[E], the time as of which the ends of each are seen: the first time of its edge, its copies and reverses, with labels the
+            edge's own; None unless [sampling] asks for times.
     """
 
     source: Array
@@ -62,6 +64,7 @@ class Links:
     candidates: LinkCandidates | None = None
     uniform: int = 0
     labels: Array | None = None
+    times: Array | None = None
 
     @property
     def kind(self) -> Kind:

@@ -1,8 +1,9 @@
 """The number of mini-batches that need each node: the counts behind a feature cache (FGNN, section 6).
 
 A batch visits a node once, however many of its edges name it, for its row is fetched once. So `visits[v]` is the number of batches
-whose input set contains v. The fused sampler's direct map counts them (`Sampler.take_visits`), where they cost next to nothing; the
-counter here takes the batches of any sampler, and counts layers:
+whose input set contains v; of a batch as of times, in which a node may be several inputs, each is a visit. The fused sampler's direct
+map counts them (`Sampler.take_visits`), where they cost next to nothing; the counter here takes the batches of any sampler, and counts
+layers:
 
     layer_visits[l, v]  batches in which v is a destination of blocks[l]
     layer_inputs[l, v]  sum over batches of the number of distinct input rows under v there, v's own row included. FreshGNN's saved

@@ -12,6 +12,9 @@ sampling their neighbours with fan-outs 10 and 10; 2 ms if known edges are left 
 thread keeps the last one it made.
 
 Edges whose labels are learnt have no negatives. Their labels go with their places, in 32 bits each.
+
+Edges with times are seen as of them (kernels/temporal/sampler.py): both ends of an edge, and of its negatives, are seeds as of the edge's
+time. So a seed is a pair of a node and a time, and a node that is an end at two times is two of the nodes.
 """
 
 import threading
@@ -32,7 +35,7 @@ MOST_THREADS = 64
 class LinkBatch(NamedTuple):
     """The nodes and pairs of a batch of p edges."""
 
-    # ids[b] global, distinct: the seeds of the sampler.
+    # ids[b] global, distinct, or distinct with their times: the seeds of the sampler.
     nodes: Array
     # Number of nodes that are ends of the batch's edges; they come first.
     num_ends: int
@@ -44,6 +47,13 @@ class LinkBatch(NamedTuple):
     negatives: Array
     # The labels of the edges, their 32 bits as i32[p, T]; None if edges have no labels.
     labels: Array | None = None
+    # f64[b], the time as of which each node is seen; None if edges have no times.
+    times: Array | None = None
+
+    @property
+    def when(self) -> dict[str, Array]:
+        """The times of the nodes as a keyword of a sampler's `sample`; empty without times."""
+        return {} if self.times is None else {"times": self.times}
 
     @property
     def scored(self) -> Array:
@@ -73,6 +83,22 @@ def distinct(ids: Array) -> tuple[Array, Array]:
     return ascending[order], place[rank.reshape(-1)]
 
 
+def distinct_as_of(ids: Array, times: Array) -> tuple[Array, Array, Array]:
+    """Returns the distinct pairs of a node and a time in the order of their first appearance.
+
+    Args:
+        ids: ids[n]; times: f64[n].
+
+    Returns:
+        (ids[k], f64[k], i32[n]): nodes and times of the pairs, and the place of each of the n among them.
+    """
+    nodes, node = np.unique(ids, return_inverse=True)
+    moments, moment = np.unique(times, return_inverse=True)
+    pairs, places = distinct(moment.reshape(-1) * max(1, len(nodes)) + node.reshape(-1))
+    moment, node = np.divmod(pairs, max(1, len(nodes)))
+    return nodes[node], moments[moment], places
+
+
 @dataclass(frozen=True, kw_only=True)
 class EdgeSeeds:
     """The edges that batches are made of."""
@@ -86,6 +112,8 @@ class EdgeSeeds:
     negatives: DrawnNegatives | None = None
     # i32[n] or f32[n, T], what is learnt of each edge; None if whether it is one is learnt.
     labels: Array | None = None
+    # f64[n], the time as of which both ends of each edge, and of its negatives, are seen; None without times.
+    times: Array | None = None
     # Thread -> key, edges and batch that it made last.
     _last: dict[int, tuple[BatchKey, Array, LinkBatch]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -95,9 +123,9 @@ class EdgeSeeds:
         source, target = as_ids(self.source, "source"), as_ids(self.target, "target")
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "target", target)
-        others = [each for each in (self.relation, self.labels) if each is not None]
+        others = [each for each in (self.relation, self.labels, self.times) if each is not None]
         if len(lengths := {*map(len, (source, target, *others))}) > 1:
-            problem = f"edges of {sorted(lengths)} sources, targets, relations and labels"
+            problem = f"edges of {sorted(lengths)} sources, targets, relations, labels and times"
             raise InputError(problem, "give one of each per edge")
 
     def batch(self, batch: BatchKey, edges: Array) -> LinkBatch:
@@ -119,7 +147,12 @@ class EdgeSeeds:
         else:
             drawn = np.stack(self.negatives.draw(batch, edges, source, target, relation), axis=2)
         flat = np.concatenate([ends.reshape(-1), drawn.reshape(-1).astype(ends.dtype)])
-        nodes, places = distinct(flat)
+        if self.times is None:
+            (nodes, places), times = distinct(flat), None
+        else:
+            own = self.times[edges]
+            each = [np.repeat(own, 2), np.repeat(own, 2 * drawn.shape[1])]
+            nodes, times, places = distinct_as_of(flat, np.concatenate(each))
         pairs = places[: ends.size].reshape(ends.shape)
         return LinkBatch(
             nodes=nodes,
@@ -128,4 +161,5 @@ class EdgeSeeds:
             relation=relation,
             negatives=places[ends.size :].reshape(drawn.shape),
             labels=None if self.labels is None else self.labels[edges].view(np.int32).reshape(len(edges), -1),
+            times=times,
         )

@@ -2,6 +2,9 @@
 
 Around a sampler that draws, and around one that reads stored batches, it gives the same bytes: batches are stored for the nodes of
 `EdgeSeeds.batch`, and edges are taken out when they are read. No node leaves a block with an edge, so neither do rows that were packed.
+
+Of edges with times a batch's edge is taken out where both its ends are seen as of its own time: an earlier copy or reverse. Below an edge
+of a later time it is the past.
 """
 
 from typing import Any
@@ -45,7 +48,7 @@ class LinkSampler:
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
         """Samples the blocks of a batch of edges, by their numbers i64[p]; the last destinations are the nodes of `EdgeSeeds.batch`."""
         links = self.edges.batch(batch, np.asarray(seeds))
-        blocks = self.sampler.sample(batch, links.nodes, transpose="none")
+        blocks = self.sampler.sample(batch, links.nodes, transpose="none", **links.when)
         if self.exclude_targets:
             blocks = exclude(blocks, links.pairs, links.relation, self.reverse_of)
         first = {"none": len(blocks), "hidden": 1, "all": 0}[transpose]

@@ -5,12 +5,12 @@ tested one away. Copies of an edge are one link, too.
 
 Drawn: the links of a relation are ordered by a keyed hash of their number (stream 5) and cut by the two ratios, so each relation keeps its
 share in every part. By time: they are ordered by the first time of their edges, links of one time by the hash. So a tested link is one
-that was not seen before.
+that was not seen before. A gap leaves time between the parts (`leave_gap`).
 
 Peak memory: 60 bytes per edge that is split; `stored_edges` 40 per edge of a range.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.rng import absorb_ids, key
 from graphmill.kernels.types import Array, Stream, Topology
 
-TRAIN, VALID, TEST = range(3)
+TRAIN, VALID, TEST, GAP = range(4)
 PARTS = ("train", "valid", "test")
 EDGES_AT_ONCE = 1 << 22
 
@@ -34,6 +34,7 @@ def split_edges(
     train_ratio: float,
     valid_ratio: float,
     times: Array | None = None,
+    gap: float = 0.0,
 ) -> Array:
     """Draws a split of edges, or cuts them by time.
 
@@ -41,23 +42,59 @@ def split_edges(
         source, target: ids[n]; relation: u8[n] or None.
         train_ratio, valid_ratio: shares of the links of each relation, rounded to the nearest link, at least one for training.
         times: [n], numbers that ascend with time: the oldest links are for training, the newest for testing. None to draw.
+        gap: least time between the parts of a relation, in the unit of the times.
 
     Returns:
-        u8[n]: 0 for training, 1 for validation, 2 for testing.
+        u8[n]: 0 for training, 1 for validation, 2 for testing, 3 for links in a gap.
     """
     links, of_edge = np.unique(triples.links(source, target, relation), return_inverse=True)
     of_edge = of_edge.reshape(-1)
     hashes = absorb_ids(key(seed, Stream.SPLITS), links.view(np.int64))
     kind = triples.parts(links)[2]
-    sort_keys = [hashes, kind] if times is None else [hashes, _first_times(times, of_edge, len(links)), kind]
-    order = np.lexsort(sort_keys)
-    sizes = np.bincount(kind)
-    place = np.arange(len(links)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    first = None if times is None else _first_times(times, of_edge, len(links))
+    part = cut_in_order([hashes, *([] if first is None else [first])], kind, train_ratio, valid_ratio)
+    for each in np.unique(kind) if gap and first is not None else ():
+        part[kind == each] = leave_gap(part[kind == each], first[kind == each], gap)
+    return part[of_edge]
+
+
+def cut_in_order(sort_keys: Sequence[Array], group: Array, train_ratio: float, valid_ratio: float) -> Array:
+    """Cuts groups into three parts, each group in the order of some keys.
+
+    Args:
+        sort_keys: arrays [n], the last one first.
+        group: integers[n], from 0.
+        train_ratio, valid_ratio: shares of each group, rounded to the nearest member, at least one for training.
+
+    Returns:
+        u8[n]: 0 for training, 1 for validation, 2 for testing.
+    """
+    order, sizes = np.lexsort([*sort_keys, group]), np.bincount(group)
+    place = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     first = np.maximum(np.floor(sizes * train_ratio + 0.5), 1)
     second = np.maximum(np.floor(sizes * (train_ratio + valid_ratio) + 0.5), first)
-    part = np.empty(len(links), np.uint8)
+    part = np.empty(len(group), np.uint8)
     part[order] = (place >= np.repeat(first, sizes)).astype(np.uint8) + (place >= np.repeat(second, sizes))
-    return part[of_edge]
+    return part
+
+
+def leave_gap(part: Array, times: Array, gap: float) -> Array:
+    """Takes what is too new out of the parts of a split by time.
+
+    Args:
+        part: u8[n], of each link, or seed, 0 to 2.
+        times: f64[n].
+        gap: least time between a part and what is tested later, in the unit of the times.
+
+    Returns:
+        u8[n]: `GAP` for what is newer than the first of a later part, less the gap; else the part.
+    """
+    found = part.copy()
+    for own in (TRAIN, VALID):
+        later = times[part > own]
+        if len(later):
+            found[(part == own) & (times > later.min() - gap)] = GAP
+    return found
 
 
 def _first_times(times: Array, of_edge: Array, num_links: int) -> Array:

@@ -53,7 +53,10 @@ class AnySampler(Protocol):
     """The interface of samplers for trainers and stages: `graphmill.kernels.sampling.sample.Sampler` or an `OwnSampler`."""
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Samples the blocks under the seeds; one that draws edges of the graph takes `edge_ids = True`, for their ids."""
+        """Samples the blocks under the seeds.
+
+        One that draws edges of the graph takes `edge_ids = True`, for their ids; one that draws as of times `times`, f64[b] of the seeds.
+        """
         ...
 
 

@@ -22,7 +22,7 @@ class ScheduledSampler:
         self._sampler: AnySampler | None = None
 
     def sample(
-        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", **more: bool
+        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", **more: Any
     ) -> tuple[Block, ...]:
         """Samples the blocks under the seeds by the fan-outs of the batch's epoch."""
         fanouts = self.fanouts_at(batch.epoch)

@@ -183,17 +183,30 @@ class TemporalSampler(Sampler):
 
     @property
     def counts_visits(self) -> bool:
-        """False: a node may be several sources of a batch, and a visit is a batch."""
+        """False: a node may be several sources of a batch, each of which is a visit."""
         return False
 
     def sample(
-        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", edge_ids: bool = False
+        self,
+        batch: BatchKey,
+        seeds: Any,
+        *,
+        transpose: Transposes = "hidden",
+        edge_ids: bool = False,
+        times: Any = None,
     ) -> tuple[Block, ...]:
-        """Samples the blocks under the seeds, each as of its own time in `times`; see `timed`."""
-        if self.times is None:
-            raise InputError("the seeds have no times", "give `times`, or call `timed` with those of the batch")
+        """Samples the blocks under the seeds, each as of its own time: of f64[b] `times`, or that of its node; see `timed`."""
         seeds = self.check_seeds(seeds)
-        return self.timed(batch, seeds, self.times[seeds], transpose=transpose, edge_ids=edge_ids).blocks
+        as_of = self.times_of(seeds, times)
+        return self.timed(batch, seeds, as_of, transpose=transpose, edge_ids=edge_ids).blocks
+
+    def times_of(self, seeds: Array, times: Any = None) -> Any:
+        """Returns f64[b], the given times of seeds, or those of their nodes; raises InputError if there are none."""
+        if times is not None:
+            return times
+        if self.times is None:
+            raise InputError("the seeds have no times", "give `times`, or those of the batch")
+        return self.times[seeds]
 
     def timed(
         self, batch: BatchKey, seeds: Any, times: Any, *, transpose: Transposes = "hidden", edge_ids: bool = False

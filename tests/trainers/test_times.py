@@ -127,7 +127,7 @@ def test_exact_answers_are_refused(made: Made, tmp_path: Path) -> None:
         ({}, {"window": "0d"}, "window = 0d has no time in it"),
         ({}, {"choose": "recent", "replace": True}, "leave one of them out"),
         ({}, {"method": "weighted"}, "before = 'seed' is for method = 'uniform', not for 'weighted'"),
-        ({"trainer": "disk"}, {}, "draws no neighbours as of a time"),
+        ({"trainer": "fresh"}, {}, "keeps one row of a node, which has another one as of each time"),
     ],
 )
 def test_what_does_not_go_together_is_told(made: Made, train: Any, sampling: Any, said: str) -> None:
@@ -150,20 +150,31 @@ def test_a_length_of_dates_beside_numbers_is_told(made: Made) -> None:
         made.train(pipeline)
 
 
-def test_links_are_not_trained_as_of_a_time_yet(made: Made) -> None:
+def test_metrics_that_read_the_rows_of_all_nodes_are_told(made: Made) -> None:
     text = recipe(
-        {"name": "x", "eval": "exact"},
+        {"name": "x", "eval": "sampled"},
         task={"kind": "links", "split": "time"},
         graph={"source": "ratings", "nodes": 300, "edges": 2000},
         sampling={"fanouts": [4, 3], "before": "seed"},
     )
-    with pytest.raises(
-        InputError, match="links are ranked among the rows of all nodes, which differ as of the time of each link"
-    ):
+    with pytest.raises(InputError, match=r'metric = "mrr" ranks links among the rows of all nodes.*set metric = "auc"'):
         made.parse(text)
+    with pytest.raises(InputError, match='eval = "exact", but rows of all neighbours are as of no time'):
+        made.parse(text.replace('eval = "sampled"', 'eval = "exact"\nmetric = "auc"'))
 
 
-def test_samples_are_not_stored_as_of_a_time(made: Made) -> None:
-    text = text_of([5], batch_size=64, before="seed", reuse=1)
-    with pytest.raises(InputError, match=r"\[samples\] stores each input of a batch once, and before = 'seed'"):
-        made.parse(f"{text}\n[samples]\n")
+def test_links_are_learnt_from_what_was_there_at_their_time(made: Made) -> None:
+    text = recipe(
+        TRAIN | {"layers": 2, "epochs": 6, "eval_every": 6, "eval": "sampled", "metric": "auc", "input": "typed"},
+        seed=5,
+        task={"kind": "links", "split": "time", "gap": 50, "uniform_candidates": 20},
+        graph={"source": "ratings", "nodes": 600, "edges": 6000, "features": 8, "noise": 0.5},
+        sampling={"fanouts": [5, 5], "batch_size": 256, "before": "seed"},
+    )
+    numbers = trained(made, text).summary["numbers"]
+    with pytest.raises(InputError, match="a prediction names no times"):
+        predict_table(made.store, made.parse(text), "x", made.folder / "out.parquet", evaluation="sampled")
+    assert numbers["test_auc"] > 0.65 and numbers["valid_auc"] > 0.65
+    assert (
+        1 / 20 < numbers["test_mrr_uniform_20"] <= 1 and "test_mrr" not in numbers and "test_recall@10" not in numbers
+    )

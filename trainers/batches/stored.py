@@ -32,9 +32,12 @@ class StoredSampler:
         self.samples = samples
 
     def sample(
-        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", edge_ids: bool = False
+        self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", **drawn: Any
     ) -> tuple[Block, ...]:
-        """Returns the stored blocks of a batch; raises InputError if it is not stored, is damaged, or was drawn for other seeds."""
+        """Returns the stored blocks of a batch; raises InputError if it is not stored, is damaged, or was drawn for other seeds.
+
+        What `drawn` asks of a sampler was decided when the batch was drawn: its edges have their ids, its seeds had their times.
+        """
         stored, blocks = self.samples.batch(batch.epoch, batch.step)
         if not np.array_equal(stored, seeds):
             label = self.samples.artifact.label

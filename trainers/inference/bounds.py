@@ -92,10 +92,16 @@ class Bounds:
         """Returns the sampler that gives nodes their whole neighbourhoods."""
         return (self.drawing or ALL).whole(topology, layers, threads=self.threads)
 
-    def sampled(self, sampler: AnySampler, key: BatchKey, node_ids: Array) -> tuple[Block, ...]:
-        """Returns the blocks of nodes on the host, without transposes; their edges have ids if the model reads rows of edges."""
-        more = {} if self.edge_rows is None else {"edge_ids": True}
-        return sampler.sample(key, node_ids, transpose="none", **more)
+    def sampled(
+        self, sampler: AnySampler, key: BatchKey, node_ids: Array, times: Array | None = None
+    ) -> tuple[Block, ...]:
+        """Returns the blocks of nodes on the host, without transposes; their edges have ids if the model reads rows of edges.
+
+        Args:
+            times: f64[n], the time as of which each node is seen; None for its own, or for a sampler that knows no times.
+        """
+        more: dict[str, Any] = {} if self.edge_rows is None else {"edge_ids": True}
+        return sampler.sample(key, node_ids, transpose="none", **more, **({} if times is None else {"times": times}))
 
     def give_edges(self, blocks: Sequence[Block]) -> None:
         """Gives blocks the rows of their edges, if the model reads some."""

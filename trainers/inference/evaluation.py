@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def evaluation(
     domain: Callable[[Bounds], Domain] | None = None,
     needs: Needs | None = None,
     edge_rows: EdgeRows | None = None,
-) -> Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor]:
+) -> Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None, Array | None], Tensor]:
     """Returns the function that evaluates a model in the way of its train table (`Run.infer`, trainers/loop/executor.py).
 
     Args:
@@ -56,21 +55,22 @@ def evaluation(
     train, sampling = semantic.train, semantic.sampling
     # Needed nodes of the validation nodes, and of all splits at the end; and what was hinted at.
     read_as: Any = {"device": device, "dtype": train.dtype, "drawing": drawing, "needs": needs, "edge_rows": edge_rows}
+    read_as |= {"workspace_bytes": parse_size(train.eval_workspace), "threads": train.num_threads}
     known, hinted = dict[bytes, NeededNodes | None](), set[str]()
 
     def infer(
-        model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource, kept: Path | None
+        model: Model,
+        node_ids: Array,
+        folder: Path,
+        progress: Progress,
+        source: EvaluationSource,
+        kept: Path | None,
+        times: Array | None = None,
     ) -> Tensor:
         name = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).data)
-        bounds = Bounds(
-            workspace_bytes=parse_size(train.eval_workspace),
-            threads=train.num_threads,
-            folder=folder,
-            progress=progress,
-            **read_as,
-            # Of a sampled one the file has the batches of each split.
-            kept=RowLog(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None,
-        )
+        # Of a sampled one the file has the batches of each split.
+        log = RowLog(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None
+        bounds = Bounds(folder=folder, progress=progress, kept=log, **read_as)
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":
             known[name] = known[name] if name in known else inference.needed(node_ids)
@@ -79,10 +79,11 @@ def evaluation(
             pace.end()
             return logits
         assert sampling is not None
-        of_ids = partial(evaluation_plan, batch_size=sampling.batch_size, seed=semantic.sampling_seed)
-        places, ids = map(of_ids, (np.arange(len(node_ids)), node_ids))
-        # Processes that share the rows exchange them batch by batch, so there nothing runs ahead.
-        return infer_sampled(inference, node_ids, places, None if domain else source(ids), hinted)
+        how: Any = {"batch_size": sampling.batch_size, "seed": semantic.sampling_seed}
+        places = evaluation_plan(np.arange(len(node_ids)), **how)
+        # Processes that share the rows exchange them batch by batch, so there nothing runs ahead. A source of batches knows nodes alone.
+        ahead = None if domain or times is not None else source(evaluation_plan(node_ids, **how))
+        return infer_sampled(inference, node_ids, places, ahead, hinted, times)
 
     return infer
 

@@ -342,7 +342,13 @@ def _require_sampling(evaluation: Way, pipeline: Pipeline, semantic: ModelConfig
     """Refuses sampled predictions of a model that was trained without sampling, and exact ones of neighbours as of a time."""
     if evaluation == "sampled" and semantic.sampling is None:
         raise InputError(f"sampled predictions, but {pipeline.path} has no table [sampling]", "ask for exact ones")
-    if evaluation == "exact" and semantic.sampling is not None and semantic.sampling.before:
+    timed = semantic.sampling is not None and semantic.sampling.before is not None
+    if timed and semantic.train.predicts_links:
+        problem = (
+            'a prediction names no times, and before = "seed" of [sampling] computes the ends of an edge as of its time'
+        )
+        raise InputError(problem, "read the scores of the edges to validate and to test: graphmill leaderboard")
+    if evaluation == "exact" and timed:
         raise InputError(f"exact predictions, but {EXACT_LATER}", "ask for sampled ones: --eval sampled")
 
 

@@ -44,6 +44,7 @@ def infer_sampled(
     plan: EpochPlan,
     source: PreparedSource | None = None,
     hinted: set[str] | None = None,
+    times: Array | None = None,
 ) -> Tensor:
     """Computes the logits of nodes from sampled neighbours; all processes call it with the same nodes.
 
@@ -54,6 +55,7 @@ def infer_sampled(
         source: the source of the batches of these nodes, with their rows on the device; None draws and gathers them here, in turn with
             other processes.
         hinted: the hints that a run has had (trainers/inference/pace.py).
+        times: f64[n], the time as of which each node is seen, which may be repeated with another time; None for the nodes' own, or none.
 
     Returns:
         float[n, num_classes], in the order of `node_ids`.
@@ -61,7 +63,7 @@ def infer_sampled(
     assert plan.stream == Stream.EVAL
     bounds, turns = inference.bounds, inference.nodes.turns(list(plan.batches(0)))
     own = [item for item in turns if item is not None]
-    name = f"logits {xxhash.xxh32_hexdigest(node_ids.tobytes())}"
+    name = f"logits {xxhash.xxh32_hexdigest(node_ids.tobytes() + (b'' if times is None else times.tobytes()))}"
     kept = KeptBatches(bounds.kept, name, [len(item.seeds) for item in own])
     start = 0
     if bounds.kept is not None:
@@ -69,7 +71,8 @@ def infer_sampled(
     bounds.progress.start("evaluate", len(own), "batches")
     bounds.progress.advance(min(start, len(own)))
     if source is None:
-        batches, shared, traffic = _drawn(inference, node_ids, plan, turns[start:]), 0, bounds.device.traffic
+        batches = _drawn(inference, node_ids, times, plan, turns[start:])
+        shared, traffic = 0, bounds.device.traffic
     else:
         batches, shared, traffic = source.batches(0, start), source.shared, source.batching.ledger
     hints, left = set[str]() if hinted is None else hinted, max(0, len(own) - start)
@@ -116,7 +119,11 @@ def _computed(
 
 
 def _drawn(
-    inference: Inference, node_ids: Array, plan: EpochPlan, turns: Sequence[PlannedBatch | None]
+    inference: Inference,
+    node_ids: Array,
+    times: Array | None,
+    plan: EpochPlan,
+    turns: Sequence[PlannedBatch | None],
 ) -> Iterator[DrawnInputs | None]:
     """Yields the batches that this process computes, and takes part in the exchanges of the others, of which it yields None."""
     model, topology, features, bounds = inference.model, inference.topology, inference.features, inference.bounds
@@ -126,7 +133,8 @@ def _drawn(
     def draw(item: PlannedBatch | None) -> tuple[Block, ...]:
         if item is None:
             return ()
-        blocks = bounds.sampled(sampler, item.key, node_ids[item.seeds])
+        as_of = None if times is None else times[item.seeds]
+        blocks = bounds.sampled(sampler, item.key, node_ids[item.seeds], as_of)
         attach_weights(blocks, topology, model.edge_weight)
         bounds.give_edges(blocks)
         return blocks

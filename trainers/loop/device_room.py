@@ -129,13 +129,13 @@ def simulated_peak(
             model.nodes.table.trained = True  # nothing else has a gradient
         key = replace(item.key, stream=Stream.PROBE)
         if edges is None:
-            seeds, labels, loss = item.seeds, graph.labels[item.seeds], PLAIN[graph.task]
+            seeds, labels, loss, when = item.seeds, graph.labels[item.seeds], PLAIN[graph.task], {}
         else:
             assert pair_loss is not None
             links = edges.batch(key, item.seeds)
-            seeds, labels, loss = links.nodes, links.scored, pair_loss.of(model)
+            seeds, labels, loss, when = links.nodes, links.scored, pair_loss.of(model), links.when
         sampler, ids = drawing.sampler(graph.topology, seed=semantic.sampling_seed), {"edge_ids": True}
-        blocks = sampler.sample(key, seeds, transpose=model.transpose, **({} if edge_rows is None else ids))
+        blocks = sampler.sample(key, seeds, transpose=model.transpose, **when, **({} if edge_rows is None else ids))
         attach_weights(blocks, graph.topology, model.edge_weight)
         if edge_rows is not None:
             edge_rows.give(blocks, device)

@@ -179,8 +179,8 @@ class Run:
         plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
         features: the source of rows, and the device.
         infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches, file from which an
-            evaluation that was killed goes on, or None) -> float[n, num_classes] on the host, by the train table's evaluation; all ranks
-            call it with the same nodes.
+            evaluation that was killed goes on, or None, times f64[n] as of which nodes are seen, or None for their own) ->
+            float[n, num_classes] on the host, by the train table's evaluation; all ranks call it with the same nodes.
         model: the model, trained in place.
         loss: sums the losses of seeds.
         batching: the data that every source of mini-batches needs.
@@ -197,7 +197,9 @@ class Run:
     edge_rows: EdgeRows | None = None
     plan: Plan = field(init=False)
     features: Features = field(init=False)
-    infer: Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None], Tensor] = field(init=False)
+    infer: Callable[[Model, Array, Path, Progress, EvaluationSource, Path | None, Array | None], Tensor] = field(
+        init=False
+    )
     model: Model = field(init=False)
     loss: Loss = field(init=False)
     batching: Batching = field(init=False)

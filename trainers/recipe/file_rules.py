@@ -172,12 +172,6 @@ RULES = (
         'before = "seed" of [sampling], but {found}: take another model, sage, gat, rgcn or rgat',
     ),
     FileRule(
-        "trainer",
-        lambda c: c.kind == LINKS and c.drawn and c.drawn.before,
-        'before = "seed" of [sampling], but links are ranked among the rows of all nodes, which differ as of the time of each link: '
-        "leave `before` out",
-    ),
-    FileRule(
         "edge_weight",
         lambda c: c.train.edge_weight and c.drawn and c.drawn.without_weights(),
         "edge_weight = true multiplies messages by edge weights, but [sampling] {found}: remove the key",

@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from graphmill.assets.sampling.config import Neighbours
+from graphmill.assets.tasks.labels import LINKS
 from graphmill.trainers.recipe.architecture import DISTANCE_HEADS
 from graphmill.trainers.recipe.techniques import find_technique
 
+OF_PAIRS = ("auc", "ap")
+"""Metrics of links that need no row but those of ends of edges and of one other pair for each."""
 SEES_LINKS = "passes messages over the links that it predicts while it trains, so its loss says little"
 """What a training does whose batches keep the links that they predict."""
 
 
-def link_problems(train: Any, kind: str, method: str | None, on_gpu: bool, stored: bool) -> Iterator[tuple[str, str]]:
+def link_problems(
+    train: Any, kind: str, sampling: Neighbours | None, on_gpu: bool, stored: bool
+) -> Iterator[tuple[str, str]]:
     """Yields the problems of a training on edges, each with the key of the train table at which it is told.
 
     Args:
-        method: of `[sampling]`; None without it.
+        sampling: `[sampling]`; None without it.
     """
     yield from _technique_problems(train, stored)
     table = f'[task] kind = "{kind}"'
-    if train.eval == "sampled":
+    method, timed = (None, False) if sampling is None else (sampling.method, sampling.before is not None)
+    if train.eval == "sampled" and not timed:
         text = "reads the rows of all nodes, which an exact evaluation computes"
         yield "eval", f'eval = "sampled", but {table} {text}: remove the key'
+    if timed and kind == LINKS and train.metric not in OF_PAIRS:
+        text = "ranks links among the rows of all nodes, which differ as of the time of each link"
+        yield "metric", f'metric = "{train.metric}" {text}, and [sampling] before = "seed": set metric = "auc" or "ap"'
     if method is not None and method not in ("uniform", "weighted"):
         text = "may pass the edges that are predicted" if method == "random_walk" else "is not known to leave them out"
         text = f'[sampling] method = "{method}" {text}, and {table} leaves them out'

@@ -166,7 +166,7 @@ def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
     """Yields the keys of a train table that contradict other tables, as paths below `[[train]]` with dots."""
     train = case.train
     if case.kind in ON_EDGES:
-        yield from link_problems(train, case.kind, case.drawn and case.drawn.method, case.on_gpu, train.stored)
+        yield from link_problems(train, case.kind, case.drawn, case.on_gpu, train.stored)
     for rule in (*RULES, *train.technique.rules()):
         if found := rule.broken(case):
             yield rule.key.replace("*", train.trainer), rule.text.format(case=case, found=found)

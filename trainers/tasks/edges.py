@@ -2,6 +2,9 @@
 
 An evaluation computes the rows of all nodes once, by all their neighbours in the stored edges, and the outputs of the edges of each split
 from the rows of their ends. Losses, metrics and scores are those of nodes with such labels.
+
+Edges that are seen as of their times have rows of their own: those of both ends as of the edge's time, by drawn neighbours, some edges
+after the other. Cost: a sampled evaluation with a seed for each distinct pair of an end and a time.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.tasks.links import Links
+from graphmill.kernels.links.edge_seeds import distinct_as_of
 from graphmill.kernels.links.splits import PARTS
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.links.heads import LabelHead
@@ -25,6 +29,9 @@ from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE
 from graphmill.trainers.tasks.classes import Classes
 from graphmill.trainers.tasks.regression import TargetNumbers
 from graphmill.trainers.tasks.task import Infer, Outputs, TaskKeys, TrainingTask
+
+SEEN_AT_ONCE = 1 << 16
+"""Most ends, and other nodes of their edges, that are seen as of times at once; keys of their draws depend on it."""
 
 
 class OnEdges(TrainingTask):
@@ -37,6 +44,20 @@ class OnEdges(TrainingTask):
         """The edges."""
         assert self.graph.links is not None
         return self.graph.links
+
+    def rows_as_of(self, infer: Infer, seen: Sequence[tuple[Array, Array]]) -> tuple[Tensor, list[Array]]:
+        """Returns the rows of nodes as of times.
+
+        Args:
+            seen: lists of nodes ids[n] and of times f64[n].
+
+        Returns:
+            float[k, H], the rows of the distinct pairs, and i64[n] for each list, its places among them.
+        """
+        ids, times = (np.concatenate(each) for each in zip(*seen, strict=True))
+        nodes, moments, places = distinct_as_of(ids, times)
+        ends = np.cumsum([len(each) for each, _ in seen])[:-1]
+        return infer(nodes, moments), np.split(places.astype(np.int64), ends)
 
     def size(self, split: str) -> int:
         """Returns the number of edges of a split."""
@@ -61,15 +82,30 @@ class EdgeLabels(OnEdges):
         edges = {split: np.flatnonzero(self.links.split == PARTS.index(split)) for split in splits if self.size(split)}
         if not edges:
             return {}
-        rows, head = infer(np.arange(self.graph.topology.num_nodes)), copy.deepcopy(model.link_head)
-        labels = self.links.labels
+        links = self.links
+        rows = infer(np.arange(self.graph.topology.num_nodes)) if at_once else None
+        head, labels = copy.deepcopy(model.link_head), links.labels
         assert isinstance(head, LabelHead) and labels is not None
         head = head.cpu()
         found: Any = {
-            split: label_outputs(head, rows, self.links.source[own], self.links.target[own])
+            split: self._as_of(head, infer, own)
+            if rows is None
+            else label_outputs(head, rows, links.source[own], links.target[own])
             for split, own in edges.items()
         }
         return {split: (found[split], np.array(labels[own])) for split, own in edges.items()}
+
+    def _as_of(self, head: LabelHead, infer: Infer, edges: Array) -> Tensor:
+        """Returns float[n, C], the outputs for edges i64[n], each by the rows of its ends as of its time."""
+        found, links = [], self.links
+        assert links.times is not None
+        for low in range(0, len(edges), SEEN_AT_ONCE // 2):
+            own = edges[low : low + SEEN_AT_ONCE // 2]
+            times = np.array(links.times[own])
+            ends = [(np.array(each[own]), times) for each in (links.source, links.target)]
+            rows, (source, target) = self.rows_as_of(infer, ends)
+            found.append(label_outputs(head, rows, source, target))
+        return torch.cat(found)
 
 
 @torch.no_grad()

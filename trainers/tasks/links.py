@@ -8,6 +8,9 @@ precision are those of the two scores. The other pairs are the same at every eva
 
 `RANKED_AT_ONCE` edges are ranked together, so that memory does not grow with their number.
 
+Edges that are seen as of their times have no ranks among all nodes, whose rows differ as of each time, and no lists: their scores are
+those of pairs, and ranks among candidates of their own, each seen as of the edge's time.
+
 If candidates are given or drawn, a trained model has ranks among them as well, under names of their own (record/link_scores.py).
 
 Cost of ranks: a product of an edge with every candidate for each end, so "mrr" and "hits@10" cost more than "auc" and "ap" between
@@ -17,7 +20,9 @@ epochs, and those of lists half as much.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,16 +31,24 @@ from torch import Tensor
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.training_edges import candidate_ranges
 from graphmill.assets.tasks.links import LinkCandidates
-from graphmill.kernels.links.negatives import Candidates, DrawnNegatives, Side, uniform_candidates
+from graphmill.kernels.links.negatives import Side
 from graphmill.kernels.links.splits import PARTS
 from graphmill.kernels.links.triples import KnownEdges, Triples
-from graphmill.kernels.types import Array, BatchKey, Stream
-from graphmill.trainers.models.links.candidate_ranks import given_ranks, have_others, of_links, uniform_ranks
+from graphmill.kernels.types import Array
+from graphmill.trainers.models.links.candidate_ranks import (
+    STEP,
+    drawn_others,
+    given_ranks,
+    have_others,
+    of_links,
+    uniform_ranks,
+)
 from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE
+from graphmill.trainers.recipe.links import OF_PAIRS
 from graphmill.trainers.record.link_scores import (
     list_chance,
     list_scores,
@@ -45,7 +58,7 @@ from graphmill.trainers.record.link_scores import (
     shared_scores,
 )
 from graphmill.trainers.record.scores import METRICS_OF
-from graphmill.trainers.tasks.edges import OnEdges
+from graphmill.trainers.tasks.edges import SEEN_AT_ONCE, OnEdges
 from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys
 
 SIDES: tuple[Side, ...] = ("target", "source")
@@ -54,6 +67,17 @@ OF_RANKS, OF_LISTS = METRICS_OF["links"][:2], METRICS_OF["links"][4:]
 GIVEN, SHARED, UNIFORM = slice(4, 6), 6, slice(7, 9)
 COLUMNS = {"given": GIVEN, "shared": SHARED, "uniform": UNIFORM}
 """Columns of ranks among candidates."""
+
+
+class OwnCandidates(NamedTuple):
+    """Candidates of single edges for one of their ends."""
+
+    # Column of their ranks.
+    column: int
+    side: Side
+    # i64[n + 1] and ids[k]: edge i has `ends[starts[i] : starts[i + 1]]`.
+    starts: Array
+    ends: Array
 
 
 class LinkTask(OnEdges):
@@ -83,13 +107,12 @@ class LinkTask(OnEdges):
         edges = {split: numbers for split, numbers in edges.items() if len(numbers)}
         if not edges:
             return {}
-        rows, head = infer(np.arange(self.graph.topology.num_nodes)), copy.deepcopy(model.link_head)
+        rows = infer(np.arange(self.graph.topology.num_nodes)) if at_once else None
+        head = copy.deepcopy(model.link_head)
         assert isinstance(head, LinkHead), "a model of links"
         head = head.cpu()
-        return {
-            split: (torch.from_numpy(self._measured(head, rows, numbers, metric)), numbers)
-            for split, numbers in edges.items()
-        }
+        measure = partial(self._as_of, head, infer) if rows is None else partial(self._measured, head, rows)
+        return {split: (torch.from_numpy(measure(numbers, metric)), numbers) for split, numbers in edges.items()}
 
     @property
     def known(self) -> KnownEdges:
@@ -104,33 +127,85 @@ class LinkTask(OnEdges):
 
     def _measured(self, head: LinkHead, rows: Tensor, edges: Array, metric: str) -> Array:
         """Returns f64[n, 4] of edges i64[n]: the ranks of both ends, and the scores of the edge and of the other pair."""
-        links, found = self.links, np.full((len(edges), 4), np.nan)
-        source, target = (np.array(ends[edges]).astype(np.int64) for ends in (links.source, links.target))
-        relation = None if links.relation is None else np.array(links.relation[edges]).astype(np.int64)
+        pairs, found = self._pairs(edges), np.full((len(edges), 4), np.nan)
         if metric in ("", *OF_RANKS, *OF_LISTS):
             sides = SIDES[: 1 if metric in OF_LISTS and not self.two_way.any() else 2]
             for low in range(0, len(edges), RANKED_AT_ONCE):
                 part = slice(low, low + RANKED_AT_ONCE)
-                kinds = None if relation is None else relation[part]
-                pairs = Pairs(source=source[part], target=target[part], relation=kinds, ranges=self.ranges)
                 for column, side in enumerate(sides):
-                    found[part, column] = link_ranks(head, rows, pairs, self.known, side)
+                    found[part, column] = link_ranks(head, rows, pairs.of(part), self.known, side)
         if metric not in (*OF_RANKS, *OF_LISTS):
-            candidates: dict[Side, Sequence[Candidates]] = {
-                "target": [uniform_candidates(*each) for each in self.ranges["target"]]
-            }
-            negatives = DrawnNegatives(seed=0, per_positive=1, candidates=candidates, known=self.known)
-            some = have_others(
-                Pairs(source=source, target=target, relation=relation, ranges=self.ranges), self.known, "target"
-            )
-            ends = source[some], target[some], None if relation is None else relation[some]
-            others = negatives.draw(BatchKey(Stream.EVAL, 0, 0), edges[some], *ends)[1][:, 0]
-            found[:, 2] = _scores(head, rows, source, target, relation)
-            found[some, 3] = _scores(head, rows, ends[0], others, ends[2])
-        if metric or (links.candidates is None and not links.uniform):
+            some, others = self._others(pairs, edges)
+            kept = pairs.of(some)
+            found[:, 2] = _scores(head, rows, pairs.source, pairs.target, pairs.relation)
+            found[some, 3] = _scores(head, rows, kept.source, others, kept.relation)
+        if metric or not self._has_candidates:
             return found
-        pairs = Pairs(source=source, target=target, relation=relation, ranges=self.ranges)
         return np.hstack([found, self._among_candidates(head, rows, pairs, edges, found[:, 2])])
+
+    def _as_of(self, head: LinkHead, infer: Infer, edges: Array, metric: str) -> Array:
+        """Returns the same of edges whose ends are seen as of their times: no ranks among all nodes, nor among pairs of all edges."""
+        found = np.full((len(edges), 9 if self._has_candidates and not metric else 4), np.nan)
+        at_once = max(1, SEEN_AT_ONCE // (3 + (found.shape[1] > 4) * self._mean_candidates))
+        for low in range(0, len(edges), at_once):
+            part = slice(low, low + at_once)
+            found[part] = self._some_as_of(head, infer, edges[part], found.shape[1])
+        return found
+
+    def _some_as_of(self, head: LinkHead, infer: Infer, edges: Array, columns: int) -> Array:
+        """Returns f64[n, 4 or 9], the measures of edges i64[n], by one call of `infer`."""
+        assert self.links.times is not None
+        pairs, times, found = (
+            self._pairs(edges),
+            np.array(self.links.times[edges]),
+            np.full((len(edges), columns), np.nan),
+        )
+        some, others = self._others(pairs, edges)
+        lists = [*self._own_candidates(pairs, edges)] if columns > 4 else []
+        seen = [(pairs.source, times), (pairs.target, times), (others, times[some])]
+        seen += [(each.ends, np.repeat(times, np.diff(each.starts))) for each in lists]
+        rows, (source, target, others, *ends) = self.rows_as_of(infer, seen)
+        placed = Pairs(source=source, target=target, relation=pairs.relation, ranges=pairs.ranges)
+        kept = placed.of(some)
+        found[:, 2] = _scores(head, rows, source, target, pairs.relation)
+        found[some, 3] = _scores(head, rows, kept.source, others, kept.relation)
+        for each, places in zip(lists, ends, strict=True):
+            found[:, each.column] = given_ranks(head, rows, placed, each.side, each.starts, places)
+        return found
+
+    def _pairs(self, edges: Array) -> Pairs:
+        """Returns the ends of edges i64[n]."""
+        links = self.links
+        source, target = (np.array(ends[edges]).astype(np.int64) for ends in (links.source, links.target))
+        relation = None if links.relation is None else np.array(links.relation[edges]).astype(np.int64)
+        return Pairs(source=source, target=target, relation=relation, ranges=self.ranges)
+
+    def _others(self, pairs: Pairs, edges: Array) -> tuple[Array, Array]:
+        """Returns i64[k], the places of the edges that have another target, and ids[k], the one of each that its score is compared with."""
+        some = np.flatnonzero(have_others(pairs, self.known, "target"))
+        return some, drawn_others(pairs.of(some), "target", edges[some], 1, self.known)[:, 0]
+
+    @property
+    def _has_candidates(self) -> bool:
+        return self.links.candidates is not None or self.links.uniform > 0
+
+    @property
+    def _mean_candidates(self) -> int:
+        """Mean number of candidates of a link's own, of both ends, rounded up."""
+        given = 0 if self.links.candidates is None else sum(map(len, self.links.candidates.ends.values()))
+        return 2 * self.links.uniform + -(-given // max(1, len(self.links.split)))
+
+    def _own_candidates(self, pairs: Pairs, edges: Array) -> Iterator[OwnCandidates]:
+        """Yields the lists of candidates, given and drawn, of single edges i64[n]."""
+        given, uniform = self.links.candidates or LinkCandidates(), self.links.uniform
+        for place, side in enumerate(SIDES):
+            if side in given.ends:
+                yield OwnCandidates(GIVEN.start + place, side, *of_links(given, side, edges))
+            if uniform:
+                some = have_others(pairs, self.known, side)
+                drawn = drawn_others(pairs.of(some), side, edges[some], uniform, self.known, STEP[side])
+                starts = np.concatenate([[0], np.cumsum(uniform * some)])
+                yield OwnCandidates(UNIFORM.start + place, side, starts, drawn.reshape(-1))
 
     def _among_candidates(self, head: LinkHead, rows: Tensor, pairs: Pairs, edges: Array, scores: Array) -> Array:
         """Returns f64[n, 5], the ranks of edges i64[n] with scores f64[n] among candidates: `GIVEN`, `SHARED` and `UNIFORM`."""
@@ -181,8 +256,10 @@ class LinkTask(OnEdges):
         """Returns all metrics of each split."""
         found: dict[str, float] = {}
         for split, (values, edges) in scored.items():
-            known = {each: self.score(each, values, edges) for each in METRICS_OF["links"] if each not in OF_LISTS}
-            known |= list_scores(*self._lists(values, edges))
+            known = {each: self.score(each, values, edges) for each in OF_PAIRS}
+            if not np.isnan(values[:, 0]).any():  # ends that are seen as of their times have no such ranks
+                known |= {each: self.score(each, values, edges) for each in OF_RANKS}
+                known |= list_scores(*self._lists(values, edges))
             found |= {f"{split}_{name}": value for name, value in known.items() if value is not None}
             found |= {f"{split}_{name}": value for name, value in self._candidate_scores(values).items()}
         return found

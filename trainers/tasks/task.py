@@ -8,7 +8,7 @@ is here, so the loop, the techniques and the sources of batches know nothing of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
@@ -27,8 +27,14 @@ Scored = Mapping[str, tuple[Array, Array]]
 """Split -> logits float[n, C] and labels of its nodes, at least one."""
 Outputs = dict[str, tuple[Tensor, Array]]
 """The same, with logits as tensors on the host."""
-Infer = Callable[[Array], Tensor]
-"""Returns float[n, C], the outputs of a trained model for nodes ids[n], on the host."""
+
+
+class Infer(Protocol):
+    """Computes the outputs of a trained model."""
+
+    def __call__(self, node_ids: Array, times: Array | None = None) -> Tensor:
+        """Returns float[n, C], the outputs for nodes ids[n], on the host; as of times f64[n], or of the nodes' own."""
+        ...
 
 
 class TaskKeys(Protocol):
@@ -91,7 +97,8 @@ class TrainingTask(ABC):
         """Returns logits and labels, from which scores are computed, of each split that is not empty.
 
         Args:
-            at_once: whether one pass of `infer` serves all splits.
+            at_once: whether one pass of `infer` serves all splits, since it computes rows by all neighbours; of edges ends are else seen as
+                of their times.
             metric: the one that is needed; "" for all of them.
         """
         ids = {split: np.array(getattr(self.graph, f"{split}_ids")) for split in splits if self.size(split)}

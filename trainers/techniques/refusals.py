@@ -18,18 +18,13 @@ EVERYWHERE = (
 """Limits of every technique."""
 NO_EDGE_ROWS = each("edge_features", "has no rows of edges yet", remedy='remove the key, or set trainer = "minibatch"')
 ONE_ROW = each("before", "keeps one row of a node, which has another one as of each time")
-UNTIMED = each("before", "draws no neighbours as of a time")
-UNTIMED_HERE = (
-    *each("before", "draws no such batches", whens="on_device"),
-    *each("before", "reads batches that have no times", whens="stored", remedy='set samples = "online" in [[train]]'),
-)
 EDGE_ROWS = each(
     "edge_features", "sends no rows of edges yet", whens="gpu", remedy='remove the key, or set device = "cpu"'
 )
 UNPACKED = each("io", "reads no packed rows", useless=True)
 ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
-    *each("schedule own_sampling", "draws no such batches", whens="on_device"),
+    *each("schedule own_sampling before", "draws no such batches", whens="on_device"),
 )
 UNBOOKED = each("booked", "books no graph on devices", useless=True)
 OWN_SET = "leave the key out, or give `samples` the name of a [[samples]] table that has these fanouts"
@@ -53,6 +48,7 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
     return (
         *each("weighted walks own_sampling", 'draws by method = "uniform" alone', whens=scheme),
         *each("by_relation", "draws one number of neighbours per layer", whens=scheme),
+        *each("before", "draws neighbours as of no time", whens=scheme),
     )
 
 
@@ -65,7 +61,6 @@ UNPEERED = each(
 )
 MODELLED = "remove the key, or model them by rank_link in {own}"
 BY_PARTS = (
-    *UNTIMED,
     *ON_DEVICE,
     *UNBOOKED,
     *each("topology", "samples on the CPU", whens="unfused"),
@@ -78,7 +73,6 @@ BY_PARTS = (
 MINIBATCH = (
     *UNPACKED,
     *DRAWN,
-    *UNTIMED_HERE,
     *ON_DEVICE,
     *OF_ALL_SEEDS,
     *UNBOOKED,
@@ -86,7 +80,6 @@ MINIBATCH = (
 )
 DISK = (
     *EDGE_ROWS,
-    *UNTIMED,
     *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=OWN_SET),
     *each("topology booked", "reads batches that were drawn before"),
@@ -135,7 +128,6 @@ def roles(name: str) -> tuple[Limit, ...]:
 
 FACTORED = (
     *EDGE_ROWS,
-    *UNTIMED,
     *PACKED_OR_NOT,
     *DRAWN,
     *OF_ALL_SEEDS,
@@ -222,6 +214,7 @@ DISTRIBUTED = (
 )
 FRESH_DISTRIBUTED = (
     *NO_EDGE_ROWS,
+    *ONE_ROW,
     *BY_PARTS,
     *PACKED_OR_NOT,
     *each("link", "moves its rows between ranks", whens="unpacked", useless=True, remedy=MODELLED),

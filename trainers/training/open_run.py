@@ -85,7 +85,7 @@ def open_run(
 def _require_links(semantic: ModelConfig, kind: str, execution: TrainExecution) -> None:
     """Refuses a recipe that cannot train on edges."""
     sampling, train = semantic.sampling, semantic.train
-    asked = kind, sampling and sampling.method, train.device == "cuda", execution.samples == "stored"
+    asked = kind, sampling, train.device == "cuda", execution.samples == "stored"
     for _, text in link_problems(train, *asked):
         problem, _, remedy = text.rpartition(": ")
         raise InputError(problem, remedy)

@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -215,15 +216,14 @@ class Training:
     def _outputs(self, splits: Sequence[str], kept: Path | None = None, metric: str = "") -> Outputs:
         """Returns logits and labels of each split that is not empty, by the table's evaluation; one that was killed goes on from `kept`."""
         exact = self.run.semantic.train.eval == "exact"
-        return self.task.outputs(
-            splits, lambda ids: self._infer(ids, kept), self.run.model, at_once=exact, metric=metric
-        )
+        infer = partial(self._infer, kept)
+        return self.task.outputs(splits, infer, self.run.model, at_once=exact, metric=metric)
 
-    def _infer(self, node_ids: np.ndarray, kept: Path | None) -> torch.Tensor:
+    def _infer(self, kept: Path | None, node_ids: np.ndarray, times: np.ndarray | None = None) -> torch.Tensor:
         if self.run.semantic.train.eval == "exact":
             with self.features.device.evaluating():
                 logits = self.loop.executor.exact_logits(node_ids)
             if logits is not None:
                 return logits
         folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
-        return self.run.infer(self.run.model, node_ids, folder, self.progress, source, kept)
+        return self.run.infer(self.run.model, node_ids, folder, self.progress, source, kept, times)

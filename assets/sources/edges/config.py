@@ -293,6 +293,10 @@ class EdgeTableKeys(SpooledConfig):
             "node_time_column", self.node_time_column, times=self.times, linked=self.links is not None
         )
         yield from link_problems(partial(getattr, self), self.marks, linked=self.links is not None)
+        if self.cut is not None and self.split_column is not None:
+            yield KeyProblem(
+                "split_column", "split_column has no effect with [task] split = 'time': leave one of them out"
+            )
         for key in ("label_column", "label_columns") if self.links is not None else ():
             if getattr(self, key) is not None and key not in self.edge_roles:
                 yield KeyProblem(key, f"{key} has no effect with [task] kind = {self.task!r}: leave it out")

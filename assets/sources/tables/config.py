@@ -227,12 +227,14 @@ class TypedTableKeys(SpooledConfig):
         for name, relation in self.edges.items():
             linked = self.links is not None
             yield from link_problems(partial(_given, relation), self.marks, linked=linked, of=f"edges.{name}.")
-        if self.links is not None:
-            for name, table in self.nodes.items():
-                for key in (*keys, "split_column"):
-                    if _given(table, key) is not None:
-                        text = f"graph.nodes.{name}.{key} has no effect with [task] kind = {self.task!r}: leave it out"
-                        yield KeyProblem(f"nodes.{name}.{key}", text)
+        unread, asked = (*keys, "split_column"), f"kind = {self.task!r}"
+        if self.links is None:
+            unread, asked = unread[-1:] if self.cut is not None else (), "split = 'time'"
+        for name, table in self.nodes.items():
+            for key in unread:
+                if _given(table, key) is not None:
+                    text = f"graph.nodes.{name}.{key} has no effect with [task] {asked}: leave it out"
+                    yield KeyProblem(f"nodes.{name}.{key}", text)
         for name, table in self.nodes.items():
             yield from node_time_problems(
                 f"nodes.{name}.time_column",

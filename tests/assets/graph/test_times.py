@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,17 @@ import pytest
 import torch
 
 from graphmill.assets.graph.times import EARLY
+from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.sources.task_table import TaskTable
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology
-from tests.assets.sources.own_data import build
+from tests.assets.sources.own_data import build, build_config
+from tests.recipes import recipe
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
+OF_SEEDS = ("time_column", "split_column", "label_column")
+"""Keys of a node type that links do not read."""
 FORMS = ("npz", "pyg", "edges", "edges.csv", "tables")
 ARRAYS = ("indptr", "indices", "edge_times", "node_times", "labels", "train_ids", "test_ids")
 
@@ -248,3 +254,136 @@ def test_times_of_nodes_that_nothing_reads_are_told(tmp_path: Path, form: str, k
     keys = {key: value for key, value in keys.items() if "time" not in key or key == kept}
     with pytest.raises(InputError, match=said):
         build(tmp_path / "home", keys.pop("source"), **keys)
+
+
+def linked(folder: Path, keys: dict[str, Any], **task: Any) -> Any:
+    """The built graph of links with times."""
+    table = TaskTable(kind="links", **task)
+    return built(folder, of_links(keys), task="links", links=table)
+
+
+def of_links(keys: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a graph without what they say of nodes."""
+    left = {key: value for key, value in keys.items() if key not in ("node_time", "node_time_column", *OF_SEEDS[1:])}
+    if isinstance(left.get("nodes"), dict):
+        left["nodes"] = {name: replace(table, **dict.fromkeys(OF_SEEDS)) for name, table in left["nodes"].items()}
+    return left
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+@pytest.mark.parametrize("form", ["npz", "pyg", "edges", "tables"])
+def test_a_link_has_the_first_time_of_its_edges_and_none_of_them_is_in_its_past(
+    tmp_path: Path, form: str, undirected: bool
+) -> None:
+    events = Events(5, num_nodes=12)
+    found = linked(tmp_path, events.write(form, tmp_path) | {"undirected": undirected}, split="time").opened
+    links, topology = found.links, found.topology
+    first: dict[tuple[int, int], float] = {}
+    for u, v, time in zip(*events.ends.tolist(), events.time.tolist(), strict=True):
+        for pair in {(u, v), (v, u)} if undirected else {(u, v)}:
+            first[pair] = min(first.get(pair, np.inf), time)
+    ends = [*zip(links.source.tolist(), links.target.tolist(), strict=True)]
+    assert links.times.tolist() == [first[pair] for pair in ends]
+    assert len({*ends, *((v, u) for u, v in ends)} if undirected else {*ends}) == len(
+        {p for p in first if p[0] != p[1]}
+    )
+    newest = max(links.times[links.split == 0])
+    assert (links.times[links.split == 2] >= newest).all()
+    target = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
+    for u, v, time in zip(topology.indices.tolist(), target.tolist(), topology.edge_times.tolist(), strict=True):
+        assert time >= first[u, v]
+
+
+@pytest.mark.parametrize("gap", [1, 2.5, 4])
+def test_a_gap_leaves_time_between_the_parts_of_links_and_its_edges_are_gone(tmp_path: Path, gap: float) -> None:
+    events = Events(6, num_nodes=30, num_edges=300)
+    keys = events.write("npz", tmp_path)
+    ratios = {"train_ratio": 0.4, "valid_ratio": 0.4}
+    whole, left = (linked(tmp_path, keys, split="time", **ratios, **more) for more in ({}, {"gap": gap}))
+    links, kept = whole.opened.links, left.opened.links
+    parts = [kept.times[kept.split == part] for part in range(3)]
+    assert all(len(each) for each in parts)
+    assert parts[0].max() <= min(parts[1].min(), parts[2].min()) - gap and parts[1].max() <= parts[2].min() - gap
+    known = dict(zip(zip(kept.source.tolist(), kept.target.tolist(), strict=True), kept.split.tolist(), strict=True))
+    for u, v, part, time in zip(
+        *(each.tolist() for each in (links.source, links.target, links.split, links.times)), strict=True
+    ):
+        later = links.times[links.split > part]
+        gone = part < 2 and time > later.min() - gap
+        assert known.get((u, v)) == (None if gone else part)
+        row = left.opened.topology.indices[slice(*left.opened.topology.indptr[v : v + 2])]
+        assert (u in row.tolist()) == (part == 0 and not gone)
+    assert left.graph.summary["numbers"]["num_gap_links"] == len(links.split) - len(kept.split)
+
+
+@pytest.mark.parametrize("gap", [None, 4])
+def test_nodes_are_cut_by_time(tmp_path: Path, gap: int | None) -> None:
+    events = Events(7, num_nodes=60)
+    events.part[:] = np.arange(60) % 3
+    events.node_time = np.random.default_rng(1).permutation(60).astype(float)
+    events.label = np.where(np.arange(60) % 5, np.arange(60) % 3, -1)
+    events.node_time[3] = np.nan
+    more: dict[str, Any] = {} if gap is None else {"gap": gap}
+    graph = {
+        "source": "npz",
+        "path": str(events.write("npz", tmp_path)["path"]),
+        "train_ratio": 0.5,
+        "valid_ratio": 0.25,
+    }
+    text = recipe(
+        {"name": "x"}, graph=graph, task={"split": "time", **more}, sampling={"fanouts": [2], "before": "seed"}
+    )
+    pipeline = parse_pipeline(tmp_path / "mine.toml", text.encode())
+    found = build_config(tmp_path / "home", pipeline.graph, threads=1).opened
+    order = np.argsort(events.node_time)
+    order = order[(events.label[order] >= 0) & ~np.isnan(events.node_time[order])]
+    count = len(order)
+    expected = np.split(order, [round(count * 0.5), round(count * 0.75)])
+    for own, ids in enumerate((found.train_ids, found.valid_ids, found.test_ids)):
+        wanted = expected[own]
+        if gap is not None and own < 2:
+            first = events.node_time[expected[own + 1]].min()
+            wanted = wanted[events.node_time[wanted] <= first - gap]
+        assert sorted(wanted) == ids.tolist() and len(ids)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"gap": 3}, "gap = 3.0 is for split = 'time': set it, or leave gap out"),
+        ({"split": "time", "gap": 0}, "gap = 0.0 has no time in it"),
+        ({"split": "time", "gap": "7 days"}, 'gap = "7 days" is not a length: write a number and one of'),
+        (
+            {"split": "time", "gap": "7d"},
+            'gap = "7d" is a length of dates, and the times of the .* are numbers from',
+        ),
+        (
+            {"split": "time", "gap": 10_000},
+            "gap = 10000.0 leaves no node for training|no link is for training|no edge",
+        ),
+        ({"split": "given"}, "split is a key of links|asks for times of edges, and \\[task\\] split = 'given'"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["classes", "links"])
+def test_wrong_splits_by_time_are_told(tmp_path: Path, kind: str, task: Any, said: str) -> None:
+    graph = {"source": "npz", "path": str(Events(8).write("npz", tmp_path)["path"])}
+    sampling = {"fanouts": [2], "before": "seed"}
+    text = recipe({"name": "x"}, graph=graph, task={"kind": kind, **task}, sampling=sampling)
+    with pytest.raises(InputError, match=said):
+        build_config(tmp_path / "home", parse_pipeline(tmp_path / "mine.toml", text.encode()).graph, threads=1)
+
+
+def test_a_split_of_nodes_by_time_needs_times_of_seeds_and_no_encoders(tmp_path: Path) -> None:
+    graph: dict[str, Any] = {"source": "npz", "path": str(Events(8).write("npz", tmp_path)["path"])}
+    text = recipe({"name": "x"}, graph=graph, task={"split": "time"}, sampling={"fanouts": [2]})
+    with pytest.raises(InputError, match="split = 'time' of nodes reads the times of seeds"):
+        parse_pipeline(tmp_path / "mine.toml", text.encode())
+    keys = {key: value for key, value in Events(8).write("edges", tmp_path).items() if key != "features"}
+    graph = {key: str(value) for key, value in keys.items()}
+    tables: Any = {"features": {"encode": {"f": "standard"}}, "task": {"split": "time"}}
+    text = recipe({"name": "x"}, graph=graph, sampling={"fanouts": [2], "before": "seed"}, **tables)
+    with pytest.raises(InputError, match="split_column has no effect"):
+        parse_pipeline(tmp_path / "mine.toml", text.encode())
+    text = text.replace('split_column = "part"\n', "")
+    with pytest.raises(InputError, match="encode is fitted on the training nodes of a drawn or given split"):
+        parse_pipeline(tmp_path / "mine.toml", text.encode())

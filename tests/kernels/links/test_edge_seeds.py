@@ -1,6 +1,7 @@
 """Batches of edges: their nodes in the order of first appearance, and pairs of places."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,3 +126,22 @@ def test_a_thread_draws_the_negatives_of_a_batch_once(monkeypatch):
         thread.start()
         thread.join()
         assert len(counted._last) <= 3
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 3), st.integers(1, 5))
+def test_edges_with_times_make_seeds_of_nodes_as_of_them(num_edges, batch_size, per_positive, moments):
+    plain = edge_seeds(num_edges, per_positive)
+    times = np.random.default_rng(num_edges).integers(0, moments, num_edges) / 2 - 1
+    seeds = replace(plain, times=times)
+    for planned in EpochPlan(np.arange(num_edges), batch_size, seed=1).batches(2):
+        batch, bare = seeds.batch(planned.key, planned.seeds), plain.batch(planned.key, planned.seeds)
+        own = times[planned.seeds]
+        assert (batch.nodes[batch.pairs] == bare.nodes[bare.pairs]).all()
+        assert (batch.nodes[batch.negatives] == bare.nodes[bare.negatives]).all()  # a time changes no draw
+        assert (batch.times[batch.pairs] == own[:, None]).all()
+        assert (batch.times[batch.negatives] == own[:, None, None]).all()
+        places = np.concatenate([batch.pairs.reshape(-1), batch.negatives.reshape(-1)])
+        assert [*dict.fromkeys(places.tolist())] == [*range(len(batch.nodes))]
+        assert len({*zip(batch.nodes.tolist(), batch.times.tolist(), strict=True)}) == len(batch.nodes)
+        assert batch.nodes.dtype == bare.nodes.dtype and batch.pairs.dtype == np.int32
+        assert batch.when["times"] is batch.times and bare.when == {}

@@ -97,15 +97,27 @@ def uniform_ranks(
         count: number of candidates of an edge.
         known: edges that are not candidates, those of all splits.
     """
-    nodes: dict[Side, Sequence[Candidates]] = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
-    negatives = DrawnNegatives(seed=0, per_positive=count, candidates=nodes, sides=(side,), known=known)
     found, at_once = np.full(len(edges), np.nan), max(1, PAIRS_AT_ONCE // count)
     chosen = np.flatnonzero(have_others(pairs, known, side))
     for low in range(0, len(chosen), at_once):
         part = chosen[low : low + at_once]
-        relation = None if pairs.relation is None else pairs.relation[part]
-        some = Pairs(source=pairs.source[part], target=pairs.target[part], relation=relation, ranges=pairs.ranges)
-        drawn = negatives.draw(BatchKey(Stream.EVAL, 0, STEP[side]), edges[part], some.source, some.target, relation)
-        ends = drawn[1 if side == "target" else 0].reshape(-1)
-        found[part] = given_ranks(head, rows, some, side, np.arange(len(some.source) + 1) * count, ends)
+        some = pairs.of(part)
+        ends = drawn_others(some, side, edges[part], count, known, STEP[side])
+        found[part] = given_ranks(head, rows, some, side, np.arange(len(part) + 1) * count, ends.reshape(-1))
     return found
+
+
+def drawn_others(pairs: Pairs, side: Side, edges: Array, count: int, known: KnownEdges, step: int = 0) -> Array:
+    """Draws other ends of edges that have some (`have_others`), the same ones at every evaluation.
+
+    Args:
+        edges: i64[n], numbers of the edges.
+        step: of the stream of evaluation.
+
+    Returns:
+        ids[n, count].
+    """
+    nodes: dict[Side, Sequence[Candidates]] = {side: [uniform_candidates(*each) for each in pairs.ranges[side]]}
+    negatives = DrawnNegatives(seed=0, per_positive=count, candidates=nodes, sides=(side,), known=known)
+    drawn = negatives.draw(BatchKey(Stream.EVAL, 0, step), edges, pairs.source, pairs.target, pairs.relation)
+    return drawn[1 if side == "target" else 0]

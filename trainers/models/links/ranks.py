@@ -48,6 +48,11 @@ class Pairs:
     relation: Array | None
     ranges: dict[Side, Sequence[tuple[int, int]]]
 
+    def of(self, part: Array | slice) -> Pairs:
+        """Returns some of the edges."""
+        relation = None if self.relation is None else self.relation[part]
+        return Pairs(source=self.source[part], target=self.target[part], relation=relation, ranges=self.ranges)
+
 
 @torch.no_grad()
 def link_ranks(head: LinkHead, rows: Tensor, pairs: Pairs, known: KnownEdges, side: Side) -> Array:
