@@ -53,6 +53,7 @@ NAMES = (
     "products",
     "relations",
     "rivals",
+    "row_files",
     "sampling",
     "step",
     "typed",
@@ -107,12 +108,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, edge_rows, limited, payoff, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
+        help="of big, edge_rows, limited, payoff, plans, row_files, whole_scores and whole_wait: folder that is kept for later calls",
     )
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, edge_rows, limited, links, payoff, plans, rivals, training_memory, whole_scores and whole_wait: what is run",
+        help="of big, edge_rows, limited, links, payoff, plans, rivals, row_files, training_memory, whole_scores, whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
@@ -136,6 +137,7 @@ def main() -> None:
         "plans": kept,
         "links": {"parts": options.parts},
         "rivals": {"parts": options.parts},
+        "row_files": {"home": options.home, "parts": options.parts},
         "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},

@@ -26,7 +26,13 @@ from graphmill.trainers.loop.checkpoint import checkpoint_bytes, parse_checkpoin
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from graphmill.trainers.recipe.recipe import REUSED
-from graphmill.trainers.record.checkpoint_head import checkpoint_path, finished_epochs, scores_path, take_newer
+from graphmill.trainers.record.checkpoint_head import (
+    checkpoint_facts,
+    checkpoint_path,
+    finished_epochs,
+    scores_path,
+    take_newer,
+)
 from graphmill.trainers.record.epoch_lines import Lines
 from graphmill.trainers.training.stage import ModelStage
 from graphmill.trainers.training.training import RunExecution
@@ -154,12 +160,15 @@ def _weights(model: Artifact) -> str:
 
 
 def _finish(model: Artifact, checkpoint: Path, ranks: Ranks, keep: bool) -> None:
-    """Removes the checkpoint of a stored model unless longer trainings may go on from it; tells other ranks if nothing was trained."""
+    """Removes the checkpoint of a stored model unless longer trainings may go on from it; tells other ranks if nothing was trained.
+
+    Rows of nodes in files belong to one training, and go.
+    """
     if model.reused:  # otherwise the other ranks learnt it when the training began
         ranks.tell({"train": ""})
     # A kill before these lines costs nothing but the files.
     scores_path(checkpoint, ranks.rank, ranks.world).unlink(missing_ok=True)
-    if not keep:
+    if not keep or "rows" in checkpoint_facts(checkpoint):
         remove_checkpoint(checkpoint)
 
 

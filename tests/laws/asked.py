@@ -151,6 +151,7 @@ ASKED: Mapping[str, Ask] = {
         keys={"edge_features": True}, tables={"features": {"edges": {"file": "edge_rows.npy"}}}, graph=TYPED
     ),
     "node_rows": Ask(keys={"input": "typed", "embedding": "node"}, graph=FEATURELESS),
+    "row_files": Ask(keys={"input": "typed", "embedding": "node", "embedding_rows": "mapped"}, graph=FEATURELESS),
     "pyg": Ask(keys={"model": f"{MODULE}:Whole", "blocks": "pyg"}),
     "subgraph": Ask(keys={"model": f"{MODULE}:Graph", "blocks": "subgraph"}),
     "graph_module": Ask(keys={"model": f"{MODULE}:Graph"}),
@@ -205,6 +206,7 @@ WHEN: Mapping[str, Ask] = {
     "parts": Ask(tables={"partitions": {"parts": 2}}),
     "unfused": Ask(own={"scheme": "unfused"}),
     "vanilla": Ask(own={"scheme": "vanilla"}),
+    "several": Ask(own={"ranks": 2}),
 }
 """Condition -> what a file asks for in which it holds."""
 

@@ -155,6 +155,21 @@ def test_resume_with_embeddings_of_earlier_steps_is_exact(tmp_path: Path) -> Non
 
 
 @pytest.mark.first
+def test_resume_with_rows_of_nodes_in_files_is_exact(tmp_path: Path) -> None:
+    """The files are changed in place all the time, and a resumed run finds the rows and moments of its checkpoint in them."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    done = run_child(straight, 0, resume=False, way="files")
+    assert done.returncode == 0, done.stderr
+    draw, num_events = random.Random(7), int(done.stdout)
+    for kill_at in (num_events // 2, *(draw.randint(3, 14) for _ in range(4))):
+        assert run_child(killed, kill_at, resume=True, way="files").returncode == -signal.SIGKILL
+    done = run_child(killed, 0, resume=True, way="files")
+    assert done.returncode == 0, done.stderr
+    assert model_content(killed) == model_content(straight)
+    assert not [path for home in (killed, straight) for path in (home / "checkpoints").glob("*.npy")]
+
+
+@pytest.mark.first
 def test_without_resume_it_starts_over_and_ends_the_same(tmp_path: Path, straight: Straight) -> None:
     killed = tmp_path / "killed"
     random_graph_artifacts(killed)

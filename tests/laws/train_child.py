@@ -2,7 +2,7 @@
 
 Usage: python -m tests.laws.train_child HOME KILL_AT resume|anew WAY.
 
-WAY is cached, plain, disk, device, whole, fresh or factored; or weighted or walks, each of them "from disk" as well.
+WAY is cached, plain, disk, device, whole, fresh, factored or files; or weighted or walks, each of them "from disk" as well.
 
 Events are steps of the progress, flushes and renames:
 every place where a crash could leave something half done. KILL_AT = 0 never kills; the number of events is printed at the end.
@@ -27,7 +27,7 @@ from tests.trainers.runs import DRAWN, train_fresh, train_packed, train_small, t
 
 FROM_DISK = " from disk"
 
-TYPED_WAYS = ("disk", "whole", "fresh")
+TYPED_WAYS = ("disk", "whole", "fresh", "files")
 """Ways that train on a graph with node types, relations and weights, which the model reads."""
 
 
@@ -103,6 +103,9 @@ def train(home: Path, memory: dict[str, Any] | None, events: Events, given: dict
         train_whole(home, progress=Counting(events), **options)
     elif sys.argv[4] == "fresh":
         train_fresh(home, progress=Counting(events), dropout=0.3, **options)
+    elif sys.argv[4] == "files":
+        rows = {"embedding": "node", "embedding_rows": "mapped"}
+        train_small(home, progress=Counting(events), **rows, **options)
     elif sys.argv[4] == "factored":
         settings = FactoredSettings(samplers=2, trainers=2)
         train_small(home, progress=Counting(events), trainer="factored", settings=settings, **options)

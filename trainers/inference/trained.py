@@ -122,11 +122,11 @@ def load_model(
     Raises:
         InputError: the user's own code makes another model than it did in the training.
     """
-    from safetensors.torch import load
+    from safetensors.torch import load_file
 
     model = make_model(semantic, graph, features, edges)
-    try:
-        model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
+    try:  # it maps the file, which stays mapped for the rows of nodes
+        model.load_state_dict(load_file(artifact.file("weights.safetensors")))
     except RuntimeError as error:
         problem = f"the weights of {artifact.label} do not fit the model: {error}"
         raise InputError(problem, "train it again") from error

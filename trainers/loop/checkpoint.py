@@ -78,6 +78,8 @@ class Checkpoint:
     threads: Sequence[int] = ()
     # Way of its evaluations, if the recipe leaves that open; "" if not.
     evaluation: str = ""
+    # Name of the files that have the rows of nodes (trainers/models/rows/row_file.py); "" if they are among the tensors, or there are none.
+    rows: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class CheckpointFile:
     """The file of a run's checkpoint, and the facts about the run that each checkpoint has.
 
     Attributes:
-        threads, evaluation: as of `Checkpoint`.
+        threads, evaluation, rows: as of `Checkpoint`.
         kept, stored: positions of the checkpoints of earlier runs of the recipe in this home and in the object store, each of which stays
             until this run has come as far; None without one.
     """
@@ -94,6 +96,7 @@ class CheckpointFile:
     version: str
     threads: Sequence[int] = ()
     evaluation: str = ""
+    rows: str = ""
     kept: Waiting | None = None
     stored: Waiting | None = None
 
@@ -115,7 +118,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Replaces a checkpoint atomically and durably; raises InputError if the disk refuses it, and the previous checkpoint stays."""
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
     head |= {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads), "products": library()}
-    text = json.dumps(head | ({"evaluation": checkpoint.evaluation} if checkpoint.evaluation else {}))
+    text = json.dumps(head | {name: value for name in ("evaluation", "rows") if (value := getattr(checkpoint, name))})
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
     facts = {"graphmill": text, "head": head_digest(text), "digest": "0" * DIGEST_DIGITS}
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
@@ -165,7 +168,8 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
         raise InputError(f"checkpoint {path} has format {head['format']}; this version reads format {FORMAT}", remedy)
     if head["version"] != version:
         raise InputError(f"checkpoint {path} is of model {head['version'][:12]}, not {version[:12]}", remedy)
-    return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()), head.get("evaluation", ""))
+    facts = head.get("threads", ()), head.get("evaluation", ""), head.get("rows", "")
+    return Checkpoint(version, state, head["ledger"], parts, *facts)
 
 
 def _remedy(path: Path) -> str:

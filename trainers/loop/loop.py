@@ -69,6 +69,7 @@ class Loop:
         self.copies = CheckpointCopies(checkpoints.path, self.progress.tell)
         self.optimiser, nodes = make_optimiser(self.model.parameters(), self.config), node_rows(self.model)
         self.row_adam = None if nodes is None else RowAdam(nodes, self.config.betas)
+        self.row_file = None if nodes is None else nodes.table.file
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
         self.moved: dict[str, Any] = {}  # the ledger's rows at the beginning of the epoch
@@ -126,8 +127,10 @@ class Loop:
         """Trains to the last epoch or the early stop, then leaves the best parameters in the model."""
         with closing(self.copies):
             self._run_epochs()
-        if self.best:
+        if self.state.best_epoch:
             self.model.load_state_dict(self.best)
+            if self.row_file is not None:
+                self.row_file.take_best()
 
     def _run_epochs(self) -> None:
         while not self.state.done:
@@ -189,7 +192,7 @@ class Loop:
         state, epoch = self.state, self.state.epoch + 1
         step, of = position // self.plan.batches_per_step + 1, self.plan.steps_per_epoch
         where = f"the loss of epoch {epoch}, step {step} of {of}, is not finite"
-        if not self.best:
+        if not state.best_epoch:
             before = f", or set epochs = {state.epoch}: the losses before were finite" if state.epoch else ""
             problem = f"{where}, and no epoch before it was evaluated"
             raise InputError(problem, f"lower `lr`, or scale the features{before}")
@@ -239,8 +242,9 @@ class Loop:
         state.history.append(row)
         state.done = last or self._waited_enough()
         state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
-        # Ranks save together, and each has a clock of its own.
-        if state.done or self.ranks.world > 1 or time.monotonic() >= self._next_save:
+        # Ranks save together, and each has a clock of its own. The best rows in files are those that a checkpoint names.
+        now = self.ranks.world > 1 or (self.row_file is not None and state.best_epoch == state.epoch)
+        if state.done or now or time.monotonic() >= self._next_save:
             self._save()
 
     def _waited_enough(self) -> bool:
@@ -257,6 +261,8 @@ class Loop:
         if state.best_score is None or score > state.best_score:
             state.best_score, state.best_epoch, state.waited = score, state.epoch + 1, 0
             self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+            if self.row_file is not None:
+                self.row_file.keep_best()
         else:
             state.waited += 1
 
@@ -300,9 +306,11 @@ class Loop:
             part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
             for part, tensors in parts.items()
         }
-        facts = file.threads, file.evaluation
+        facts = file.threads, file.evaluation, file.rows
         write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, *facts))
-        if self._as_far_as(file.stored):
+        if self.row_file is not None:
+            self.row_file.commit()
+        elif self._as_far_as(file.stored):
             self.copies.send()
         ended = time.monotonic()
         self._next_save = ended + SAVING_SHARE * (ended - started)

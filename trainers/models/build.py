@@ -91,8 +91,9 @@ def model_types(train: TrainConfig, topology: Topology, stored: NodeRows) -> Nod
 
 def send_model(model: Model, device: Device) -> Model:
     """Returns the model with its parameters and buffers on a device, and books them beside the batches' traffic."""
-    nodes = node_rows(model)
-    tensors = [*model.parameters(), *model.buffers(), *([] if nodes is None else [nodes.table.values])]
+    # On the host rows of nodes are in memory only once they are read.
+    nodes, host = node_rows(model), device.holds(torch.empty(0))
+    tensors = [*model.parameters(), *model.buffers(), *([] if nodes is None or host else [nodes.table.values])]
     if sent := [tensor.nbytes for tensor in tensors if not device.holds(tensor)]:
         device.traffic.crossed(PARAMETERS, sum(sent), requests=len(sent))
         model.to(device.torch_device)

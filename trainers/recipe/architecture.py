@@ -77,6 +77,11 @@ class Architecture(Checked):
         return self.input != "none"
 
     @property
+    def learns_rows(self) -> bool:
+        """Whether it has learnable rows of nodes."""
+        return self.embedding == "node" or self.model == "rows"
+
+    @property
     def reads_relations(self) -> bool:
         """Whether the model reads the relations of edges; one of the user's own may, too."""
         return self.model in ("rgcn", "rgat")

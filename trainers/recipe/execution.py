@@ -27,6 +27,9 @@ class TrainExecution(Checked):
     # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct. Of ranks that
     # share a machine all shards count.
     features: Literal["auto", "mapped", "direct", "memory"] = "auto"
+    # Place of the learnable rows of nodes (embedding = "node", model = "rows") and of their moments: memory; mapped = files beside the
+    # checkpoint, read through the page cache; auto = memory if they take at most three quarters of what is free, else mapped if it can be.
+    embedding_rows: Literal["auto", "memory", "mapped"] = "auto"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
     # Place of the graph for a device with memory of its own: host = the CPU samples for it; device = it samples from its own copy; uva = it

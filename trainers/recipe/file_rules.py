@@ -120,6 +120,8 @@ EXACT_LATER = (
     'rows of all neighbours are as of no time, and [sampling] before = "seed" leaves out those later than a seed'
 )
 """Why an evaluation by all neighbours and neighbours as of a time contradict each other."""
+AFTER_START = "begins with its own initial values, and not with those of `start`: remove one of them"
+"""Why rows of nodes in files and the weights of another model contradict each other."""
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
     FileRule(
@@ -197,6 +199,16 @@ RULES = (
         lambda c: c.train.embedding == "node" and c.never("featureless") and _of_source(c),
         f'embedding = "node" has a row for each node of the types without features, and all node types of {SOURCE} have features '
         "here: remove the key",
+    ),
+    FileRule(
+        "embedding_rows",
+        lambda c: c.train.embedding_rows != "auto" and not c.train.learns_rows,
+        'embedding_rows = "{case.train.embedding_rows}" is for embedding = "node" and model = "rows": remove the key',
+    ),
+    FileRule(
+        "embedding_rows",
+        lambda c: c.train.embedding_rows == "mapped" and c.train.start,
+        f'embedding_rows = "mapped" {AFTER_START}',
     ),
     FileRule(
         "model",

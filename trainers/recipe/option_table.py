@@ -232,6 +232,12 @@ OPTIONS: Mapping[str, Option] = {
         _key("edge_weight", "`edge_weight = true`"),
         _key("edge_features", "`edge_features = true`"),
         _key("node_rows", '`embedding = "node"`', "embedding"),
+        _key(
+            "row_files",
+            '`embedding_rows = "mapped"`',
+            "embedding_rows",
+            asked=lambda c: c.train.embedding_rows == "mapped",
+        ),
         _key("pyg", '`blocks = "pyg"`', "blocks", asked=lambda c: c.train.blocks == "pyg"),
         _key("subgraph", '`blocks = "subgraph"`', "blocks", asked=lambda c: c.train.blocks == "subgraph"),
         _key("layers", "own model, a list of layers", "model", asked=_is_own, scope="code"),
@@ -325,6 +331,7 @@ CONDITIONS: Mapping[str, Condition] = {
     "parts": Condition("with several parts", lambda c: (c.table("partitions", "parts") or 1) > 1, of_file=True),
     "unfused": _own_is("scheme", "unfused"),
     "vanilla": _own_is("scheme", "vanilla"),
+    "several": Condition("with several ranks", lambda c: c.own.ranks > 1, "*.ranks"),
 }
 ALWAYS = Condition("", lambda c: True)
 

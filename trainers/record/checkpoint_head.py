@@ -73,7 +73,12 @@ head_schema = Fields(
             },
         ),
     },
-    {"threads": listed(whole(least=1)), "evaluation": one_of("exact", "sampled"), "products": one_of("onednn", "blas")},
+    {
+        "threads": listed(whole(least=1)),
+        "evaluation": one_of("exact", "sampled"),
+        "products": one_of("onednn", "blas"),
+        "rows": name,
+    },
 )
 """The text in the header."""
 
@@ -156,7 +161,7 @@ def digest_place(data: bytes) -> int:
 
 
 def checkpoint_facts(path: Path) -> Mapping[str, Any]:
-    """Returns the header of a checkpoint, of which "threads", "evaluation" and "products" say how its run computes.
+    """Returns the header of a checkpoint, of which "threads", "evaluation", "products" and "rows" say how its run computes.
 
     It is empty if there is no checkpoint, or one without such a header.
     """
@@ -225,10 +230,10 @@ def _waiting(head: Mapping[str, Any], version: str, *, ended: bool = True) -> Wa
 
 
 def finished_epochs(path: Path) -> int | None:
-    """Returns the number of epochs of a training that ended, None if its checkpoint is one to resume from, or none."""
+    """Returns the number of epochs of a training that ended, None without its checkpoint, or if it has rows of nodes in files."""
     try:
-        state = _read_head(path)["state"]
-        return int(state["epoch"]) if state["done"] else None
+        head = _read_head(path)
+        return int(head["state"]["epoch"]) if head["state"]["done"] and "rows" not in head else None
     except UNREADABLE:
         return None
 

@@ -16,6 +16,8 @@ from graphmill.trainers.record.scores import METRICS, percent, shown
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from graphmill.trainers.record.weights_file import Pieces
+
 FINITE, ABOVE_CHANCE, LOSS_FELL = "weights are finite", "score above chance", "loss fell"
 MODEL_CHECKS = (FINITE, ABOVE_CHANCE, LOSS_FELL)
 """Checks of every model; the UI lists checks before they have run."""
@@ -63,12 +65,16 @@ NAMED = 3
 """Numbers of the ledger that the sentence of its check names; all of them are compared."""
 
 
-def weights_check(weights: Mapping[str, Tensor]) -> Check:
+def weights_check(weights: Mapping[str, Tensor | Pieces]) -> Check:
     """Tests that no parameter or buffer of a model is NaN or infinite."""
     import torch
 
-    total = sum(tensor.numel() for tensor in weights.values())
-    wrong = sum(int((~torch.isfinite(tensor)).sum()) for tensor in weights.values())
+    from graphmill.trainers.record.weights_file import pieces_of
+
+    total, wrong = 0, 0
+    for values in weights.values():
+        for piece in pieces_of(values):
+            total, wrong = total + piece.numel(), wrong + int((~torch.isfinite(piece)).sum())
     return Check(
         name=FINITE,
         passed=wrong == 0,

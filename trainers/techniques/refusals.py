@@ -13,6 +13,7 @@ from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 EVERYWHERE = (
     *each("link", "has a link of its own", whens="gpu"),
     *each("uva", "computes where the graph is"),
+    *each("row_files", "has rows of nodes there", whens="gpu", remedy='remove the key, or set device = "cpu"'),
     *each("module", "makes no blocks of DGL", whens="gpu", remedy='write it for blocks = "pyg", or set device = "cpu"'),
 )
 """Limits of every technique."""
@@ -61,6 +62,7 @@ UNPEERED = each(
 )
 MODELLED = "remove the key, or model them by rank_link in {own}"
 BY_PARTS = (
+    *each("row_files", "has all rows of nodes in the memory of each", whens="several"),
     *ON_DEVICE,
     *UNBOOKED,
     *each("topology", "samples on the CPU", whens="unfused"),
@@ -164,6 +166,7 @@ FRESH_FACTORED = (
 ALL_ROWS = "has all rows on the device"
 FULLGRAPH = (
     *NO_EDGE_ROWS,
+    *each("row_files", "reads the rows of all nodes at every step"),
     *each("before", "computes each node once, as of no time"),
     *UNPACKED,
     *each("topology", "takes all neighbours"),

@@ -32,6 +32,7 @@ evaluation, its library of products, and its number of threads, unless there are
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -97,9 +98,10 @@ class ModelStage(ModelRecipe):
             return_freed_memory()  # a prediction has no part in the peak of the training
             with memory.watched():
                 training = Training(inputs, reads, recipe, execution, writer.version, progress, self.ranks, threads.all)
-                training.train()
-                results = training.finish()
-                summary = training.write(writer, results)
+                with closing(training):
+                    training.train()
+                    results = training.finish()
+                    summary = training.write(writer, results)
             writer.note(peak_memory_bytes=memory.bytes, threads=threads.number, products=library)
             writer.note(memory_need=self._said(semantic, execution, {**reads, **inputs}))
             writer.note(prediction=predicted.get(training.run.semantic.train.eval != "sampled"))

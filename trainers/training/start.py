@@ -27,9 +27,9 @@ def take_weights(model: Model, start: Artifact, inputs: Mapping[str, Artifact]) 
     Raises:
         InputError: the data or the shapes of the weights differ; it lists all differences.
     """
-    from safetensors.torch import load
+    from safetensors.torch import load_file
 
-    weights = load(start.file("weights.safetensors").read_bytes())
+    weights = load_file(start.file("weights.safetensors"))
     found = [*_of_data(model, start, inputs), *_of_shapes(model.state_dict(), weights)]
     if found:
         listed = "".join(f"\n  {each}" for each in found)

@@ -7,27 +7,30 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
 
 from graphmill.assets.building.stage import Check, Progress, Summary
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.names.version import canonical
+from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.storage.system.machine import processor_name
 from graphmill.trainers.inference.choice import scored_splits
 from graphmill.trainers.inference.evaluation import WEIGHTS
-from graphmill.trainers.loop.checkpoint import CheckpointFile, apart, checkpoint_bytes, parse_checkpoint
+from graphmill.trainers.loop.checkpoint import CheckpointFile, checkpoint_bytes, parse_checkpoint
 from graphmill.trainers.loop.loop import Loop
 from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.models.rows.row_file import RowFile
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.costs.node_rows import ON_GPU, rows_in_files, rows_memory, without_row_files
 from graphmill.trainers.recipe.execution import TrainExecution
+from graphmill.trainers.recipe.recipe import START
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checkpoint_head import (
     checkpoint_facts,
@@ -40,6 +43,7 @@ from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_
 from graphmill.trainers.record.class_scores import FILE
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
+from graphmill.trainers.record.weights_file import Pieces, write_weights
 from graphmill.trainers.tasks.opened import open_task
 from graphmill.trainers.tasks.task import Outputs, Scored
 from graphmill.trainers.training.open_run import open_run
@@ -82,27 +86,69 @@ class Training:
         threads: Sequence[int] = (),
     ):
         path = checkpoint_path(execution.checkpoints, version)
-        began = checkpoint_facts(path).get("evaluation", "") if execution.resume and ranks.first else ""
-        self.run, self.chosen = open_run(inputs, reads, semantic, execution, ranks, began)
+        there = checkpoint_facts(path) if ranks.first else {}
+        began = there if execution.resume else {}
+        self.run, self.chosen = open_run(inputs, reads, semantic, execution, ranks, began.get("evaluation", ""))
         self.execution, self.progress, self.features = execution, progress, self.run.features
         self.task = open_task(self.run.graph)
         if self.chosen is not None and ranks.first:
             progress.tell(self.chosen.sentence)
         anew, ended = not execution.resume and ranks.first, not execution.again
         kept, stored = (read(path, version, ended=ended) if anew else None for read in (waiting_here, waiting_stored))
-        file = CheckpointFile(path, version, threads, self.chosen.way if self.chosen else "", kept, stored)
-        self.loop = Loop(
-            self.run,
-            find_technique(semantic.train.trainer).load().open_executor(self.run),
+        self.row_file = self._open_rows(path, there.get("rows", ""), "rows" in began if began else None)
+        rows = "" if self.row_file is None else self.row_file.name
+        file = CheckpointFile(path, version, threads, self.chosen.way if self.chosen else "", rows, kept, stored)
+        try:
+            self.loop = self._open_loop(file)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_loop(self, file: CheckpointFile) -> Loop:
+        """Returns the loop, which goes on from the checkpoint if the run does; all ranks call it."""
+        run = self.run
+        loop = Loop(
+            run,
+            find_technique(run.semantic.train.trainer).load().open_executor(run),
             file,
             self._valid_score if self.task.size("valid") else None,
-            self._open_lines(version),
+            self._open_lines(file.version),
         )
         # The first rank has the checkpoint; the others may be on other machines.
-        stored = checkpoint_bytes(file.path) if execution.resume and ranks.first else None
-        found, data = ranks.tell_bytes(b"" if stored is None else b"found", stored or b"")
+        stored = checkpoint_bytes(file.path) if self.execution.resume and run.ranks.first else None
+        found, data = run.ranks.tell_bytes(b"" if stored is None else b"found", stored or b"")
         if found:
-            self.loop.restore(parse_checkpoint(data, file.path, version))
+            loop.restore(parse_checkpoint(data, file.path, file.version))
+        return loop
+
+    def _open_rows(self, checkpoint: Path, named: str, resumed: bool | None) -> RowFile | None:
+        """Opens the files of the rows of nodes, None if they are in memory or there are none.
+
+        Args:
+            named: name of the files that the checkpoint has, "" for none.
+            resumed: whether the checkpoint that the run goes on from has files; None for a new run.
+        """
+        nodes, run = node_rows(self.run.model), self.run
+        if nodes is None:
+            return None
+        table, scored = nodes.table, self.task.size("valid") > 0
+        num_bytes = sum(rows_memory(prod(table.shape) * table.dtype.itemsize, scored=scored))
+        # A run goes on with its rows where they are.
+        asked = self.execution.embedding_rows if resumed is None else ("memory", "mapped")[resumed]
+        train, device = run.semantic.train, run.features.device
+        why = without_row_files(train, run.ranks.world, start=START in run.inputs)
+        why = why or ("" if device.holds(torch.empty(0)) else ON_GPU)
+        if not rows_in_files(asked, num_bytes, free_bytes(), why):
+            return None
+        resumed = bool(resumed)
+        file = RowFile(checkpoint, table.shape, table.dtype, table.initial, named=named, resumed=resumed)
+        table.give_to(file)
+        return file
+
+    def close(self) -> None:
+        """Closes the files of the rows of nodes."""
+        if self.row_file is not None:
+            self.row_file.close()
 
     def train(self) -> None:
         """Runs the loop."""
@@ -113,6 +159,7 @@ class Training:
     def finish(self) -> Outputs:
         """Returns logits and labels of the scored splits by the final model, and makes the ledger that of all ranks; all ranks call it."""
         kept = scores_path(self.loop.checkpoints.path, self.run.ranks.rank, self.run.ranks.world)
+        kept = None if self.row_file is not None else kept  # which knows a model by a digest of all its weights
         train = self.run.semantic.train
         logits = self._outputs(self.task.scored(train, scored_splits(train, self.run.graph)), kept)
         if self.run.ranks.world > 1:
@@ -134,10 +181,13 @@ class Training:
     def write(self, writer: Writer, logits: Outputs) -> Summary:
         """Writes the artifact's files, and scores logits and labels of splits."""
         device = self.features.device
-        weights = {
+        weights: dict[str, torch.Tensor | Pieces] = {
             name: device.fetch(tensor, WEIGHTS, device.traffic) for name, tensor in self.run.model.state_dict().items()
         }
-        writer.path("weights.safetensors").write_bytes(save(apart(weights)))
+        nodes = node_rows(self.run.model)
+        if nodes is not None and self.row_file is not None:
+            weights[nodes.name] = Pieces(nodes.table.shape, nodes.table.dtype, nodes.table.read)
+        write_weights(writer.path("weights.safetensors"), weights)
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.run.ledger.rows(), indent=1, sort_keys=True) + "\n")
@@ -161,12 +211,13 @@ class Training:
             writer.note(evaluation=self.chosen.numbers)
         if not self.loop.executor.repeatable:
             numbers["repeatable"] = False
-        nodes = node_rows(self.run.model)
-        learnt = [*self.run.model.parameters(), *([] if nodes is None else [nodes.table.values])]
-        numbers |= {"parameters": sum(tensor.numel() for tensor in learnt)}
+        of_nodes = 0 if nodes is None else prod(nodes.table.shape)
+        numbers |= {"parameters": of_nodes + sum(tensor.numel() for tensor in self.run.model.parameters())}
         return Summary(numbers=numbers, checks=self._checks(numbers, weights, scored))
 
-    def _checks(self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor], scored: Scored) -> list[Check]:
+    def _checks(
+        self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor | Pieces], scored: Scored
+    ) -> list[Check]:
         """Tests the trained model."""
         metric = self.run.semantic.train.metric
         # Without validation nodes the training nodes are used.

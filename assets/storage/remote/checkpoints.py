@@ -17,6 +17,8 @@ from graphmill.assets.storage.remote.objects import Objects, Stored, require_obj
 from graphmill.assets.storage.system.filesystem import beside, make_folder, reporting_full_disk, write_durably
 from graphmill.kernels.errors import InputError
 
+ROWS = ".rows-"
+"""What stands behind the name of a checkpoint in those of the files with its rows of nodes (trainers/models/rows/), which stay here."""
 NAME = re.compile(rf"{CHECKPOINTS}/([0-9a-f]{{64}})\.safetensors")
 
 
@@ -120,8 +122,10 @@ def fetch_checkpoint(path: Path, require_whole: Callable[[bytes], None]) -> None
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Removes the checkpoint from this home and from the object store; missing ones are not an error."""
+    """Removes the checkpoint with its rows of nodes from this home and from the object store; missing ones are not an error."""
     path.unlink(missing_ok=True)
+    for rows in path.parent.glob(f"{path.name}{ROWS}*"):
+        rows.unlink(missing_ok=True)
     if store_url():
         require_objects().remove([checkpoint_key(path)])
 

@@ -61,7 +61,7 @@ def test_rows_that_a_step_does_not_read_stay_with_their_moments() -> None:
     adam, before = RowAdam(nodes), nodes.table.values.clone()
     adam.step(RowGradient(torch.tensor([4, 2]), torch.ones(2, 4)), 0.1, 1)
     changed = (nodes.table.values != before).any(1).nonzero()[:, 0].tolist()
-    assert changed == [2, 4] and adam.mean.any(1).nonzero()[:, 0].tolist() == [2, 4]
+    assert changed == [2, 4] and nodes.table.mean.any(1).nonzero()[:, 0].tolist() == [2, 4]
 
 
 def test_sums_are_added_in_order() -> None:

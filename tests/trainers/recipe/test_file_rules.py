@@ -60,6 +60,10 @@ BROKEN = {
     "no type without features": text_of(
         'input = "typed"\nembedding = "node"', graph=FULL.format(item=', features = "g*"')
     ),
+    "files of no rows": text_of('embedding_rows = "memory"'),
+    "files of rows behind a start": text_of(
+        'input = "typed"\nembedding = "node"\nembedding_rows = "mapped"\nstart = "x/y"', graph=CITATIONS
+    ),
     "no relations": text_of('model = "rgcn"'),
     "no weights": text_of("edge_weight = true"),
     "no rows of edges": text_of("edge_features = true"),

@@ -10,14 +10,18 @@ from safetensors.torch import load
 
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.trained import load_model
+from graphmill.trainers.loop import loop
 from graphmill.trainers.models.node_rows import LearntRows, RowGradient
+from graphmill.trainers.models.rows import row_file
 from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.rows.source import MemorySource
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.training import training
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
@@ -27,6 +31,7 @@ from tests.trainers.runs import (
     SAMPLING,
     TABLE,
     Stops,
+    content,
     losses,
     parts_inputs,
     train_fresh,
@@ -166,6 +171,99 @@ def test_ranks_go_on_from_a_checkpoint_of_one_process_to_the_same_bits(tmp_path:
     with pytest.raises(ConnectionAbortedError):
         work(ALONE, progress=Stops(5))
     assert weights(run_threads(2, lambda ranks: work(ranks, resume=True))[0]) == weights(straight)
+
+
+FILES = {"embedding_rows": "mapped"}
+
+
+def left(home: Path) -> list[str]:
+    """Files of rows and checkpoints that a home has."""
+    return sorted(path.suffix for path in (home / "checkpoints").iterdir())
+
+
+def test_rows_in_files_end_with_the_bits_of_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_file, "fits_memory", lambda num_bytes: False)
+    monkeypatch.setattr(row_file, "DIRTY_BYTES", 1 << 16)
+    monkeypatch.setattr(loop, "SAVING_SHARE", 0)
+    factored = {"trainer": "factored", "settings": FactoredSettings(trainers=2)}
+    for name, more in {
+        "plain": {},
+        "exact": {"eval": "exact", "dtype": "float64", "epochs": 6, "lr": 0.3},  # its best epoch is not the last
+        "sampled": {"eval": "sampled", "checkpoint_steps": 1, "dtype": "bf16"},
+        "unscored": {"eval_every": 0, "epochs": 1},
+        "factored": factored,
+    }.items():
+        keys = KEYS | more
+        memory = train_small(tmp_path / f"{name} memory", embedding_rows="memory", **keys)
+        files = train_small(tmp_path / name, **FILES, **keys)
+        assert content(files) == content(memory), name
+        assert files.summary == memory.summary and not left(tmp_path / name)
+    assert weights(train_fresh(tmp_path / "fresh files", **FILES, **KEYS)) == weights(
+        train_fresh(tmp_path / "f", **KEYS)
+    )
+    packed = build_packed(tmp_path / "packed", epochs=2)
+    disk, memory = (train_packed(packed, tmp_path / f"disk {len(how)}", **how, **KEYS) for how in (FILES, {}))
+    assert content(disk) == content(memory)
+
+
+def test_rows_in_files_go_on_from_a_checkpoint_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SAVING_SHARE", 0)
+    keys = KEYS | {"accumulate": 2, "checkpoint_steps": 1, "epochs": 4, "lr": 0.1}
+    straight = train_small(tmp_path / "straight", **keys)
+    for begun, ended in (("mapped", "mapped"), ("mapped", "memory"), ("memory", "mapped")):
+        home = tmp_path / f"{begun} {ended}"
+        for stop in (9, 4, 6):
+            with pytest.raises(ConnectionAbortedError):
+                where = begun if stop == 9 else ended
+                train_small(home, resume=stop < 9, progress=Stops(stop), embedding_rows=where, **keys)
+            assert set(left(home)) == {".safetensors", *([".npy"] if begun == "mapped" else [])}
+        assert content(train_small(home, resume=True, embedding_rows=ended, **keys)) == content(straight)
+
+
+def test_a_run_that_starts_over_leaves_the_rows_of_the_checkpoint_until_it_has_come_as_far(tmp_path: Path) -> None:
+    keys = KEYS | FILES | {"accumulate": 1, "checkpoint_steps": 1}
+    straight = train_small(tmp_path / "straight", **keys)
+    with pytest.raises(ConnectionAbortedError):
+        train_small(tmp_path / "home", progress=Stops(9), **keys)
+    folder = tmp_path / "home" / "checkpoints"
+    before = {path: path.stat().st_ino for path in folder.iterdir()}
+    with pytest.raises(ConnectionAbortedError):
+        train_small(tmp_path / "home", progress=Stops(4), **keys)
+    assert {path: path.stat().st_ino for path in folder.iterdir()} == before
+    assert weights(train_small(tmp_path / "home", resume=True, **keys)) == weights(straight)
+    with pytest.raises(ConnectionAbortedError):  # nor does a training of more epochs take the files of one that ended
+        train_small(tmp_path / "home", progress=Stops(2), **(keys | {"epochs": 5}))
+    assert not [path for path in folder.glob("*.npy") if path in before]
+
+
+def test_files_of_rows_that_are_gone_or_held_are_said(tmp_path: Path) -> None:
+    keys = KEYS | FILES | {"checkpoint_steps": 1}
+    with pytest.raises(ConnectionAbortedError):
+        train_small(tmp_path, progress=Stops(7), **keys)
+    for path in (tmp_path / "checkpoints").glob("*.npy"):
+        path.unlink()
+    with pytest.raises(InputError, match="with the rows of nodes of the checkpoint, is not there"):
+        train_small(tmp_path, resume=True, **keys)
+    parts_inputs(tmp_path / "two", 2)
+    with pytest.raises(InputError, match=r'embedding_rows = "mapped" is for one process, and each of 2 ranks'):
+        run_threads(2, lambda ranks: train_parts(tmp_path / "two", 2, ranks, **(KEYS | FILES)))
+    with pytest.raises(InputError, match=r'"mapped", but trainer = "fullgraph" reads the rows of all nodes'):
+        train_whole(tmp_path / "whole", **FILES, **KEYS)
+
+
+def test_rows_go_to_files_if_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(
+        training, "RowFile", lambda *given, **how: made.append(given[0]) or row_file.RowFile(*given, **how)
+    )
+    plain = train_small(tmp_path / "plain", **KEYS)
+    assert not made
+    monkeypatch.setattr(training, "free_bytes", lambda: 200 * 8 * 4 * 12)
+    short = train_small(tmp_path / "short", **KEYS)
+    assert len(made) == 1 and weights(short) == weights(plain)
+    train_small(tmp_path / "memory", embedding_rows="memory", **KEYS)
+    train_whole(tmp_path / "whole", **KEYS)  # which has all rows in memory in any case
+    assert len(made) == 1
 
 
 def test_a_longer_training_goes_on_from_a_shorter_one(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def parts_of(model: Model, in_width: int, edge_values: tuple[str, ...] = ()) -> 
     head = getattr(model, "link_head", None)
     if isinstance(head, LinkHead):
         width = getattr(model, "nodes", None)
-        columns = in_width if width is None else width.table.values.shape[1]
+        columns = in_width if width is None else width.table.shape[1]
         yield Part("score", head, lambda n, *_: rows.of_pairs(n, columns, head.reads_relations))
 
 

@@ -38,7 +38,8 @@ from graphmill.trainers.recipe.costs.exact import (
     most_exact_bytes,
     sums_where_they_are,
 )
-from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
+from graphmill.trainers.recipe.costs.node_rows import node_row_terms, row_file_bytes
+from graphmill.trainers.recipe.costs.step import parameter_bytes, step_bytes
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.recipe.techniques import find_technique
@@ -53,8 +54,6 @@ PRODUCT_BYTES = 16 << 20
 """What the libraries of matrix products and threads keep after the first step."""
 PARAMETER_COPIES = 9
 """Copies of the parameters: values, gradients, two moments, the best ones, and what a checkpoint takes while it is written."""
-CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
-"""Copies of a checkpoint's tensors while it is read (one while it is written); and sums of gradients of rows, divided by the seeds."""
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH = "[sampling] batch_size"
@@ -73,7 +72,8 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
         return None
     case = training_case(semantic, execution, sizes, ranks)
     there = sizes.exact and sizes.configs.keys() <= sizes.artifacts.keys()
-    return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),), decided=there)
+    phases, scratch = (tuple(memory_terms(case)),), row_file_bytes(case)
+    return Need(name=f"a training by {technique.name}", phases=phases, scratch=scratch, decided=there)
 
 
 def training_case(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0) -> Case:
@@ -130,27 +130,6 @@ def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
         return whole_batch(semantic.train.layers, sizes)
     found = batch_sizes(drawn, sizes)
     return found if found.exact else drawn_bound(drawn, sizes, found)
-
-
-def node_row_terms(case: Case) -> list[Term]:
-    """Returns the terms of learnable rows of nodes, of all ranks: the rows with their moments, their copies, and their gradients."""
-    train, sizes, alone = case.semantic.train, case.sizes, case.semantic.train.model == "rows"
-    if train.embedding != "node" and not alone:
-        return []
-    row_bytes, learnt = train.hidden * item_bytes(train), sizes.num_nodes - (0 if alone else sizes.num_rows)
-    table = max(0, learnt) * row_bytes
-    scored = sizes.num_valid > 0
-    copied = (scored + (3 + scored) * CHECKPOINT_COPIES) * table
-    inputs = min(case.batch.rows[-1] if alone else case.batch.inputs, learnt) * row_bytes
-    # Of every batch of a step with what ranks exchange of it, and of their sum.
-    copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
-    sure = sizes.exact and "features" in sizes.artifacts
-    each = (
-        Term("rows of nodes and their moments", 3 * table, "hidden", bound=not sure),
-        Term("best rows of nodes, and a checkpoint of them", copied, "hidden", bound=True),
-        Term("gradients of rows of nodes", copies * inputs, "accumulate", bound=True),
-    )
-    return [term.times(case.ranks) for term in each]
 
 
 def edge_terms(case: Case) -> list[Term]:

@@ -29,12 +29,12 @@ from graphmill.trainers.recipe.costs.memory import (
     HEAP,
     STEP,
     evaluation_terms,
-    node_row_terms,
     parameter_term,
     process_terms,
     row_terms,
     sampler_terms,
 )
+from graphmill.trainers.recipe.costs.node_rows import node_row_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.techniques.fullgraph.memory import (
     BLOCKS,

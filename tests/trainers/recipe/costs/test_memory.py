@@ -110,6 +110,32 @@ def test_rows_of_nodes_are_counted_with_moments_and_copies() -> None:
     assert {name: one[name] for name in none} == none
 
 
+def test_rows_of_nodes_in_files_take_a_byte_each_and_the_records_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: dict[str, Any] = {"input": "typed", "embedding": "node"}
+    sizes = replace(SIZES, num_rows=400_000)
+    none, files = terms(case(input="typed"), sizes), terms(case(embedding_rows="mapped", **keys), sizes)
+    inputs = min(600_000, BATCH.inputs) * 64 * 4
+    assert {name: files[name] for name in files if name not in none} == {
+        "states of the rows of nodes in files": 6 * 600_000,
+        "records of a step": 9 * inputs,
+        "gradients of rows of nodes": 3 * inputs,
+    }
+    record = 3 * 600_000 * 64 * 4
+    for more, count in (({}, 3), ({"epochs": 1}, 1), ({"epochs": 1, "checkpoint_steps": 5}, 3)):
+        need = training_need(*case(embedding_rows="mapped", **keys, **more), sizes)
+        assert need is not None and need.scratch == count * record
+    # "auto": memory where it suffices, and files are what is enough then; where it does not, files.
+    found = []
+    for free in (1 << 40, record):
+        monkeypatch.setattr("graphmill.trainers.recipe.costs.course.free_bytes", lambda free=free: free)
+        need = training_need(*case(**keys), sizes)
+        assert need is not None
+        found.append(need)
+    large, small = found
+    assert large.memory_bytes - small.memory_bytes == 9 * record // 3 - 6 * 600_000 - 9 * inputs
+    assert large.required_bytes == small.required_bytes == small.memory_bytes
+
+
 def test_ranks_share_the_cores_and_a_table_in_memory_needs_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphmill.trainers.recipe.costs.course.usable_cores", lambda: 16)
     one, four = (

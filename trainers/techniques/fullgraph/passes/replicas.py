@@ -104,7 +104,8 @@ def _empty_copy(model: LayeredModel, device: Device) -> LayeredModel:
     memo |= {id(each): empty(each) for each in model.buffers()}
     rows = node_rows(model)
     if rows is not None:
-        memo[id(rows.table)] = RowTable(empty(rows.table.values))
+        memo[id(rows.table)] = table = RowTable(*rows.table.shape)
+        table.values = empty(rows.table.values)
     return copy.deepcopy(model, memo)
 
 

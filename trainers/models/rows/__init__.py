@@ -1,0 +1,1 @@
+"""Where the learnable rows of nodes lie if they are not in memory."""
