@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, limited, payoff, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
+        help="of big, limited, payoff, plans, topology, whole_scores and whole_wait: folder that is kept, where a later call goes on",
     )
     parser.add_argument(
         "--parts",
@@ -138,7 +138,7 @@ def main() -> None:
         "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},
-        "topology": {"scale": options.scale},
+        "topology": {"scale": options.scale, "home": options.home},
     }
     for name in options.names:
         if name not in NAMES + ON_DEMAND:

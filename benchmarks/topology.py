@@ -1,11 +1,11 @@
 """Stored samples of a graph whose topology is four times the memory: by passes in the order of nodes, and by random mapped reads.
 
-    python -m benchmarks [--scale S] topology
+    python -m benchmarks [--scale S] [--home FOLDER] topology
 
 R-MAT of 16M nodes and about 1G stored edges times the scale, 5/16 without one; one epoch of 1 % of the nodes, batches of 256 seeds,
 fan-outs [15, 10, 5]. Both ways run cold in a control group of a quarter of the topology, in drawn order, and must store equal bytes. Told
-are the seconds, their ratio, the bytes that each read from the device, and of passes the bytes that direct reads moved. Random reads are stopped
-after some minutes; then the ratio is at least what is told.
+are the seconds, their ratio, the bytes that each read from the device, and of passes the bytes that direct reads moved. Random reads are
+stopped after some minutes; then the ratio is at least what is told.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import random
 import shutil
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.groups import run_limited, told
+from benchmarks.limited_home import folder_of
 from benchmarks.record import record
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.graph.stage import GRAPH
@@ -38,11 +38,10 @@ MAPPED_SECONDS = 900
 WAYS = ("sequential", "mapped")
 
 
-def main(quick: bool, scale: float | None = None) -> None:
+def main(quick: bool, scale: float | None = None, home: Path | None = None) -> None:
     """Builds the graph, draws its samples both ways, compares, prints and records."""
     scale = scale or (QUICK_SCALE if quick else SCALE)
-    with TemporaryDirectory(prefix="graphmill-topology-") as name:
-        home = Path(name)
+    with folder_of(home, "graphmill-topology-") as home:
         size = {"nodes": round(NODES * scale), "edges": round(EDGES * scale), "features": 1, "labelled": 0.0125}
         semantic = config_class("rmat")(seed=1, train_ratio=0.8, valid_ratio=0.1, **size)
         graph = materialize(Store(home), GRAPH, semantic, GRAPH.Execution(threads=THREADS), {})

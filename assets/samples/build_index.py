@@ -30,7 +30,7 @@ def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequ
     for name, values in index.items():
         writer.save(name, values)
     writer.note(**_passes(parts))
-    graph = open_graph(inputs["graph"])
+    graph = open_graph(inputs["graph"], compared=False)  # no row is read
     total = VisitSum(graph.topology.num_nodes, len(semantic.fanouts))
     order = StoredOrder.of_names(names, semantic.epochs, semantic.num_stored)
     wrong = _add_up(dict(zip(names, parts, strict=True)), semantic, graph.seeds, total, threads, building.progress)

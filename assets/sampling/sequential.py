@@ -14,8 +14,8 @@ Source: after AGNES (KDD 2026), which answers a thousand batches per pass by blo
 on the layout. External sorting of requests is the textbook way.
 
 Memory: `memory_limit`, and per thread the largest batch: its drawn edges twice, 16 bytes per edge of its largest layer and 32 per input;
-the longest row, if it is longer than a window, twice. Disk: 4 bytes per node and layer, an id per edge, and what else blocks have per edge, of
-all batches. Not for walks, whose steps depend on each other, for users' functions, and for neighbours as of times.
+the longest row, if it is longer than a window, twice. Disk: 4 bytes per node and layer, an id per edge, and what else blocks have per
+edge, of all batches. Not for walks, whose steps depend on each other, for users' functions, and for neighbours as of times.
 """
 
 from __future__ import annotations
