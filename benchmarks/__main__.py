@@ -85,13 +85,14 @@ ON_DEMAND = (
     "published",
     "quality",
     "subset",
+    "topology",
     "training_memory",
     "typed_quality",
     "whole_scores",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "edge_rows", "ends",
-"factored_staleness", "limited", "payoff", "published", "quality", "training_memory" and "whole_scores" take longer than a minute even when
-quick."""
+"factored_staleness", "limited", "payoff", "published", "quality", "topology", "training_memory" and "whole_scores" take longer
+than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,12 +104,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scale",
         type=lambda text: float(Fraction(text)),
-        help="of big, gpu and needs: 1 is 111M nodes and 1.6G edges; default 1/8, of gpu 1",
+        help="of big, gpu and needs: 1 is 111M nodes and 1.6G edges; default 1/8, of gpu 1; "
+        "of topology: 1 is 1G edges, default 5/16",
     )
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, edge_rows, limited, payoff, plans, row_files, whole_scores and whole_wait: folder that is kept for later calls",
+        help="of big, edge_rows, limited, payoff, plans, row_files, topology, whole_scores, whole_wait: folder kept for later calls",
     )
     parser.add_argument(
         "--parts",
@@ -141,6 +143,7 @@ def main() -> None:
         "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},
+        "topology": {"scale": options.scale, "home": options.home},
     }
     for name in options.names:
         if name not in NAMES + ON_DEMAND:

@@ -19,7 +19,6 @@ from graphmill.assets.building.stage import (
     Progress,
     Stage,
     Summary,
-    TogetherFanOut,
 )
 from graphmill.assets.costs.needs import Need
 from graphmill.assets.storage.local.artifact import Artifact, read_artifact
@@ -149,23 +148,20 @@ class Build:
         """Builds parts by one pass and publishes them one after the other, without a look at the store first.
 
         Args:
-            parts: names of the parts; the stage is a `TogetherFanOut`.
+            parts: names of the parts; the stage builds as many together.
 
         Raises:
             InputError: an error of the stage, or a blocking check failed. Parts that were published before stay.
         """
         stage, clock = self.stage, _Clock()
-        assert isinstance(stage, TogetherFanOut)
+        assert isinstance(stage, FanOut)
         name = f"parts {', '.join(parts)} of {stage.name}"
         with naming(name), reporting_refusals(f"stage {stage.name}"), ExitStack() as opened:
             writers = [opened.enter_context(self._writer(part)) for part in parts]
             advancing = Advancing(progress)
             buildings = [self._building(writer, advancing, part) for part, writer in zip(parts, writers, strict=True)]
-            summaries = stage.build_parts(buildings)
-            return [
-                self._seal(writer, summary, clock, self._part_of(part))
-                for part, writer, summary in zip(parts, writers, summaries, strict=True)
-            ]
+            summaries = zip(parts, writers, stage.build_parts(buildings), strict=True)
+            return [self._seal(writer, summary, clock, self._part_of(part)) for part, writer, summary in summaries]
 
     def _building(
         self, writer: Writer, progress: Progress, part: str = "", parts: Mapping[str, Artifact] | None = None

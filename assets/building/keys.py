@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from graphmill.assets.sizes import parse_size, parse_speed
+from graphmill.assets.sizes import format_bytes, parse_size, parse_speed
 from graphmill.kernels.errors import InputError, did_you_mean
 
 
@@ -67,15 +67,19 @@ class Checked:
         yield from ()
 
 
-def size_problem(name: str, value: Any, remedy: str = "", whole: int | None = None) -> Iterator[KeyProblem]:
+def size_problem(
+    name: str, value: Any, remedy: str = "", whole: int | None = None, least: int = 0
+) -> Iterator[KeyProblem]:
     """Yields the problem of a key that names a size.
 
     Args:
         remedy: what to write instead; "" for that of `parse_size`.
         whole: number of bytes that a share refers to; None if it has no meaning.
+        least: least number of bytes that it may name.
     """
     try:
-        parse_size(value, whole)
+        if parse_size(value, whole) < least:
+            yield KeyProblem(name, f'{name} = {value} is less than {format_bytes(least)}: give for example "2GiB"')
     except InputError as error:
         yield KeyProblem(name, f"{name} = {value!r}: {error.problem}; {remedy or error.remedy}")
 

@@ -45,6 +45,7 @@ class Page:
         docs: path in the repository of the page of the docs that explains it.
         headline: the artifacts of an asset -> one line of Markdown, with the most important number between two pairs of asterisks.
         first: names of the numbers that matter most, in their order; the UI shows them before the others.
+        recorded: names of facts of the build that the UI shows where run.json has them: what passes over a file took.
         labels: name of a number -> its label in the UI, with its unit, for numbers whose name says too little.
         columns: arrays of the artifact that are the columns of one table -> description of each; empty without a table.
         file: a Parquet file of the artifact with more columns of the same table; they stand in `columns`, too.
@@ -55,6 +56,7 @@ class Page:
     docs: str
     headline: Callable[[Sequence[Artifact]], str] = lambda artifacts: ""
     first: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     file: str = ""

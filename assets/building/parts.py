@@ -21,7 +21,7 @@ from typing import Protocol
 
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.part_pool import PartPool
-from graphmill.assets.building.stage import FanOut, Progress, TogetherFanOut
+from graphmill.assets.building.stage import FanOut, Progress
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.leases import Leases
 from graphmill.assets.storage.names.manifest import Address
@@ -66,16 +66,16 @@ class Elsewhere(Protocol):
 
 
 class Here:
-    """Builds parts in this process when they are asked for, up to `most` by one pass if the stage is a `TogetherFanOut`."""
+    """Builds parts in this process when they are asked for, up to `together` by one pass; 0 builds each by itself."""
 
-    def __init__(self, build: Build, most: int, progress: Progress):
-        self.build, self.most, self.progress = build, most, progress
+    def __init__(self, build: Build, together: int, progress: Progress):
+        self.build, self.together, self.progress = build, together, progress
         self._begun: list[str] = []
 
     @property
     def num_free(self) -> int:
         """Number of parts that may be started now."""
-        return self.most - len(self._begun)
+        return max(1, self.together) - len(self._begun)
 
     def start(self, part: str) -> None:
         """Notes the part for the next pass; `num_free` is at least 1."""
@@ -84,7 +84,7 @@ class Here:
     def finished(self, wait_seconds: float) -> Sequence[str]:
         """Builds and publishes the parts that were started since the last call, and returns them."""
         begun, self._begun = self._begun, []
-        if begun and isinstance(self.build.stage, TogetherFanOut):
+        if begun and self.together:
             self.build.publish_parts(self.progress, begun)
         else:
             for part in begun:
@@ -105,7 +105,7 @@ def build_parts(
         progress: listener, which sees all parts as one phase.
         elsewhere: other machines that build them; None for this one.
 
-    A `TogetherFanOut` builds all of them by one pass, here. Otherwise they are built elsewhere, or in `execution.workers` processes if the
+    A stage that builds parts together does so here. Otherwise they are built elsewhere, or in `execution.workers` processes if the
     Execution config has that field, or here.
 
     Raises:
@@ -136,15 +136,16 @@ def build_parts(
 
 
 def _open_builder(build: Build, num_missing: int, progress: Progress, elsewhere: Elsewhere | None) -> PartBuilder:
-    if isinstance(build.stage, TogetherFanOut):
-        return Here(build, num_missing, progress)
+    assert isinstance(build.stage, FanOut)
+    if together := build.stage.together(build.inputs, build.semantic):
+        return Here(build, min(together, num_missing), progress)
     if elsewhere is not None:
         return elsewhere.open(build, num_missing, progress)
     asked = getattr(build.execution, "workers", 1)
     workers = max(1, min(asked, num_missing))
     if workers < asked:  # so that a single process knows that it has the machine for itself
         build = replace(build, execution=replace(build.execution, workers=workers))
-    return Here(build, 1, progress) if workers == 1 else PartPool(build, workers, progress)
+    return Here(build, 0, progress) if workers == 1 else PartPool(build, workers, progress)
 
 
 def _build_all(

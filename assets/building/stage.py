@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -310,13 +311,24 @@ class FanOut(Stage):
         """Fills the writer with a part and returns its summary. `build` gets the finished parts among its inputs, by name."""
         raise NotImplementedError
 
+    def together(self, inputs: Mapping[str, Artifact], semantic: Any) -> int:
+        """Returns the largest number of parts that `build_parts` builds by one pass, in this process; 0 if each is built by itself."""
+        return 0
+
+    def build_parts(self, buildings: Sequence[Building[Any, Any]]) -> Iterable[Summary]:
+        """Fills the writers of parts, which are equal but for part and writer; yields their summaries in their order.
+
+        A part is published when its summary comes.
+        """
+        raise NotImplementedError
+
 
 class TogetherFanOut(FanOut):
-    """A fan-out stage whose missing parts are built by one pass over their input, in one process."""
+    """A fan-out stage whose missing parts are always built by one pass over their input, in one process."""
 
-    def build_parts(self, buildings: Sequence[Building[Any, Any]]) -> Sequence[Summary]:
-        """Fills the writers of parts, which are equal but for part and writer, and returns their summaries, in their order."""
-        raise NotImplementedError
+    def together(self, inputs: Mapping[str, Artifact], semantic: Any) -> int:
+        """Returns the largest number of parts of one pass: all."""
+        return sys.maxsize
 
     def build_part(self, building: Building[Any, Any]) -> Summary:
         """Makes the pass for this part alone."""

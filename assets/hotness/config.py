@@ -84,11 +84,12 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
 
 
 def needed_bytes(
-    config: HotnessConfig, num_nodes: int, threads: int, *, sums_at_once: int = SUMS_AT_ONCE
+    config: HotnessConfig, num_nodes: int, threads: int, *, sums_at_once: int = SUMS_AT_ONCE, passes: bool = False
 ) -> tuple[int, int]:
     """Returns (peak memory beside mapped files, bytes in the store) of building this ranking, by the formulas above.
 
-    The maps and batches of samplers are left out where the graph has so many nodes that a map is sized by the batch.
+    The maps and batches of samplers are left out where the graph has so many nodes that a map is sized by the batch, or if batches are
+    drawn by `passes`.
     """
     table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize
     layers = len(config.sampling.fanouts) if config.sampling else 0
@@ -98,7 +99,7 @@ def needed_bytes(
     stored += 8 * (table.policy in ("bayes", "degree", "pagerank"))
     ranges = SUM_BYTES * min(num_nodes, sums_at_once) + RANGE_BYTES * min(num_nodes, NODES_AT_ONCE)
     # The maps of samplers are gone before nodes are ranked.
-    maps = 8 * threads * num_nodes * (table.presamples and num_nodes <= Sampler.MOST_DIRECT_NODES)
+    maps = 8 * threads * num_nodes * (table.presamples and not passes and num_nodes <= Sampler.MOST_DIRECT_NODES)
     return counted_node_bytes(config) * num_nodes + max(maps, ranges), stored * num_nodes
 
 

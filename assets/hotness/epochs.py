@@ -4,6 +4,7 @@
 seeds nor any draw with a training epoch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from graphmill.assets.building.stage import Check, Progress
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.hotness.config import HotnessConfig
 from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.sampling.sequential import SequentialDraws
 from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.hotness.presample import Tally, count_batches
@@ -20,7 +22,7 @@ from graphmill.kernels.hotness.ranking import similarity
 from graphmill.kernels.hotness.visits import VisitCounter
 from graphmill.kernels.links.link_sampler import LinkSampler
 from graphmill.kernels.ranges import Allocate
-from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array, Stream
 
@@ -105,6 +107,7 @@ class Epochs:
     Args:
         graph: the graph; its training nodes or links are the seeds.
         drawing: the way neighbours are drawn, None if nothing is sampled.
+        draws: passes that draw the batches of an epoch together; None if samplers read the topology themselves.
 
     Raises:
         InputError: epochs are wanted, and the graph lacks training nodes or the sampling is not sound.
@@ -118,19 +121,25 @@ class Epochs:
         threads: int,
         progress: Progress,
         allocate: Allocate,
+        draws: SequentialDraws | None = None,
     ):
+        self._draws, self._edges = draws, None
         self.graph, self.config, self.progress, self.allocate = graph, config, progress, allocate
-        self._samplers: list[AnySampler] = []
+        self._samplers: Sequence[AnySampler] = []
         if drawing is None:
             return
         if len(graph.seeds[0]) == 0:
             raise InputError("the graph has no training nodes to sample from", "give its source a training split")
-        self._samplers = [drawing.sampler(graph.topology, seed=config.seed) for _ in range(threads)]
+        if draws is None:
+            self._samplers = [drawing.sampler(graph.topology, seed=config.seed) for _ in range(threads)]
+        else:
+            self._samplers = draws.samplers()
         if graph.links is not None:
             assert config.sampling is not None
             edges = training_edges(graph.links, graph.topology, config.sampling, config.seed, graph.relations)
             # An edge that is left out of a block takes no node with it.
             self._samplers = [LinkSampler(each, edges, exclude_targets=False) for each in self._samplers]
+            self._edges = edges
 
     def presample(self) -> Counted:
         """Counts the rounds, with layers if the configuration asks for them."""
@@ -151,6 +160,8 @@ class Epochs:
         self.progress.start(label, num_epochs * plan.num_batches, "batches")
         for epoch in range(num_epochs):
             before = counter.visits.copy() if num_epochs > 1 else None
+            if self._draws is not None:
+                self._draws.draw([(item.key, self._nodes(item)) for item in plan.batches(epoch)], self.progress)
             tally += count_batches(self._samplers, plan.batches(epoch), counter, self.progress.advance)
             if before is not None:
                 visits = np.subtract(counter.visits, before, out=before)
@@ -159,3 +170,7 @@ class Epochs:
                 last = visits
         self.progress.done()
         return Counted(counter=counter, tally=tally, num_epochs=num_epochs, similarities=tuple(similarities))
+
+    def _nodes(self, item: PlannedBatch) -> Array:
+        """Returns ids[b], the nodes whose neighbours a batch draws first."""
+        return item.seeds if self._edges is None else self._edges.batch(item.key, item.seeds).nodes

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
-from graphmill.assets.graph.read import SAMPLING, open_graph
+from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.hotness.config import (
     SUM_BYTES,
     HotnessConfig,
@@ -20,12 +21,13 @@ from graphmill.assets.hotness.config import (
     needed_bytes,
 )
 from graphmill.assets.sampling.bounds import batch_bound, even_seeds
+from graphmill.assets.sampling.passes import FACTS, is_sequential, pass_terms, plans_passes, spilled_bytes
 from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.system.control_group import free_bytes
-from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.ranges import Allocate, node_ranges
 from graphmill.kernels.types import Array, id_dtype
 
 COUNTING_CHECKS = ("visits add up to the inputs", "every training node is visited in every round")
@@ -59,6 +61,7 @@ HOTNESS_PAGE = Page(
     first=tuple(
         f"hit_ratio_{policy}_10_percent" for policy in ("optimal", "presample", "bayes", "degree", "pagerank", "random")
     ),
+    recorded=FACTS,
     columns={
         "order": "the node at this place of the ranking, hottest first",
         "visits": "counted batches that asked for node i, in row i",
@@ -67,22 +70,33 @@ HOTNESS_PAGE = Page(
 )
 
 
+def _pushes(table: HotnessTable) -> bool:
+    """Returns whether visits are estimated by passes over all edges."""
+    return table.policy in ("bayes", "pagerank") or table.evaluate_epochs > 0
+
+
 def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     """Returns the need of the hotness stage."""
     table, sampling, edges, batches = semantic.hotness, semantic.sampling, sizes.num_edges, 0
-    pushes = table.policy in ("bayes", "pagerank") or table.evaluate_epochs > 0
-    most = needed_bytes(semantic, sizes.num_nodes, execution.threads, sums_at_once=sizes.num_nodes)[0]
-    enough, stored = needed_bytes(semantic, sizes.num_nodes, execution.threads)
+    pushes = _pushes(table)
+    passes, more, spilled = sampling is not None and table.presamples and plans_passes(sampling, sizes), (), 0
+    given = semantic, sizes.num_nodes, execution.threads
+    most = needed_bytes(*given, sums_at_once=sizes.num_nodes, passes=passes)[0]
+    enough, stored = needed_bytes(*given, passes=passes)
     if table.presamples and sampling is not None:
         count, seeds = even_seeds(sizes.num_train, sampling.batch_size)
         each = batch_bound(sampling, seeds, sizes)
         batches = min(execution.threads, count) * each.record_bytes
+        if passes:
+            more = pass_terms(sampling, execution.threads, each)
+            spilled = spilled_bytes(sizes, count * each.num_edges, count * each.inputs)
         edges = (table.rounds + table.evaluate_epochs) * count * each.num_edges
         edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
     counting = (
         LIBRARIES,
         Term("counts and ranking of nodes", most if pushes else enough, "[hotness] policy", enough=enough),
         Term("a batch per thread", batches, "[sampling] batch_size", bound=True),
+        *more,
     )
     counts = counted_node_bytes(semantic) * sizes.num_nodes
     figure = (DRAWING, Term("counts of nodes", counts, "[hotness] policy"))
@@ -90,7 +104,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         name="hotness",
         phases=(counting, figure),
         stored=stored,
-        scratch=_scratch_bytes(semantic) * sizes.num_nodes,
+        scratch=max(spilled, _scratch_bytes(semantic) * sizes.num_nodes),
         work=edges,
     )
 
@@ -161,20 +175,18 @@ class HotnessStage(Stage):
 
     def build(self, building: Building[HotnessConfig, Threads]) -> Summary:
         """Counts, ranks, and evaluates if the configuration asks for it."""
-        from graphmill.assets.hotness.epochs import Epochs
         from graphmill.assets.hotness.rankings import Rankings, evaluate, expect
         from graphmill.assets.sampling.drawing import open_drawing
 
         inputs, semantic, execution, writer = building.inputs, building.semantic, building.execution, building.writer
-        graph, table = open_graph(inputs["graph"]), semantic.hotness
-        drawing, allocate = open_drawing(semantic.sampling, inputs), scratch_arrays(writer.scratch())
-        epochs = Epochs(graph, semantic, drawing, execution.threads, building.progress, allocate)
-        started = time.perf_counter()
-        presampled = epochs.presample() if table.presamples else None
-        after_rounds = time.perf_counter()
-        evaluated = epochs.evaluate() if table.evaluate_epochs else None
-        after_epochs = time.perf_counter()
-        del epochs  # the maps of its samplers take 8 bytes per node each
+        sampling, table = semantic.sampling, semantic.hotness
+        passes = sampling is not None and is_sequential(sampling, inputs)
+        # Estimates read all edges by themselves, and compare nothing.
+        compared = not passes or _pushes(table)
+        graph, allocate = open_graph(inputs["graph"], compared=compared), scratch_arrays(writer.scratch())
+        drawing = open_drawing(sampling, inputs, compared=compared)
+        presampled, evaluated = _count(building, graph, drawing, allocate, passes)
+        counted_at = time.perf_counter()
         means = execution.threads, allocate, _sums_at_once(graph.topology.num_nodes)
         rankings = Rankings(graph, semantic, drawing, presampled, evaluated, *means)
         order, score = _write(rankings, writer)
@@ -189,13 +201,41 @@ class HotnessStage(Stage):
         elif presampled is not None:
             found, figures = expect(rankings, order, score, writer)
             numbers |= found
-        writer.note(
-            presample_seconds=round(after_rounds - started, 3),
-            evaluate_seconds=round(after_epochs - after_rounds, 3),
-            rank_seconds=round(time.perf_counter() - after_epochs, 3),
-        )
+        writer.note(rank_seconds=round(time.perf_counter() - counted_at, 3))
         checks = [] if presampled is None else presampled.checks(graph)
         return Summary(numbers=numbers, checks=[*checks, _is_permutation(order)], figures=figures)
+
+
+def _count(
+    building: Building[HotnessConfig, Threads], graph: Graph, drawing: Any, allocate: Allocate, passes: bool
+) -> tuple[Any, Any]:
+    """Returns the counted epochs (assets/hotness/epochs.py), presampled ones and those to evaluate on; None for what nothing asks for.
+
+    Args:
+        passes: whether batches are drawn by passes over the edges in order.
+    """
+    from graphmill.assets.hotness.epochs import Epochs
+    from graphmill.assets.sampling.sequential import SequentialDraws
+
+    table, writer, threads = building.semantic.hotness, building.writer, building.execution.threads
+    with ExitStack() as opened:
+        draws = None
+        if passes:
+            given: dict[str, Any] = {"folder": writer.scratch(), "threads": threads, "edges": False}
+            draws = SequentialDraws(drawing, building.inputs, seed=building.semantic.seed, **given)
+            opened.enter_context(draws)
+        # The maps of its samplers take 8 bytes per node each, and go with it.
+        epochs = Epochs(graph, building.semantic, drawing, threads, building.progress, allocate, draws)
+        started = time.perf_counter()
+        presampled = epochs.presample() if table.presamples else None
+        after_rounds = time.perf_counter()
+        evaluated = epochs.evaluate() if table.evaluate_epochs else None
+        writer.note(
+            presample_seconds=round(after_rounds - started, 3),
+            evaluate_seconds=round(time.perf_counter() - after_rounds, 3),
+            **(draws.facts() if draws else {}),
+        )
+    return presampled, evaluated
 
 
 HOTNESS = HotnessStage()

@@ -123,8 +123,10 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     found |= {name: value for name, value in extra.items() if not isinstance(value, dg.MarkdownMetadataValue)}
     found["stored_bytes"] = sum(artifact.total_bytes for artifact in artifacts)
     found["build_seconds"] = sum(artifact.run_record().get("seconds", 0.0) for artifact in artifacts)
-    if unread := first.run_record().get("unread"):
+    record = first.run_record()
+    if unread := record.get("unread"):
         found["not_read"] = "; ".join(unread)
+    found |= {name: record[name] for name in (page.recorded if page else ()) if name in record}
     numbers: dict[str, Any] = {}
     for name in ordered(page, found):
         label, value = labelled(name, found[name])

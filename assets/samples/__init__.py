@@ -32,4 +32,7 @@ Cost: the time of sampling K epochs. A record takes about 4 bytes per edge and p
 graph and 8 per seed. Peak memory of a part, with T threads: T x (12 N + 3 R) + 4 R + 4 N bytes at most and touched pages only, R the
 bytes of the largest batch, beside some 30 MB of the process and the mapped topology; the T threads may be spread over several processes. Of
 the parent: 20 N + T x 12 N, 16 bytes per seed of an epoch, and 100 bytes per batch; T R more for a part without sums.
+
+If the topology does not fit into the memory, the batches of up to 64 parts are drawn together, by passes over the edges in the order of
+nodes (assets/sampling/sequential.py, which has the memory): one for each group of batches and layer.
 """

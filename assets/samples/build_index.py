@@ -29,7 +29,8 @@ def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequ
     index = _index(parts)
     for name, values in index.items():
         writer.save(name, values)
-    graph = open_graph(inputs["graph"])
+    writer.note(**_passes(parts))
+    graph = open_graph(inputs["graph"], compared=False)  # no row is read
     total = VisitSum(graph.topology.num_nodes, len(semantic.fanouts))
     order = StoredOrder.of_names(names, semantic.epochs, semantic.num_stored)
     wrong = _add_up(dict(zip(names, parts, strict=True)), semantic, graph.seeds, total, threads, building.progress)
@@ -47,6 +48,18 @@ def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequ
         ],
         figures={"accesses": "access.png"},
     )
+
+
+def _passes(parts: Sequence[Artifact]) -> dict[str, Any]:
+    """Returns what passes over the edges took, of which one part of those drawn together has a record; {} if there were none."""
+    records = [record for part in parts if "passes" in (record := part.run_record())]
+    if not records:
+        return {}
+    found: dict[str, Any] = {
+        name: sum(record[name] for record in records) for name in ("passes", "topology_read_bytes")
+    }
+    groups = zip(*(record["groups_by_layer"] for record in records), strict=True)
+    return found | {"groups_by_layer": [sum(each) for each in groups]}
 
 
 def access_curve(visits: Array) -> tuple[Array, Array]:

@@ -3,30 +3,32 @@
 assets/samples/__init__.py describes the arrays of a part and its memory.
 """
 
-import queue
-from collections import deque
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
+from graphmill.assets.building.ordered import in_order
 from graphmill.assets.building.stage import Building, Check, Summary
-from graphmill.assets.graph.read import open_graph
+from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, stored_batches
 from graphmill.assets.samples.record import encode
 from graphmill.assets.samples.tally import PartTally
-from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.sampling.sequential import SequentialDraws
 from graphmill.assets.sampling.training_edges import training_edges
 from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender
 from graphmill.kernels.links.edge_seeds import EdgeSeeds, distinct_as_of
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.temporal.sampler import TemporalSampler
-from graphmill.kernels.types import Array, Block, Topology
+from graphmill.kernels.types import Array, Block
 
 NOTHING = np.zeros(0, np.uint8)
 
@@ -46,24 +48,16 @@ class _Made(NamedTuple):
 class _Maker:
     """Samples, tests, counts and encodes batches of a stored epoch on one thread. Memory: the sampler's, and one batch."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        drawing: Drawing,
-        seed: int,
-        epoch: int,
-        tally: PartTally,
-        edges: EdgeSeeds | None = None,
-    ):
-        self.num_nodes, self.epoch, self.tally, self.edges = topology.num_nodes, epoch, tally, edges
-        self.sampler = drawing.sampler(topology, seed=seed)
+    def __init__(self, part: _Part, sampler: AnySampler, epoch: int, tally: PartTally):
+        self.part, self.sampler, self.epoch, self.tally = part, sampler, epoch, tally
+        self.num_nodes = part.graph.topology.num_nodes
         # Only the fused kernel knows the row of a drawn edge in the source table.
-        fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
+        fused = isinstance(self.sampler, Sampler) and part.graph.topology.edge_ids is not None
         self.options: dict[str, Any] = {"edge_ids": True} if fused else {}
 
     def make(self, item: PlannedBatch) -> _Made:
         """Returns the record of one batch and the results of its tests."""
-        links = None if self.edges is None else self.edges.batch(item.key, item.seeds)
+        links = None if self.part.edges is None else self.part.edges.batch(item.key, item.seeds)
         nodes, when = (item.seeds, {}) if links is None else (links.nodes, links.when)
         if isinstance(self.sampler, TemporalSampler):
             as_of = self.sampler.times_of(nodes, **when)
@@ -80,7 +74,7 @@ class _Maker:
         record = encode(replace(item.key, epoch=self.epoch), blocks)
         edges = [len(block.indices) for block in blocks]
         # A batch of links is stored as one of their ends, and counted as the links.
-        seeds = blocks[-1].dst_ids.copy() if self.edges is None else item.seeds.copy()
+        seeds = blocks[-1].dst_ids.copy() if self.part.edges is None else item.seeds.copy()
         digest = xxhash.xxh3_64_intdigest(record.data)
         return _Made(record, seeds, digest, blocks[0].num_src, edges, sound, unique)
 
@@ -98,41 +92,97 @@ def build_part(building: Building[SamplesConfig, SamplesExecution]) -> Summary:
     Raises:
         InputError: the topology is not sound, or a user's function failed.
     """
-    inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
-    opened, drawing, batches = open_graph(inputs["graph"]), open_drawing(semantic, inputs), BatchRange.of(building.part)
+    part = _Part.of(building)
+    drawing = open_drawing(building.semantic, building.inputs)
     assert drawing is not None
-    parts = open_partitions(inputs["partitions"]) if semantic.plan == "parts" else None
-    planned = stored_batches(semantic, opened.seeds, batches, parts)
-    edges = None
-    if opened.links is not None:
-        edges = training_edges(opened.links, opened.topology, semantic, semantic.seed, opened.relations)
-    threads = min(building.execution.threads_each, len(planned))
-    progress.start("sample", len(planned), "batches")
-    bounds, made = [DATA_OFFSET], []
-    trained = batches.epoch < semantic.epochs
-    tally = PartTally(opened.topology.num_nodes, len(semantic.fanouts), trained)
-    with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
-        made_by = opened.topology, drawing, semantic.seed, batches.epoch, tally, edges
-        makers = [_Maker(*made_by) for _ in range(threads)]
-        for each in _in_order(makers, planned):
-            file.append(each.record)
-            bounds.append(bounds[-1] + len(each.record))
-            tally.append_seeds(each.seeds)
-            made.append(each._replace(record=NOTHING, seeds=NOTHING))  # a slice would keep the record alive
-            progress.advance(1)
-    progress.done()
-    writer.save("bounds", np.array(bounds, np.int64))
-    writer.save("digests", np.array([each.digest for each in made], np.uint64))
-    writer.save("num_inputs", np.array([each.num_inputs for each in made], np.int64))
-    writer.save("num_edges", np.array([each.num_edges for each in made], np.int64))
-    return Summary(
-        numbers={"epoch": batches.epoch, "first_step": planned[0].key.step, "num_batches": len(made)},
-        checks=[
-            _check("blocks are sound", [not each.sound for each in made], planned),
-            _check("input ids are unique", [not each.unique for each in made], planned),
-        ],
-        derived=tally.save([maker.sampler for maker in makers], writer),
-    )
+    threads = min(building.execution.threads_each, len(part.planned))
+    samplers = [drawing.sampler(part.graph.topology, seed=building.semantic.seed) for _ in range(threads)]
+    return part.write(samplers)
+
+
+def build_parts(buildings: Sequence[Building[SamplesConfig, SamplesExecution]]) -> Iterator[Summary]:
+    """Draws the batches of parts by passes over the edges, and writes part after part; yields their summaries.
+
+    Raises:
+        InputError: the topology is not sound, or does not fit the limits (assets/sampling/sequential.py).
+    """
+    first, parts = buildings[0], list[_Part]()
+    for each in buildings:
+        parts.append(_Part.of(each, compared=False, like=parts[0] if parts else None))
+    drawing = open_drawing(first.semantic, first.inputs, compared=False)
+    assert drawing is not None
+    # The last writer's folder exists the longest.
+    given: dict[str, Any] = {"folder": buildings[-1].writer.scratch(), "threads": first.execution.threads}
+    with SequentialDraws(drawing, first.inputs, seed=first.semantic.seed, edges=True, **given) as draws:
+        draws.draw([(item.key, part.nodes(item)) for part in parts for item in part.planned], first.progress)
+        first.writer.note(**draws.facts())
+        samplers = draws.samplers()
+        for part in parts:
+            yield part.write(samplers)
+
+
+class _Part(NamedTuple):
+    """A part in the making: its graph, its batches, and the links that are their seeds."""
+
+    building: Building[SamplesConfig, SamplesExecution]
+    graph: Graph
+    planned: list[PlannedBatch]
+    edges: EdgeSeeds | None
+
+    @staticmethod
+    def of(
+        building: Building[SamplesConfig, SamplesExecution], *, compared: bool = True, like: _Part | None = None
+    ) -> _Part:
+        """Returns the part that is built.
+
+        Args:
+            compared: as for `open_graph`.
+            like: another part of the same artifact, which shares its arrays.
+        """
+        inputs, semantic = building.inputs, building.semantic
+        graph, parts = like.graph if like else open_graph(inputs["graph"], compared=compared), None
+        if semantic.plan == "parts":
+            parts = open_partitions(inputs["partitions"])
+        planned = stored_batches(semantic, graph.seeds, BatchRange.of(building.part), parts)
+        edges = like.edges if like else None
+        # A part keeps its own seeds, and not those of the whole epoch.
+        planned = [item._replace(seeds=item.seeds.copy()) for item in planned]
+        if graph.links is not None and edges is None:
+            edges = training_edges(graph.links, graph.topology, semantic, semantic.seed, graph.relations)
+        return _Part(building, graph, planned, edges)
+
+    def nodes(self, item: PlannedBatch) -> Array:
+        """Returns ids[b], the nodes whose neighbours a batch draws first."""
+        return item.seeds if self.edges is None else self.edges.batch(item.key, item.seeds).nodes
+
+    def write(self, samplers: Sequence[AnySampler]) -> Summary:
+        """Writes the batches that samplers give, each on a thread, and returns the summary."""
+        semantic, writer, progress = self.building.semantic, self.building.writer, self.building.progress
+        batches, num_nodes = BatchRange.of(self.building.part), self.graph.topology.num_nodes
+        progress.start("sample", len(self.planned), "batches")
+        bounds, made = [DATA_OFFSET], list[_Made]()
+        tally = PartTally(num_nodes, len(semantic.fanouts), batches.epoch < semantic.epochs)
+        with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
+            makers = [_Maker(self, sampler, batches.epoch, tally) for sampler in samplers]
+            for each in in_order([maker.make for maker in makers], self.planned):
+                file.append(each.record)
+                bounds.append(bounds[-1] + len(each.record))
+                tally.append_seeds(each.seeds)
+                made.append(each._replace(record=NOTHING, seeds=NOTHING))  # a slice would keep the record alive
+                progress.advance(1)
+        progress.done()
+        writer.save("bounds", np.array(bounds, np.int64))
+        writer.save("digests", np.array([each.digest for each in made], np.uint64))
+        writer.save("num_inputs", np.array([each.num_inputs for each in made], np.int64))
+        writer.save("num_edges", np.array([each.num_edges for each in made], np.int64))
+        return Summary(
+            numbers={"epoch": batches.epoch, "first_step": self.planned[0].key.step, "num_batches": len(made)},
+            checks=[
+                _check("blocks are sound", [not each.sound for each in made], self.planned),
+                _check("input ids are unique", [not each.unique for each in made], self.planned),
+            ],
+            derived=tally.save(samplers, writer),
+        )
 
 
 def _check(name: str, failed: list[bool], planned: Sequence[PlannedBatch]) -> Check:
@@ -143,28 +193,3 @@ def _check(name: str, failed: list[bool], planned: Sequence[PlannedBatch]) -> Ch
         detail=f"{sum(failed):,} of {len(failed):,} batches not{where}",
         numbers={"batches that fail": sum(failed), "batches": len(failed)},
     )
-
-
-def _in_order(makers: Sequence[_Maker], planned: Sequence[PlannedBatch]) -> Iterator[_Made]:
-    """Yields the batches in the order of the plan; at most two per maker, each on a thread, are sampled ahead."""
-    idle: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
-    for maker in makers:
-        idle.put(maker)
-
-    def make(item: PlannedBatch) -> _Made:
-        maker = idle.get()
-        try:
-            return maker.make(item)
-        finally:
-            idle.put(maker)
-
-    pool, ahead = ThreadPoolExecutor(len(makers)), deque()
-    try:
-        for item in planned:
-            ahead.append(pool.submit(make, item))
-            if len(ahead) >= 2 * len(makers):
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

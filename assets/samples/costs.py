@@ -12,6 +12,7 @@ from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.samples.config import epoch_size
 from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.sampling.passes import pass_terms, plans_passes, spilled_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.sampling.sample import Sampler
 
@@ -103,6 +104,17 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     found, nodes = likely_batches(semantic, sizes), sizes.num_nodes
     num_parts = max(1, min(found.count, -(-found.num_bytes // semantic.part_bytes)))
     workers, threads = min(execution.workers, num_parts), min(execution.threads, max(1, found.count))
+    if plans_passes(semantic, sizes):
+        each = batch_bound(semantic, semantic.batch_size, sizes)
+        drawing = (
+            LIBRARIES,
+            *pass_terms(semantic, threads, each),
+            Term("visits of a part", 4 * nodes),
+            Term("batches ahead", 3 * threads * found.most_bytes, "[sampling] batch_size", bound=True),
+        )
+        return _need(
+            semantic, sizes, found, num_parts, threads, drawing, spilled_bytes(sizes, found.edges, found.inputs)
+        )
     processes = (
         [LIBRARIES] if workers == 1 else [LIBRARIES, Term(f"{workers} processes that draw", workers * WORKER_BYTES)]
     )
@@ -117,6 +129,20 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         Term("visits of each process's part", 4 * nodes * workers),
         Term("batches ahead", 3 * threads * found.most_bytes, "[sampling] batch_size", bound=True),
     )
+    return _need(semantic, sizes, found, num_parts, threads, drawing, 0)
+
+
+def _need(
+    semantic: Any,
+    sizes: Sizes,
+    found: StoredBatches,
+    num_parts: int,
+    threads: int,
+    drawing: tuple[Term, ...],
+    scratch: int,
+) -> Need:
+    """Returns the need of the stage from that of drawing the parts."""
+    nodes = sizes.num_nodes
     visits = Term("visits of nodes", 4 * nodes)
     seeds = 2 * sizes.id_bytes * max(sizes.num_train, sizes.num_valid, sizes.num_test)
     sums_read = Term("sums of parts that are read", threads * 12 * nodes + seeds, bound=True)
@@ -125,4 +151,6 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         min(num_parts * nodes, found.inputs) * (sizes.id_bytes + 4) + found.count * semantic.batch_size * sizes.id_bytes
     )
     stored = found.num_bytes + sums + 4 * nodes
-    return Need(name="samples", phases=(drawing, drawn), stored=stored, stored_at_most=True, work=found.edges)
+    return Need(
+        name="samples", phases=(drawing, drawn), stored=stored, stored_at_most=True, scratch=scratch, work=found.edges
+    )

@@ -18,11 +18,15 @@ from graphmill.assets.samples.config import (
 )
 from graphmill.assets.samples.costs import part_seeds, samples_need
 from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.sampling.passes import FACTS, is_sequential
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.tasks.labels import ON_EDGES
 from graphmill.kernels.errors import InputError
+
+PARTS_AT_ONCE = 64
+"""Parts of which the batches are drawn by the same passes: their drawn edges lie on the disk at one time."""
 
 
 def _headline(artifacts: Sequence[Artifact]) -> str:
@@ -42,6 +46,7 @@ SAMPLES_PAGE = Page(
     docs="docs/stages/samples.md",
     headline=_headline,
     first=("num_epochs", "num_batches", "num_evaluation_batches", "sample_bytes", "num_accesses", "num_accessed_nodes"),
+    recorded=FACTS,
     columns={
         "part_of": "part that holds the batch",
         "offsets": "byte of the part's file at which the batch starts",
@@ -125,6 +130,10 @@ class SamplesStage(FanOut):
         run = BatchRange.of(part)
         return run.high - run.low
 
+    def together(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig) -> int:
+        """Returns the largest number of parts of which the batches are drawn by the same passes over the edges; 0 without passes."""
+        return PARTS_AT_ONCE if is_sequential(semantic, inputs) else 0
+
     def build(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
         """Writes the index of the finished parts."""
         from graphmill.assets.samples.build_index import build_index
@@ -136,6 +145,12 @@ class SamplesStage(FanOut):
         from graphmill.assets.samples.build_part import build_part
 
         return build_part(building)
+
+    def build_parts(self, buildings: Sequence[Building[SamplesConfig, SamplesExecution]]) -> Iterator[Summary]:
+        """Samples the batches of several parts by passes over the edges."""
+        from graphmill.assets.samples.build_part import build_parts
+
+        return build_parts(buildings)
 
 
 SAMPLES = SamplesStage()

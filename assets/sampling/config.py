@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.building.keys import Checked, KeyProblem, size_problem, within
 from graphmill.assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.lengths import length_problem
@@ -24,6 +24,9 @@ MORE_PATHS = 10
 OF_NODES = re.compile(r"node:(?!\d{10,}\Z)[A-Za-z0-9_-]+")
 """Weights of nodes; no table has a column whose number has ten digits."""
 LATER: dict[str, Any] = {"hashed": "unless default"}
+UNHASHED: dict[str, Any] = {"hashed": False}
+LEAST_MEMORY = 64 << 20
+"""The least memory for sequential passes."""
 
 
 def weight_table(weights: str) -> str | None:
@@ -89,6 +92,12 @@ class Neighbours(Checked):
     # before: which of these edges are drawn: uniform = each set of k equally likely; recent = the k latest
     choose: Literal["uniform", "recent"] = field(default="uniform", metadata=LATER)
 
+    # how `samples` and `hotness` read the edges: sequential = passes in the order of the nodes, each for many batches; mapped = row by row,
+    # at random; auto = sequential if the topology does not fit into half of the free memory. The batches are the same
+    topology: Literal["auto", "sequential", "mapped"] = field(default="auto", metadata=UNHASHED)
+    # memory of sequential passes, at least 64 MiB, beside the largest batch of each thread: more of it makes fewer passes
+    memory_limit: int | str = field(default="2GiB", metadata=UNHASHED)
+
     remedy = "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0"
 
     def problems(self) -> Iterator[KeyProblem]:
@@ -104,6 +113,21 @@ class Neighbours(Checked):
         yield from self._walk_problems()
         yield from self._unused()
         yield from self._time_problems()
+        yield from self._pass_problems()
+
+    def _pass_problems(self) -> Iterator[KeyProblem]:
+        """Yields the problems of sequential passes."""
+        if self.topology == "sequential" and (reason := self.without_passes()):
+            yield KeyProblem("topology", f"topology = 'sequential' is not for {reason}: leave it out")
+        yield from size_problem("memory_limit", self.memory_limit, least=LEAST_MEMORY)
+
+    def without_passes(self) -> str:
+        """Returns the reason why no pass over the edges in order can draw the neighbours, "" if one can."""
+        if self.method == "random_walk":
+            return "method = 'random_walk': each step of a walk begins where the one before ended"
+        if self.method not in METHODS:
+            return f"method = {self.method!r}: your own function reads the topology itself"
+        return "" if self.before is None else "before = 'seed': what a node draws depends on the seed above it"
 
     def _time_problems(self) -> Iterator[KeyProblem]:
         """Yields the problems of times."""

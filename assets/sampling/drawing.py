@@ -136,11 +136,14 @@ def _apart(topology: Topology) -> Topology | None:
     return replace(topology, **{name: mapped_apart(array) for name, array in mapped.items()})
 
 
-def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) -> Drawing | None:
+def open_drawing(
+    neighbours: Neighbours | None, inputs: Mapping[str, Artifact], *, compared: bool = True
+) -> Drawing | None:
     """Returns the way neighbours are drawn; None if none are drawn.
 
     Args:
         inputs: role -> artifact; the tables of weighted sampling are among them.
+        compared: whether tables are compared with their digests here; False for readers that compare what they read.
 
     Raises:
         InputError: the tables are of another graph, or damaged, or fanouts names a relation that the graph lacks.
@@ -152,7 +155,7 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
         resolved(neighbours.fanouts, relations)
         times = None if neighbours.before is None else _open_times(neighbours, inputs["graph"])
         return Drawing(neighbours=neighbours, relations=relations, times=times)
-    return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"]))
+    return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"], compared))
 
 
 def _open_times(neighbours: Neighbours, graph: Artifact) -> Array | None:
@@ -169,8 +172,11 @@ def _open_times(neighbours: Neighbours, graph: Artifact) -> Array | None:
     return graph.array("node_times") if "node_times" in of_seeds else None
 
 
-def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:
+def open_tables(artifact: Artifact, graph: Artifact, compared: bool = True) -> AliasTables:
     """Opens the alias tables of a graph; the table is mapped, `support` is read and compared with its digest.
+
+    Args:
+        compared: whether the table is compared with its digest, too.
 
     Raises:
         InputError: the tables are of another graph, or lack an array of the stage.
@@ -179,4 +185,4 @@ def open_tables(artifact: Artifact, graph: Artifact) -> AliasTables:
     table = {"dtype": "uint32", "ndim": 2, "shape": (num_edges, 2)}
     require(artifact, {"stage": "sampling_tables", "arrays": {"table": table}, "inputs": {"graph": graph}})
     support = read_vector(artifact, "support") if "support.npy" in artifact.files else None
-    return AliasTables(table=artifact.array("table"), support=support)
+    return AliasTables(table=artifact.array("table", verified=compared), support=support)

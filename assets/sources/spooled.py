@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from graphmill.assets.building.keys import KeyProblem, size_problem
-from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.sizes import parse_size
 from graphmill.assets.sources.features.types import array_type
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.sources.spool import EdgeColumns, record_dtype
@@ -33,13 +33,7 @@ class SpooledConfig(GraphConfig):
     def problems(self) -> Iterator[KeyProblem]:
         """Yields a limit that is not a size, or too small."""
         yield from super().problems()
-        if wrong := [*size_problem("memory_limit", self.memory_limit)]:
-            yield from wrong
-        elif self.memory_bytes < LEAST_MEMORY:
-            least = format_bytes(LEAST_MEMORY)
-            yield KeyProblem(
-                "memory_limit", f'memory_limit = {self.memory_limit} is less than {least}: give for example "2GiB"'
-            )
+        yield from size_problem("memory_limit", self.memory_limit, least=LEAST_MEMORY)
 
     @property
     def memory_bytes(self) -> int:

@@ -40,6 +40,29 @@ class HashedSampler32(Sampler32): ...
 class Sampler64(Sampler32): ...
 class HashedSampler64(Sampler32): ...
 
+class Renamer32:
+    def __init__(self, num_nodes: int) -> None: ...
+    def begin(self, seeds: Array) -> None: ...
+    def nodes(self) -> Array: ...
+    def name(self, order: Array | None, counts: Array, sources: Array, end: Array) -> tuple[Array, Array]: ...
+
+class Renamer64(Renamer32): ...
+
+def draw_rows(
+    indptr: Array,
+    indices: Array,
+    place: tuple[int, int, int],
+    edge_types: Array | None,
+    table: Array | None,
+    support: Array | None,
+    nodes: Array,
+    layer_key: int,
+    fanout: int,
+    by_relation: list[int],
+    replace: bool,
+    positions: bool,
+) -> tuple[Array, Array, Array | None, Array | None]: ...
+
 class TemporalSampler32:
     def __init__(
         self,

@@ -54,7 +54,32 @@ void bind_samplers(nb::module_& m, const char* direct_name, const char* hashed_n
 }
 
 template <class Id>
+void bind_renamer(nb::module_& m, const char* name) {
+    struct Held {
+        std::unique_ptr<Renamer<Id>> renamer;
+    };
+    nb::class_<Held>(m, name)
+        .def("__init__", [](Held* self, int64_t num_nodes) { new (self) Held{make_renamer<Id>(num_nodes)}; }, "num_nodes"_a)
+        .def("begin", [](Held& self, Array<const Id> seeds) { self.renamer->begin(seeds); }, "seeds"_a, Unlocked())
+        .def("nodes", [](Held& self) { return self.renamer->nodes(); }, Unlocked())
+        .def("name", [](Held& self, Optional<const int64_t> order, Array<const int32_t> counts, Array<const Id> sources,
+                        Array<int32_t> end) { return self.renamer->name(order, counts, sources, end); },
+             "order"_a.none(), "counts"_a, "sources"_a, "end"_a, Unlocked());
+}
+
+template <class Id>
 void bind(nb::module_& m) {
+    const auto draw = [](Array<const int64_t> indptr, Array<const Id> indices, std::tuple<int64_t, int64_t, int64_t> place,
+                         Optional<const uint8_t> edge_types, Optional<const uint32_t> table, Optional<const int32_t> support,
+                         Array<const Id> nodes, uint64_t layer_key, int64_t fanout, std::vector<int64_t> by_relation, bool replace,
+                         bool positions) {
+        const auto [first_node, first_edge, num_nodes] = place;
+        const Rows<Id> rows{indptr, indices, first_node, first_edge, num_nodes, edge_types, table, support};
+        DrawnRows<Id> drawn = draw_rows(rows, nodes, layer_key, fanout, by_relation, replace, positions);
+        return std::make_tuple(std::move(drawn.counts), std::move(drawn.sources), std::move(drawn.position), std::move(drawn.share));
+    };
+    m.def("draw_rows", draw, "indptr"_a, "indices"_a, "place"_a, "edge_types"_a.none(), "table"_a.none(), "support"_a.none(), "nodes"_a,
+          "layer_key"_a, "fanout"_a, "by_relation"_a, "replace"_a, "positions"_a, Unlocked());
     m.def("alias_fault", &alias_fault<Id>, "indptr"_a, "indices"_a, "weights"_a, "of_nodes"_a, "refuse_empty"_a, "threads"_a, Unlocked());
     m.def("alias_tables", &alias_tables<Id>, "indptr"_a, "indices"_a, "weights"_a, "of_nodes"_a, "uniform"_a, "begin"_a, "end"_a,
           "table"_a, "support"_a, "threads"_a, Unlocked());
@@ -65,6 +90,8 @@ void bind(nb::module_& m) {
 void bind_sampling(nb::module_& m) {
     bind_samplers<int32_t>(m, "Sampler32", "HashedSampler32");
     bind_samplers<int64_t>(m, "Sampler64", "HashedSampler64");
+    bind_renamer<int32_t>(m, "Renamer32");
+    bind_renamer<int64_t>(m, "Renamer64");
     bind<int32_t>(m);
     bind<int64_t>(m);
     m.def("choose", &choose, "row_key"_a, "degree"_a, "taken"_a, "replace"_a, "anywhere"_a);

@@ -10,9 +10,12 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "base/input_error.h"
 #include "base/zeroed_array.h"
+#include "sampling/topology.h"
 
 namespace graphmill {
 
@@ -175,6 +178,83 @@ class HashedMap {
     int64_t num_nodes_, capacity_ = 0;  // most nodes that may have names: half of the slots
     std::unique_ptr<ZeroedArray<uint64_t>> slots_;
     HashedIds view_{};
+};
+
+[[noreturn]] inline void refuse_repeated(int64_t seed, int64_t first, int64_t second) {
+    throw InputError("seed " + std::to_string(seed) + " stands at positions " + std::to_string(first) + " and " + std::to_string(second),
+                     "give every seed once");
+}
+
+// The local ids of the nodes of a batch, in the order in which they come: the second loop of Algorithm 1 (FastSample).
+template <class Id, class Map>
+class Naming {
+  public:
+    static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
+
+    explicit Naming(int64_t num_nodes) : local_ids_(num_nodes), nodes_(num_nodes + 1) {}
+
+    // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids. The front door has
+    // checked that they are in range.
+    void name_seeds(const Id* seeds, int64_t num_seeds) {
+        if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
+        local_ids_.begin_batch();
+        local_ids_.reserve(num_seeds, nodes_.data(), 0);
+        const auto names = local_ids_.view();
+        for (int64_t i = 0; i < num_seeds; ++i) {
+            uint64_t& entry = names.entry(seeds[i]);
+            if (names.has_name(entry)) refuse_repeated(seeds[i], names.local_id(entry), i);
+            entry = names.named(entry, seeds[i], i);
+            nodes_[i] = seeds[i];
+        }
+        count_ = num_seeds;
+    }
+
+    // It is called in edge order, so new sources have the same order for any team. Entries from number READY on are prefetched here; who
+    // calls has asked for those before.
+    template <int64_t READY>
+    void relabel(const Id* ids, int64_t num_edges, int32_t* local_ids) {
+        const int64_t first = std::min(num_edges, NAMED_AT_ONCE);
+        relabel_some<READY>(ids, first, local_ids);
+        for (int64_t e = first; e < num_edges; e += NAMED_AT_ONCE) {
+            relabel_some<0>(ids + e, std::min(num_edges - e, NAMED_AT_ONCE), local_ids + e);
+        }
+    }
+
+    // Throws InputError if a block has more sources than local ids can name.
+    void require_local_ids() const {
+        if (count_ > LOCAL_IDS) throw InputError("a block would have more than 2147483647 sources", SMALLER);
+    }
+
+  protected:
+    Map local_ids_;
+    int64_t count_ = 0;      // nodes that have a local id in this batch
+    ZeroedArray<Id> nodes_;  // their global ids; every block's sources are a prefix of it. It never moves: other threads read it
+
+  private:
+    static constexpr int64_t NAMED_AT_ONCE = 1 << 14;  // edges between two looks at whether the map has space
+
+    // Whether a node is new is not to be guessed, so there is no branch: an old one is written again.
+    template <int64_t READY>
+    void relabel_some(const Id* ids, int64_t num_edges, int32_t* local_ids) {
+        local_ids_.reserve(num_edges, nodes_.data(), count_);
+        const auto names = local_ids_.view();
+        Id* nodes = nodes_.data();
+        uint64_t count = count_;
+        for (int64_t e = 0; e < num_edges; ++e) {
+            if (READY == 0 || e + AHEAD >= READY) {
+                if (e + AHEAD < num_edges) names.prefetch(ids[e + AHEAD]);
+            }
+            const Id node = ids[e];
+            uint64_t& entry = names.entry(node);
+            const bool known = names.has_name(entry);
+            const uint64_t now = known ? entry : names.named(entry, node, static_cast<int64_t>(count));
+            entry = now;
+            nodes[count] = node;
+            count += !known;
+            local_ids[e] = names.local_id(now);
+        }
+        count_ = static_cast<int64_t>(count);
+    }
 };
 
 }  // namespace graphmill

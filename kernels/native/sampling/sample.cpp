@@ -18,19 +18,14 @@
 namespace graphmill {
 namespace {
 
-[[noreturn]] void refuse_repeated(int64_t seed, int64_t first, int64_t second) {
-    throw InputError("seed " + std::to_string(seed) + " stands at positions " + std::to_string(first) + " and " + std::to_string(second),
-                     "give every seed once");
-}
-
 template <class Id, class Map>
-class MapSampler final : public Sampler<Id> {
+class MapSampler final : public Sampler<Id>, private Naming<Id, Map> {
   public:
     explicit MapSampler(const SamplerSetup<Id>& setup)
-        : topology_(setup.indptr, setup.indices), local_ids_(topology_.num_nodes()), fanouts_(setup.fanouts), replace_(setup.replace),
+        : Naming<Id, Map>(setup.indptr.size() - 1), topology_(setup.indptr, setup.indices), fanouts_(setup.fanouts), replace_(setup.replace),
           threads_(setup.threads), fused_(setup.fused),
           tables_{reinterpret_cast<const AliasEntry*>(pointer(setup.table)), pointer(setup.support)}, walks_(setup.walks),
-          nodes_(topology_.num_nodes() + 1), by_relation_(setup.by_relation) {
+          by_relation_(setup.by_relation) {
         by_relation_.resize(fanouts_.size());
         if (setup.edge_types) topology_.set_relations(*setup.edge_types);
         topology_.check();
@@ -72,28 +67,12 @@ class MapSampler final : public Sampler<Id> {
     void take_visits(Array<uint32_t> counts) override { local_ids_.take_visits(counts.data()); }
 
   private:
+    using Names = Naming<Id, Map>;
+    using Names::AHEAD, Names::count_, Names::local_ids_, Names::nodes_, Names::name_seeds;
     static constexpr int64_t SHORTEST = 128, LONGEST = 1024;  // rows that one thread takes: a pipeline is filled for each piece
     static constexpr int64_t LONG_PIECE = 1 << 14;  // edges that one thread takes of rows that are taken whole
-    static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
-    static constexpr int64_t NAMED_AT_ONCE = 1 << 14;  // edges between two looks at whether the map has space
     static constexpr int64_t NEAR = SampledRow<Id>::NEAR;  // entries of a row's nodes that are prefetched a step ahead
     static constexpr int64_t LAG = SampledRow<Id>::LAG;
-
-    // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids. The front door has
-    // checked that they are in range.
-    void name_seeds(const Id* seeds, int64_t num_seeds) {
-        if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
-        local_ids_.begin_batch();
-        local_ids_.reserve(num_seeds, nodes_.data(), 0);
-        const auto names = local_ids_.view();
-        for (int64_t i = 0; i < num_seeds; ++i) {
-            uint64_t& entry = names.entry(seeds[i]);
-            if (names.has_name(entry)) refuse_repeated(seeds[i], names.local_id(entry), i);
-            entry = names.named(entry, seeds[i], i);
-            nodes_[i] = seeds[i];
-        }
-        count_ = num_seeds;
-    }
 
     // The nodes that have a local id so far are the destinations; new sources in the rows that are picked for them get the next ones.
     // With numbers for each relation `fanout` is the most edges of a row, -1 if rows have no such bound.
@@ -116,7 +95,7 @@ class MapSampler final : public Sampler<Id> {
         block.indices.shrink(num_edges);
         block.position.shrink(num_edges);
         block.share.shrink(num_edges);
-        if (count_ > LOCAL_IDS) throw InputError("a block would have more than 2147483647 sources", SMALLER);
+        this->require_local_ids();
         block.num_src = count_;
         return block;
     }
@@ -168,7 +147,7 @@ class MapSampler final : public Sampler<Id> {
 
     // Gives the edges of a piece their local ids, at their place in the block.
     void rename(const Waiting<Id> edges, int64_t count, SampledBlock& block, int64_t first) {
-        relabel<0>(edges.ids.data(), count, block.indices.data() + first);
+        this->template relabel<0>(edges.ids.data(), count, block.indices.data() + first);
         if (count && block.position.data()) std::memcpy(block.position.data() + first, edges.position.data(), count * sizeof(int64_t));
         if (count && block.share.data()) std::memcpy(block.share.data() + first, edges.share.data(), count * sizeof(float));
     }
@@ -244,7 +223,7 @@ class MapSampler final : public Sampler<Id> {
         };
         const auto name = [&](int64_t i) {
             const int64_t first = block.start[i];
-            relabel<NEAR>(ids[i % LAG].data(), block.end[i] - first, block.indices.data() + first);
+            this->template relabel<NEAR>(ids[i % LAG].data(), block.end[i] - first, block.indices.data() + first);
         };
         return pick_rows(topology_, block, fanout, nodes_.data(), 0, block.num_dst, read, name);
     }
@@ -254,42 +233,7 @@ class MapSampler final : public Sampler<Id> {
                                           block.indices.data());
     }
 
-    // The second loop of Algorithm 1. It is called in edge order, so new sources have the same order
-    // for any team. Entries from number READY on are prefetched here; who calls has asked for those before.
-    template <int64_t READY>
-    void relabel(const Id* ids, int64_t num_edges, int32_t* local_ids) {
-        const int64_t first = std::min(num_edges, NAMED_AT_ONCE);
-        relabel_some<READY>(ids, first, local_ids);
-        for (int64_t e = first; e < num_edges; e += NAMED_AT_ONCE) {
-            relabel_some<0>(ids + e, std::min(num_edges - e, NAMED_AT_ONCE), local_ids + e);
-        }
-    }
-
-    // Whether a node is new is not to be guessed, so there is no branch: an old one is written again.
-    template <int64_t READY>
-    void relabel_some(const Id* ids, int64_t num_edges, int32_t* local_ids) {
-        local_ids_.reserve(num_edges, nodes_.data(), count_);
-        const auto names = local_ids_.view();
-        Id* nodes = nodes_.data();
-        uint64_t count = count_;
-        for (int64_t e = 0; e < num_edges; ++e) {
-            if (READY == 0 || e + AHEAD >= READY) {
-                if (e + AHEAD < num_edges) names.prefetch(ids[e + AHEAD]);
-            }
-            const Id node = ids[e];
-            uint64_t& entry = names.entry(node);
-            const bool known = names.has_name(entry);
-            const uint64_t now = known ? entry : names.named(entry, node, static_cast<int64_t>(count));
-            entry = now;
-            nodes[count] = node;
-            count += !known;
-            local_ids[e] = names.local_id(now);
-        }
-        count_ = static_cast<int64_t>(count);
-    }
-
     Topology<Id> topology_;
-    Map local_ids_;
     std::vector<int64_t> fanouts_;
     bool replace_;
     int threads_;
@@ -298,10 +242,75 @@ class MapSampler final : public Sampler<Id> {
     AliasTables tables_;  // where neighbours have weights
     Walks walks_;         // where they are visited by walks
     std::atomic<bool> busy_{false};
-    int64_t count_ = 0;       // nodes that have a local id in this batch
     int64_t most_nodes_ = 0;  // of any batch
-    ZeroedArray<Id> nodes_;   // their global ids; every block's sources are a prefix of it. It never moves: other threads read it
     std::vector<std::vector<int64_t>> by_relation_;  // of each fan-out, the numbers of each relation; empty where they are alike
+};
+
+// Names what was drawn elsewhere or before; kernels/sampling/sample_layer.py tells of it.
+template <class Id>
+class HashedRenamer final : public Renamer<Id>, private Naming<Id, HashedMap> {
+  public:
+    explicit HashedRenamer(int64_t num_nodes) : Names(num_nodes), num_nodes_(num_nodes) {}
+
+    void begin(Array<const Id> seeds) override { this->name_seeds(seeds.data(), seeds.size()); }
+
+    std::pair<Buffer<int32_t>, Buffer<int64_t>> name(Optional<const int64_t> order, Array<const int32_t> counts,
+                                                     Array<const Id> sources, Array<int32_t> end) override {
+        const int64_t num_rows = counts.size(), num_edges = sources.size();
+        const auto row_of = [&](int64_t j) { return order ? (*order)[j] : j; };
+        check(order, counts, sources, end);
+        // The ends hold lengths first, then the place of each row's first edge; both follow the order of the rows.
+        for (int64_t j = 0; j < num_rows; ++j) end[row_of(j)] = counts[j];
+        int32_t total = 0;
+        for (int64_t i = 0; i < num_rows; ++i) {
+            const int32_t length = end[i];
+            end[i] = total;
+            total += length;
+        }
+        Buffer<int64_t> edge(num_edges);
+        Buffer<Id> ids(num_edges);
+        for (int64_t j = 0, e = 0; j < num_rows; ++j) {
+            int32_t& place = end[row_of(j)];
+            std::memcpy(ids.data() + place, sources.data() + e, counts[j] * sizeof(Id));
+            for (int32_t k = 0; k < counts[j]; ++k) edge[place++] = e++;
+        }
+        Buffer<int32_t> indices(num_edges);
+        this->template relabel<0>(ids.data(), num_edges, indices.data());
+        this->require_local_ids();
+        return {std::move(indices), std::move(edge)};
+    }
+
+    Buffer<Id> nodes() const override {
+        Buffer<Id> found(this->count_);
+        std::memcpy(found.data(), this->nodes_.data(), this->count_ * sizeof(Id));
+        return found;
+    }
+
+  private:
+    using Names = Naming<Id, HashedMap>;
+
+    // Rows and edges fit, so that nothing is written beside the block.
+    void check(Optional<const int64_t> order, Array<const int32_t> counts, Array<const Id> sources, Array<int32_t> end) const {
+        const int64_t num_rows = counts.size();
+        if (sources.size() > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
+        bool sound = num_rows == this->count_ && end.size() == num_rows && (!order || order->size() == num_rows);
+        int64_t total = 0;
+        for (int64_t j = 0; sound && j < num_rows; ++j) {
+            sound = counts[j] >= 0;
+            total += counts[j];
+        }
+        std::vector<bool> seen(order ? num_rows : 0);
+        for (int64_t j = 0; sound && order && j < num_rows; ++j) {
+            const int64_t row = (*order)[j];
+            sound = row >= 0 && row < num_rows && !seen[row];
+            if (sound) seen[row] = true;
+        }
+        for (int64_t e = 0; sound && e < sources.size(); ++e) sound = sources[e] >= 0 && sources[e] < num_nodes_;
+        if (sound && total == sources.size()) return;
+        throw InputError("the drawn rows of a layer do not fit each other", "draw them again");
+    }
+
+    int64_t num_nodes_;
 };
 
 }  // namespace
@@ -312,7 +321,14 @@ std::unique_ptr<Sampler<Id>> make_sampler(const SamplerSetup<Id>& setup, bool ha
     return std::make_unique<MapSampler<Id, DirectMap>>(setup);
 }
 
+template <class Id>
+std::unique_ptr<Renamer<Id>> make_renamer(int64_t num_nodes) {
+    return std::make_unique<HashedRenamer<Id>>(num_nodes);
+}
+
 template decltype(make_sampler<int32_t>) make_sampler<int32_t>;
 template decltype(make_sampler<int64_t>) make_sampler<int64_t>;
+template decltype(make_renamer<int32_t>) make_renamer<int32_t>;
+template decltype(make_renamer<int64_t>) make_renamer<int64_t>;
 
 }  // namespace graphmill

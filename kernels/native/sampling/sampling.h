@@ -90,6 +90,53 @@ class Sampler {
     virtual void take_visits(Array<uint32_t> counts) = 0;
 };
 
+// The rows of consecutive nodes, which need not be all of the graph, and what belongs to their edges.
+template <class Id>
+struct Rows {
+    Array<const int64_t> indptr;  // [nodes + 1], counted from the first edge of the graph
+    Array<const Id> indices;      // of the edges from number first_edge on
+    int64_t first_node, first_edge;
+    int64_t num_nodes;  // of the graph
+    Optional<const uint8_t> edge_types;
+    Optional<const uint32_t> table;
+    Optional<const int32_t> support;  // of its nodes
+};
+
+// What one layer takes of some rows, by the rules of `Sampler`. As it is asked for, position has the places of edges in the graph.
+template <class Id>
+struct DrawnRows {
+    Buffer<int32_t> counts;
+    Buffer<Id> sources;
+    Buffer<int64_t> position;
+    Buffer<float> share;
+};
+
+// fanout: the most edges of a row, -1 without such a bound. by_relation: the numbers of each relation; empty where they are alike. Throws
+// InputError if a node's row is not among these, or does not follow the one before.
+template <class Id>
+DrawnRows<Id> draw_rows(const Rows<Id>& rows, Array<const Id> nodes, uint64_t layer_key, int64_t fanout,
+                        const std::vector<int64_t>& by_relation, bool replace, bool positions);
+
+// Gives nodes the local ids of a batch; one thread uses it at a time.
+template <class Id>
+class Renamer {
+  public:
+    virtual ~Renamer() = default;
+
+    virtual void begin(Array<const Id> seeds) = 0;
+
+    // Names the sources of rows that were drawn in another order: counts[j] of them, after those of earlier ones, are of row order[j], or
+    // of row j without an order. Writes the ends of the rows and returns (local ids, number of each edge in `sources`).
+    virtual std::pair<Buffer<int32_t>, Buffer<int64_t>> name(Optional<const int64_t> order, Array<const int32_t> counts,
+                                                             Array<const Id> sources, Array<int32_t> end) = 0;
+
+    // All nodes that have a local id, in their order.
+    virtual Buffer<Id> nodes() const = 0;
+};
+
+template <class Id>
+std::unique_ptr<Renamer<Id>> make_renamer(int64_t num_nodes);
+
 // hashed: whether the map has slots for the nodes of a batch, or else an entry for every node of the graph. Throws InputError if the rows
 // of the graph do not follow each other.
 template <class Id>

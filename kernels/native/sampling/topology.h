@@ -23,6 +23,13 @@ class Topology {
     Topology(Array<const int64_t> indptr, Array<const Id> indices)
         : indptr_(indptr.data()), indices_(indices.data()), num_nodes_(indptr.size() - 1), num_edges_(indices.size()) {}
 
+    // The rows of some consecutive nodes alone: the arrays begin with those of node `first_node` and of edge `first_edge`. Whoever has it
+    // asks for no other rows.
+    Topology(Array<const int64_t> indptr, Array<const Id> indices, const uint8_t* relations, int64_t first_node, int64_t first_edge,
+             int64_t num_nodes)
+        : indptr_(indptr.data() - first_node), indices_(indices.data() - first_edge),
+          relations_(relations ? relations - first_edge : nullptr), num_nodes_(num_nodes), num_edges_(first_edge + indices.size()) {}
+
     const int64_t* indptr() const { return indptr_; }
     const Id* indices() const { return indices_; }
     int64_t num_nodes() const { return num_nodes_; }

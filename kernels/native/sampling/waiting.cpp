@@ -2,12 +2,40 @@
 #include "sampling/waiting.h"
 
 #include <algorithm>
+#include <string>
 
+#include "base/input_error.h"
 #include "sampling/sampled_row.h"
 #include "sampling/walk.h"
 #include "sampling/weighted_row.h"
 
 namespace graphmill {
+namespace {
+
+template <class Id>
+[[noreturn]] void refuse_row(const Rows<Id>& rows, Id node) {
+    const int64_t last = rows.first_node + rows.indptr.size() - 2;
+    throw InputError("the row of node " + std::to_string(node) + " is not among those of nodes " + std::to_string(rows.first_node) +
+                         " to " + std::to_string(last) + ", or does not follow the one before",
+                     "run graphmill verify on the graph, then build it again");
+}
+
+template <class Id>
+void check_rows(const Rows<Id>& rows, Array<const Id> nodes) {
+    constexpr int64_t AHEAD = 24;
+    const int64_t count = rows.indptr.size() - 1, last_edge = rows.first_edge + rows.indices.size();
+    for (int64_t i = 0; i < nodes.size(); ++i) {
+        const int64_t place = nodes[i] - rows.first_node;
+        if (place < 0 || place >= count) refuse_row(rows, nodes[i]);
+        if (i + AHEAD < nodes.size()) __builtin_prefetch(rows.indptr.data() + (nodes[i + AHEAD] - rows.first_node));
+        const int64_t begin = rows.indptr[place], end = rows.indptr[place + 1];
+        // A node without edges may stand where no edge was read.
+        const bool inside = begin == end || (begin >= rows.first_edge && end <= last_edge);
+        if (begin > end || end - begin > LOCAL_IDS || !inside) refuse_row(rows, nodes[i]);
+    }
+}
+
+}  // namespace
 
 template <class Id>
 void pick_uniform(const Topology<Id>& topology, SampledBlock& block, int64_t fanout, const Id* nodes, int64_t begin, int64_t end,
@@ -91,6 +119,49 @@ void read_whole(const Topology<Id>& topology, const SampledBlock& block, const I
     }
 }
 
+template <class Id>
+DrawnRows<Id> draw_rows(const Rows<Id>& rows, Array<const Id> nodes, uint64_t layer_key, int64_t fanout,
+                        const std::vector<int64_t>& by_relation, bool replace, bool positions) {
+    const int64_t num_edges = rows.indices.size(), num_rows = rows.indptr.size() - 1;
+    const bool fits = num_rows >= 0 && (!rows.edge_types || rows.edge_types->size() == num_edges) &&
+                      (!rows.table || rows.table->size() == 2 * num_edges) && (!rows.support || rows.support->size() == num_rows);
+    if (!fits || (!by_relation.empty() && !rows.edge_types)) throw InputError("the arrays of rows do not fit each other", "give those of one graph");
+    check_rows(rows, nodes);
+    const Topology<Id> topology(rows.indptr, rows.indices, pointer(rows.edge_types), rows.first_node, rows.first_edge, rows.num_nodes);
+    SampledBlock block;
+    block.key = layer_key;
+    block.num_dst = nodes.size();
+    if (!by_relation.empty()) {
+        block.by_relation = by_relation.data();
+        block.num_relations = static_cast<int64_t>(by_relation.size());
+    }
+    block.replace = replace && (fanout >= 0 || block.by_relation);
+    block.start = Buffer<int32_t>(block.num_dst);
+    block.end = Buffer<int32_t>(block.num_dst);
+    // Waiting edges have what the block has; the arrays themselves are not written.
+    if (positions) block.position = Buffer<int64_t>(0);
+    if (rows.table) block.share = Buffer<float>(0);
+    // Throws if they are more than a block has; the sum is left out where it cannot be.
+    if (fanout < 0 || block.num_dst > LOCAL_IDS / std::max<int64_t>(fanout, 1)) count_edges(topology, nodes.data(), block, fanout, 1);
+    Waiting<Id> waiting;
+    waiting.grow(1, block);
+    if (rows.table) {
+        const AliasTables tables{reinterpret_cast<const AliasEntry*>(rows.table->data()) - rows.first_edge,
+                                 rows.support ? rows.support->data() - rows.first_node : nullptr};
+        pick_weighted(topology, tables, block, fanout, nodes.data(), 0, block.num_dst, waiting);
+    } else {
+        pick_uniform(topology, block, fanout, nodes.data(), 0, block.num_dst, waiting);
+    }
+    int64_t total = 0;
+    for (int64_t i = 0; i < block.num_dst; ++i) total += block.end[i] -= block.start[i];
+    waiting.ids.shrink(total);
+    waiting.position.shrink(total);
+    waiting.share.shrink(total);
+    return {std::move(block.end), std::move(waiting.ids), std::move(waiting.position), std::move(waiting.share)};
+}
+
+template decltype(draw_rows<int32_t>) draw_rows<int32_t>;
+template decltype(draw_rows<int64_t>) draw_rows<int64_t>;
 template decltype(pick_uniform<int32_t>) pick_uniform<int32_t>;
 template decltype(pick_uniform<int64_t>) pick_uniform<int64_t>;
 template decltype(pick_weighted<int32_t>) pick_weighted<int32_t>;

@@ -57,6 +57,16 @@ def reference(graph, stream, epochs, seed=3):
     return count_reference(batches, 2000, 2)
 
 
+@pytest.mark.parametrize("method", ["presample", "bayes"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_passes_over_the_edges_count_the_same(graph, tmp_path, method, threads):
+    table = {"policy": method, "rounds": 2, "evaluate_epochs": 1, "layers": "inputs"}
+    far = dataclasses.replace(SAMPLING, topology="sequential", memory_limit="64MiB")
+    near, made = build(graph, tmp_path / "near", **table), build(graph, tmp_path / "far", threads, far, **table)
+    assert made.version == near.version and made.files == near.files and made.summary == near.summary
+    assert (made.run_record()["passes"], made.run_record()["groups_by_layer"]) == (6, [3, 3])
+
+
 def test_counts_are_those_of_the_presampled_epochs(graph, tmp_path):
     made = open_hotness(build(graph, tmp_path, policy="presample", rounds=2, layers="inputs"))
     visits, layer_visits, layer_inputs = reference(graph, Stream.PRESAMPLE, 2)

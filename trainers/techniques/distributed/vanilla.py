@@ -13,7 +13,7 @@ import numpy as np
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.sampling.sample import Transposes
-from graphmill.kernels.sampling.sample_layer import LayerSampler, Renamer
+from graphmill.kernels.sampling.sample_layer import LayerSampler, Renamer, unweighted_rows
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger, Line
@@ -54,10 +54,10 @@ class VanillaSampler:
         self.id_type = topology.indices.dtype
         layers = reversed(range(len(sampling.fanouts)))
         self.layers = [
-            LayerSampler(own, fanout, layer, seed=seed, replace=sampling.replace)
+            LayerSampler(fanout, layer, seed=seed, replace=sampling.replace)
             for layer, fanout in zip(layers, sampling.numbers, strict=True)
         ]
-        self.renamer = Renamer(topology.num_nodes)
+        self.rows, self.renamer = unweighted_rows(own), Renamer(topology.num_nodes, self.id_type)
 
     def sample(self, batch: BatchKey, seeds: Array, transpose: Transposes, ledger: Ledger) -> tuple[Block, ...]:
         """Returns the blocks of a batch; all ranks call it for one of their batches at the same time."""
@@ -65,14 +65,27 @@ class VanillaSampler:
         self.renamer.begin(np.asarray(seeds, self.id_type))
         for depth, sampler in enumerate(self.layers):
             nodes = self.renamer.nodes
-            found = sampler.neighbours(batch, nodes) if depth == 0 else self._asked(sampler, batch, nodes, ledger)
-            block = self.renamer.block(*found)
+            if depth == 0:
+                block, _ = self.renamer.block(*self._drawn(sampler, batch, nodes))
+            else:
+                block, _ = self.renamer.block(*self._asked(sampler, batch, nodes, ledger))
             turned = transpose == "all" or (transpose == "hidden" and sampler.layer > 0)
             blocks.insert(0, with_transpose(block) if turned else block)
         return tuple(blocks)
 
-    def _asked(self, sampler: LayerSampler, batch: BatchKey, nodes: Array, ledger: Ledger) -> tuple[Array, Array]:
-        """Draws the neighbours of own nodes, and lets the owners draw those of other nodes: two rounds."""
+    def _drawn(self, sampler: LayerSampler, batch: BatchKey, nodes: Array) -> tuple[Array, Array]:
+        """Returns counts and sources of the neighbours of own nodes."""
+        counts, sources, *_ = sampler.draw(self.rows, batch, nodes)
+        return counts, sources
+
+    def _asked(
+        self, sampler: LayerSampler, batch: BatchKey, nodes: Array, ledger: Ledger
+    ) -> tuple[Array, Array, Array]:
+        """Draws the neighbours of own nodes, and lets the owners draw those of other nodes: two rounds.
+
+        Returns:
+            Counts, sources, and the places of the nodes that they are of.
+        """
         rank_of, lane = self.rank_of[nodes], self.lane
         order = np.argsort(rank_of, kind="stable")
         groups = np.split(order, np.cumsum(np.bincount(rank_of, minlength=lane.world))[:-1])
@@ -84,7 +97,7 @@ class VanillaSampler:
                 continue
             words = question[:16].view(np.int64)
             there = BatchKey(batch.stream, int(words[0]), int(words[1]))
-            counts, sources = sampler.neighbours(there, question[16:].view(self.id_type))
+            counts, sources = self._drawn(sampler, there, question[16:].view(self.id_type))
             answers.append(np.concatenate([counts.astype(np.int32).view(np.uint8), sources.view(np.uint8)]))
         replies = self._exchanged(answers)
         moved = sum(len(each) for each in [*asked, *replies])
@@ -93,10 +106,11 @@ class VanillaSampler:
         found = []
         for rank, (group, reply) in enumerate(zip(groups, replies, strict=True)):
             if rank == lane.rank:
-                found.append(sampler.neighbours(batch, nodes[group]))
+                found.append(self._drawn(sampler, batch, nodes[group]))
             else:
                 found.append((reply[: 4 * len(group)].view(np.int32), reply[4 * len(group) :].view(self.id_type)))
-        return _in_order(groups, found, len(nodes), self.id_type)
+        counts, sources = (np.concatenate(each) for each in zip(*found, strict=True))
+        return counts, sources, order
 
     def _question(self, batch: BatchKey, nodes: Array) -> Array:
         """Returns u8[m]: epoch, step and nodes; empty if it has no nodes."""
@@ -112,18 +126,3 @@ class VanillaSampler:
         sizes = lane.swap(np.array(sent)).tolist()
         found = lane.all_to_all(np.concatenate(pieces), sent, sizes)
         return [piece.copy() for piece in np.split(found, np.cumsum(sizes)[:-1])]
-
-
-def _in_order(
-    groups: list[Array], found: list[tuple[Array, Array]], num_nodes: int, id_type: np.dtype
-) -> tuple[Array, Array]:
-    """Returns counts and sources of all nodes, from those of groups of them."""
-    counts = np.zeros(num_nodes, np.int32)
-    for group, (of_group, _) in zip(groups, found, strict=True):
-        counts[group] = of_group
-    starts = np.cumsum(counts, dtype=np.int64) - counts
-    sources = np.empty(int(counts.sum(dtype=np.int64)), id_type)
-    for group, (of_group, drawn) in zip(groups, found, strict=True):
-        first = np.cumsum(of_group, dtype=np.int64) - of_group
-        sources[np.repeat(starts[group] - first, of_group) + np.arange(len(drawn))] = drawn
-    return counts, sources

@@ -1,0 +1,88 @@
+"""The drawn neighbours of one layer of many batches, on disk until the batches are put together.
+
+A pass over the graph answers batch after batch in each window, and writes what it drew as one piece of the file: counts, sources, and what
+belongs to the edges. The pieces of a batch, in the order of windows, are its rows in the order of nodes. Only their places are in memory.
+"""
+
+import os
+import threading
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from graphmill.kernels.types import Array
+
+
+class Piece(NamedTuple):
+    """Where a piece of a batch lies: its first byte, its nodes and its edges."""
+
+    offset: int
+    num_nodes: int
+    num_edges: int
+
+
+class Spill:
+    """A file of pieces, which is removed when it is closed; any number of threads may write to it, or read.
+
+    Args:
+        columns: name -> type of the arrays with an element per edge, in their stored order.
+    """
+
+    def __init__(self, path: Path, num_batches: int, columns: dict[str, np.dtype]):
+        self.columns, self._end, self._lock = columns, 0, threading.Lock()
+        self._pieces: list[list[Piece]] = [[] for _ in range(num_batches)]
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path.unlink()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all pieces."""
+        return self._end
+
+    def append(self, batch: int, counts: Array, edges: Sequence[Array]) -> None:
+        """Writes the next piece of a batch; one thread at a time writes those of the same batch.
+
+        Args:
+            counts: i32[n], edges of each node.
+            edges: arrays of the columns, in their order.
+        """
+        arrays = [counts, *edges]
+        with self._lock:
+            offset, self._end = self._end, self._end + sum(each.nbytes for each in arrays)
+        self._pieces[batch].append(Piece(offset, len(counts), len(edges[0])))
+        for each in arrays:
+            view = memoryview(np.ascontiguousarray(each)).cast("B") if each.nbytes else b""
+            while len(view):
+                written = os.pwrite(self._file, view, offset)
+                view, offset = view[written:], offset + written
+
+    def read(self, batch: int) -> tuple[Array, dict[str, Array]]:
+        """Returns i32[n], the counts of a batch, and column -> its values, over all pieces."""
+        pieces = self._pieces[batch]
+        types = [np.dtype(np.int32), *self.columns.values()]
+        lengths = [(each.num_nodes, *[each.num_edges] * len(self.columns)) for each in pieces]
+        found = [np.empty(sum(each[place] for each in lengths), dtype) for place, dtype in enumerate(types)]
+        begins = [list(accumulate((each[place] for each in lengths), initial=0)) for place in range(len(types))]
+        for number, piece in enumerate(pieces):
+            offset = piece.offset
+            for array, begin in zip(found, begins, strict=True):
+                view = memoryview(array[begin[number] : begin[number + 1]]).cast("B") if array.nbytes else b""
+                offset = _read_all(self._file, view, offset)
+        return found[0], dict(zip(self.columns, found[1:], strict=True))
+
+    def close(self) -> None:
+        """Gives the space back."""
+        os.close(self._file)
+
+
+def _read_all(file: int, view: memoryview | bytes, offset: int) -> int:
+    """Fills a view from a place of a file, and returns the place behind it."""
+    while len(view):
+        count = os.preadv(file, [view], offset)
+        if count == 0:
+            raise OSError(f"a spill file ends at byte {offset}")
+        view, offset = view[count:], offset + count
+    return offset
