@@ -100,8 +100,10 @@ class DiskSource(PreparedSource):
 
     def _graph(self, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Ledger]:
         batch, ledger = self.load_graph(item, epoch)
-        with self.batching.device.preparing():
-            return send_batch(batch, self.batching.device, ledger), ledger
+        with self.batching.device.launching() as launches:
+            batch = send_batch(batch, self.batching.device, ledger)
+        batch.launches = launches
+        return batch, ledger
 
     def _staged(self, item: PlannedBatch) -> Staged:
         # Requested now, so that the batch's graph does not wait behind the rows of later batches.
@@ -111,7 +113,8 @@ class DiskSource(PreparedSource):
     def assemble(self, staged: Staged) -> tuple[torch.Tensor, Ledger]:
         """Returns float[n, F], the inputs of a batch from all tiers, and the ledger of the transfers; releases the staged rows."""
         ledger, device = Ledger(), self.batching.device
-        with device.preparing():
+        # The gather waits for the rows, since the memory of staged ones is lent again: the step need not join anything.
+        with device.launching():
             x = device.rows(self.inputs, len(staged.slots), self.rows.width, self.batching.dtype)
             self.features.gather(RowIds(None, staged=staged), x, ledger)
             device.hand_over([x])
