@@ -9,7 +9,7 @@ import functools
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from graphmill.kernels.cuda.protocol import Kernel, PeerRows, RowsView
 from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.types import Array
 
+Made = TypeVar("Made")
 _MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
 _PORTABLE = 1  # cudaHostRegisterPortable
 
@@ -128,11 +129,47 @@ class CudaDevice:
         """Returns whether an array is in a GPU's memory."""
         return on_device(array)
 
-    def upload(self, values: Array) -> Any:
-        """Returns a copy of a NumPy array on the device, a torch tensor."""
+    def upload(self, values: Array, waits: bool = True) -> Any:
+        """Returns a copy of a NumPy array on the device, a torch tensor.
+
+        Args:
+            waits: whether the copy is done, for any stream; else the call returns at once, and the copy comes on this thread's stream.
+        """
         import torch
 
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device)
+        if waits:
+            return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device)
+        made = self.empty(values.shape, values.dtype)
+        self.update(made, values)
+        return made
+
+    def update(self, target: Any, values: Array) -> None:
+        """Copies a NumPy array to a torch tensor of its shape and type, on this thread's stream; returns at once."""
+        import torch
+
+        staged = self.pinned(values.shape, values.dtype)
+        staged[...] = values
+        target.copy_(torch.from_numpy(staged), non_blocking=True)  # torch lends the memory again when the copy is done
+
+    def record(self, work: Callable[[], Made]) -> tuple[Made, Callable[[], None]]:
+        """Records what a function launches, without running it, as a CUDA graph.
+
+        Args:
+            work: launches on this thread's stream, waits for nothing, and returns the arrays that it makes. It has run before, so that
+                nothing is compiled.
+
+        Returns:
+            The result of `work`, and a function that launches everything at once on the stream of the thread that calls it.
+        """
+        import torch
+
+        if not self._follows_torch:
+            raise InputError("the launches are not on torch's stream", "open the device with follows_torch=True")
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self._torch_device)
+        # Other threads allocate memory and wait for events meanwhile.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            made = work()
+        return made, graph.replay
 
     def download(self, array: Any) -> Array:
         """Returns a copy of a device array in NumPy, after everything that was launched before."""

@@ -83,7 +83,9 @@ class _Admission:
         self.size = np.int32(self.total)
         self.where, self.saved = device.empty((self.total,), np.int64), device.empty((self.total,), np.float32)
         self.keys, self.computed, self.stable = (self.ints(self.total) for _ in range(3))
-        self.done = device.zeros((2 * num_layers,), np.int32)
+        # Counts of entered and evicted rows by layer, and the entries that entered up to the end of each list: downloaded together.
+        self.results = device.zeros((2 * num_layers + len(self.lists),), np.int32)
+        self.done, self.totals = self.results[: 2 * num_layers], self.results[2 * num_layers :]
         self.slot_of, self.owner = self.at(index.slot_of), self.at(index.owner, "int64")
 
     def ints(self, count: int) -> Any:
@@ -108,8 +110,9 @@ class _Admission:
             enters = self._most_saving(enters, sums, wanted, num_slots)
             sums = self.device.running_sums(enters)
         entries, local, slots = self._take_slots(enters, sums, min(wanted, num_slots))
-        ends = self._measured(sums)
-        counts = np.asarray(self.device.download(self.done)).astype(np.int64)
+        self._measure(sums)
+        results = np.asarray(self.device.download(self.results))
+        counts, ends = results[: 2 * num_layers].astype(np.int64), results[2 * num_layers :].tolist()
         done = Admitted(entries, slots, counts[:num_layers], counts[num_layers:], max(0, wanted - num_slots))
         return done, local, ends
 
@@ -175,7 +178,7 @@ class _Admission:
     def _take_slots(self, enters: Any, sums: Any, count: int) -> tuple[Any, Any, Any]:
         entries, local, slots = (self.ints(count) for _ in range(3))
         where, index = self.at(self.where, "int64"), self.index
-        ends = self.device.upload(self.ends[1:].astype(np.int32))
+        ends = self.device.upload(self.ends[1:].astype(np.int32), waits=False)
         ring = np.int64(self.rule.head), np.int64(len(index.owner)), np.int64(self.rule.now)
         self.launch(
             "take_slots", self.total, self.at(enters), self.at(sums), where, self.size, np.int64(index.num_nodes),
@@ -186,9 +189,7 @@ class _Admission:
         self.launch("name_slots", count, *named)
         return entries, local, slots
 
-    def _measured(self, sums: Any) -> list[int]:
-        """Returns how many entries entered up to the end of each list."""
-        totals, ends = self.ints(len(self.lists)), self.device.upload(self.ends[1:].astype(np.int32))
-        count = np.int32(len(self.lists))
-        self.launch("measure", len(self.lists), self.at(sums), self.at(ends), count, self.at(totals))
-        return np.asarray(self.device.download(totals)).tolist()
+    def _measure(self, sums: Any) -> None:
+        """Counts the entries that entered up to the end of each list."""
+        ends, count = self.device.upload(self.ends[1:].astype(np.int32), waits=False), np.int32(len(self.lists))
+        self.launch("measure", len(self.lists), self.at(sums), self.at(ends), count, self.at(self.totals))

@@ -202,7 +202,7 @@ class History:
 
     def _updated(self, num_lists: int, num_taken: int) -> Traffic:
         """Returns the bytes that an update moved: candidates, ends of lists (which are sent as well, twice), and results of each layer."""
-        fetched, fetches = DONE_BYTES * (1 + num_lists + 2 * self.num_layers), 3
+        fetched, fetches = DONE_BYTES * (1 + num_lists + 2 * self.num_layers), 2
         if self.reuse and self.num_slots:
             fetched += DONE_BYTES  # the number of free slots
         if self.reuse and num_taken:

@@ -63,7 +63,7 @@ def _upload_slots(slots: Any, tiers: Tiers, peers: list[RowsView], device: CudaD
     slots = as_int32(slots, "slots", len(slots))
     counts = [-1 if rows is None else len(rows) for _, rows in tiers.own()]
     _native.check_slots(slots, counts, [rows.count for rows in peers], tiers.peer_stride)
-    return device.upload(slots)
+    return device.upload(slots, waits=False)
 
 
 def _launch(
@@ -76,7 +76,8 @@ def _launch(
     device: CudaDevice,
 ) -> None:
     variant = pick_variant(target, [*own, *peers])
-    table = device.upload(np.array([[p.pointer, p.row_bytes, p.count] for p in peers], np.int64)) if peers else None
+    places = np.array([[p.pointer, p.row_bytes, p.count] for p in peers], np.int64)
+    table = device.upload(places, waits=False) if peers else None
     arguments = (
         np.uint64(device.pointer(slots, "slots")),
         np.int64(target.count),

@@ -68,7 +68,7 @@ class CudaRelationSampler(CudaSampler):
             layer_key,
             self._at(numbers),
             np.int32(len(numbers)),
-            batch.stamp,
+            batch.asked,
             self._at(edges.ends),
             self._at(edges.scratch),
         )

@@ -5,11 +5,15 @@ destination by Floyd's algorithm, O(k log k) for k edges however many the row ha
 
 Local ids have the order in which nodes are first reached, as on the CPU. Each edge offers its number to its source's entry of a map, where
 the least one stays; running sums over the edges that stayed give the ids. Sizes of a layer stay on the device: arrays have space for
-`fanout` edges per row, and are cut when the sizes of all layers come at the end, in one download. A fanout of -1 needs one more, and the
-layers below it have space for its actual size. A cut that leaves less than half is a copy, so that a batch which waits holds at most about
-twice its bytes.
+`fanout` edges per row, and are cut when the sizes of all layers come at the end, in one download, the one wait of a batch. A fanout of -1
+needs one more, and the layers below it have space for its actual size. A cut that leaves less than half is a copy, so that a batch which
+waits holds at most about twice its bytes.
 
-Memory that stays: 8 bytes per node for the map. Work: O(space of the layer), 40 bytes per edge of it.
+Without such a fanout the launches of all layers are recorded and replayed by one call (recorded.py), if the sampler is asked to do so; the
+arrays stay then, and a batch is a copy.
+
+Memory that stays: 8 bytes per node for the map; of a sampler that records, 40 bytes per edge of the space of a batch. Work: O(space of the
+layer), 40 bytes per edge of it.
 """
 
 from collections.abc import Sequence
@@ -24,6 +28,7 @@ from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import ID_TYPES, launch
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb, key
+from graphmill.kernels.sampling.recorded import PIECE_BYTES, Recordings, copied
 from graphmill.kernels.sampling.sample import Transposes, as_fanouts, seeds_of
 from graphmill.kernels.types import Array, BatchKey, Block, Topology, Traffic
 
@@ -34,6 +39,10 @@ SIZES = 5
 """Number of values about a layer at its end: destinations, edges, nodes, the first fault, entries of alias tables that were read so far."""
 STATE = SIZES + 1
 """Number of values about a batch while it is sampled: the above, and the edges of a layer whose number only the graph knows."""
+WORD, KEYS = 8, 2
+"""Bytes of a number of a request, and the numbers before the keys of its layers: its stamp and how many seeds it has."""
+LAYER_ARRAYS = 6
+"""Number of arrays of a layer."""
 WAIT_BYTES = 8
 """Bytes downloaded while a layer is sampled whose number of edges only the graph knows."""
 MOST_EDGES = 2**31 - 1
@@ -54,7 +63,7 @@ FAULTS = {
 
 @dataclass
 class _Layer:
-    """Arrays of a layer with space for more than it has."""
+    """Arrays of a layer with space for more than it has; without edges' places or shares, and cut without rows, these are None."""
 
     starts: Any
     ends: Any
@@ -69,13 +78,28 @@ class Batch:
     """State on the device that the launches of a batch share.
 
     Attributes:
+        asked: address of the request: u64 stamp, number of seeds, key of each layer; then the seeds.
         nodes: ids[most], the nodes that have a local id so far come first; grows when a layer's number of edges is downloaded.
         state: i64[STATE]; kernels/cuda/sampling/layer.cuh lists its values.
     """
 
-    stamp: np.uint64
+    asked: np.uint64
     nodes: Any
     state: Any
+
+
+@dataclass
+class UncutBatch:
+    """A batch as it was drawn, its arrays not cut yet.
+
+    Attributes:
+        layers: from the seeds on.
+        nodes: ids[most]; sizes: i64[L, SIZES].
+    """
+
+    layers: list[_Layer]
+    nodes: Any
+    sizes: Any
 
 
 @dataclass(frozen=True)
@@ -103,6 +127,8 @@ class CudaSampler:
     Args:
         topology: indptr i64[N+1] and indices ids[E] on the device or in pinned host memory; weights and edge types as well, if it has them.
         fanouts: neighbours per node, from the seeds outwards; -1 takes all.
+
+    `records`: whether launches are recorded and replayed. The batches of one sampler then join one another.
     """
 
     EDGES = True
@@ -121,6 +147,8 @@ class CudaSampler:
             for array, what in ((topology.indptr, "indptr"), (topology.indices, "indices"))
         )
         self._map, self._stamp = device.empty((topology.num_nodes,), np.int64), 0
+        self.records, self._pieces = False, 0
+        self._recordings = Recordings(device, self._request_bytes, self._draw)
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
         """Samples the blocks under the seeds; see `graphmill.kernels.sampling.sample.Sampler.sample`.
@@ -135,31 +163,54 @@ class CudaSampler:
             InputError: a seed or a neighbour is not a node of the graph, a seed is repeated, a row's table of weights does not fit it, or a
                 block could have 2^31 edges.
         """
-        device, num_layers = self.device, len(self.fanouts)
-        seeds, most = self._check_seeds(seeds), len(seeds)
-        space, stamp = self._space_of_nodes(most, self.fanouts), self._next_stamp()
-        nodes, state = device.empty((space,), self._id_name), device.zeros((STATE,), np.int64)
-        sent = device.upload(seeds)
-        num_seeds = np.int32(len(seeds))
-        self._launch("begin", 1, self._at(state), num_seeds)
-        named = stamp, self._at(self._map), self._at(nodes)
-        self._launch("name_seeds", len(seeds), self._at(sent), num_seeds, *named)
-        batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
-        sizes, drawing = device.zeros((num_layers, SIZES), np.int64), Batch(stamp, nodes, state)
+        seeds = self._check_seeds(seeds)
+        request = self._request(batch, seeds)
+        records = self.records and len(seeds) > 0 and not any(map(self.waits, self.fanouts))
+        recording = self._recordings.of(len(seeds)) if records else None
+        if recording is None:
+            drawn = self._draw(self.device.upload(request, waits=False), len(seeds))
+        else:
+            drawn = recording(request)
+        found = np.asarray(self.device.download(drawn.sizes))
+        self.table_reads, self._pieces = int(found[-1][4]), 0
+        fault = int(found[-1][3])
+        if fault >= 0:
+            problem, remedy = FAULTS[fault & 3]
+            raise InputError(problem.format(fault >> 2), remedy)
+        return self._cut(drawn if recording is None else self._copied(drawn, found, transpose), found, transpose)
+
+    def _request(self, batch: BatchKey, seeds: Array) -> Array:
+        """Returns u8[n], what a batch asks for, as the launches read it."""
+        num_layers, batch_key = len(self.fanouts), key(self.seed, batch.stream, batch.epoch, batch.step)
+        keys = [absorb(batch_key, num_layers - 1 - place) for place in range(num_layers)]
+        head = np.array([int(self._next_stamp()), len(seeds), *keys], np.uint64)
+        return np.concatenate([head.view(np.uint8), np.ascontiguousarray(seeds).view(np.uint8)])
+
+    def _request_bytes(self, num_seeds: int) -> int:
+        return WORD * (KEYS + len(self.fanouts)) + num_seeds * np.dtype(self._id_name).itemsize
+
+    def _draw(self, request: Any, most: int) -> UncutBatch:
+        """Launches the sampling of a batch of at most `most` seeds, by its request on the device."""
+        device, num_layers, asked = self.device, len(self.fanouts), self._at(request)
+        space = self._space_of_nodes(most, self.fanouts)
+        nodes, state = device.empty((space,), self._id_name), device.empty((STATE,), np.int64)
+        self._launch("begin", 1, self._at(state), asked)
+        seeds = np.uint64(int(asked) + WORD * (KEYS + num_layers))
+        self._launch("name_seeds", most, seeds, asked, self._at(self._map), self._at(nodes))
+        sizes, drawing = device.empty((num_layers, SIZES), np.int64), Batch(asked, nodes, state)
         made = []
         for place in range(num_layers):
-            layer_key = np.uint64(absorb(batch_key, num_layers - 1 - place))
+            layer_key = np.uint64(int(asked) + WORD * (KEYS + place))
             layer = self._layer(most, self.fanouts[place:], layer_key, drawing, sizes[place])
             made.append(layer)
             most = min(most + layer.local_ids.shape[0], self.topology.num_nodes)
-        found = np.asarray(device.download(sizes))
-        self.table_reads = int(found[-1][4])
-        return self._cut(made, found, drawing.nodes, transpose)
+        return UncutBatch(made, drawing.nodes, sizes)
 
     def traffic(self, seeds: Array) -> Traffic:
-        """Returns the bytes that sampling a batch moves, besides a topology that is read over the bus: seeds and sizes."""
-        fetched = 8 * SIZES * len(self.fanouts) + WAIT_BYTES * sum(map(self.waits, self.fanouts))
-        return Traffic(sent=len(seeds) * np.dtype(self._id_name).itemsize, fetched=fetched, sends=1, fetches=1)
+        """Returns the bytes that sampling a batch, the last one, moved, besides a topology that is read over the bus."""
+        fetched = WORD * SIZES * len(self.fanouts) + WAIT_BYTES * sum(map(self.waits, self.fanouts))
+        sent = self._request_bytes(len(seeds)) + PIECE_BYTES * self._pieces
+        return Traffic(sent=sent, fetched=fetched, sends=2 if self._pieces else 1, fetches=1)
 
     def waits(self, fanout: int) -> bool:
         """Returns whether a layer's number of edges is downloaded while it is sampled, since only the graph knows it."""
@@ -182,12 +233,12 @@ class CudaSampler:
         """Fills the edges; returns f32[space], their shares, if they have shares of their own."""
         reached = self._at(edges.reached), self._at(edges.rows), self._at(edges.positions)
         graph = self._indptr, self._indices, self._count_nodes(), self._at(batch.nodes)
-        how = layer_key, np.int32(fanout), batch.stamp, self._at(edges.ends), self._at(edges.scratch)
+        how = layer_key, np.int32(fanout), batch.asked, self._at(edges.ends), self._at(edges.scratch)
         self._launch("choose", most, *graph, *how, *reached, self._at(self._map), self._at(batch.state))
 
     def _layer(self, most: int, fanouts: Sequence[int], layer_key: np.uint64, batch: Batch, sizes: Any) -> _Layer:
         """Samples one layer, of `most` destinations at most; fanouts: its own, and those of the layers below."""
-        device, topology, state, stamp, fanout = self.device, self.topology, batch.state, batch.stamp, fanouts[0]
+        device, topology, state, asked, fanout = self.device, self.topology, batch.state, batch.asked, fanouts[0]
         wants = self.EDGES and (topology.weights is not None or topology.edge_types is not None)
         ends = device.running_sums(self._count(most, fanout, layer_key, batch))
         space = self._space(most, fanout)
@@ -202,11 +253,11 @@ class CudaSampler:
         positions = device.empty((space,), np.int64) if wants else None
         scratch = device.empty((space,), np.int32)
         share = self._choose(most, fanout, layer_key, batch, Edges(ends, scratch, reached, of_row, positions))
-        fresh, entries = device.empty((space,), np.int32), (stamp, self._at(self._map), self._at(state))
+        fresh, entries = device.empty((space,), np.int32), (asked, self._at(self._map), self._at(state))
         self._launch("find_new", space, self._at(reached), *entries, np.int32(space), self._at(fresh))
         ranks = device.running_sums(fresh)
         named = self._at(state), self._at(self._map), self._at(batch.nodes)
-        self._launch("name_new", space, self._at(reached), self._at(fresh), self._at(ranks), stamp, *named)
+        self._launch("name_new", space, self._at(reached), self._at(fresh), self._at(ranks), asked, *named)
         # The ranks are not needed any more once the ids are known; the sizes need the last of them.
         local_ids = scratch
         self._launch("name_edges", space, self._at(reached), self._at(self._map), self._at(state), self._at(local_ids))
@@ -215,14 +266,29 @@ class CudaSampler:
         self._launch("shift", most, self._at(ends), np.int32(most), self._at(starts))
         return _Layer(starts, ends, local_ids, of_row, positions, share)
 
-    def _cut(self, made: list[_Layer], sizes: Any, nodes: Any, transpose: Transposes) -> tuple[Block, ...]:
+    def _copied(self, drawn: UncutBatch, sizes: Any, transpose: Transposes) -> UncutBatch:
+        """Returns the arrays of a batch, cut to its sizes, in memory of their own."""
+        pieces: list[tuple[Any, int]] = [(drawn.nodes, int(sizes[-1][2]))]
+        for number, layer in enumerate(drawn.layers):
+            num_dst, num_edges = (int(size) for size in sizes[number][:2])
+            rows = layer.rows if self._transposed(number, transpose) else None
+            pieces += [(layer.starts, num_dst), (layer.ends, num_dst)]
+            pieces += [(each, num_edges) for each in (layer.local_ids, rows, layer.positions, layer.share)]
+        given = [piece for piece in pieces if piece[0] is not None]
+        self._pieces = len(given)
+        made = iter(copied(given, self.device, self._launch))
+        nodes, *arrays = (None if array is None else next(made) for array, _ in pieces)
+        layers = [_Layer(*arrays[place : place + LAYER_ARRAYS]) for place in range(0, len(arrays), LAYER_ARRAYS)]
+        return UncutBatch(layers, nodes, drawn.sizes)
+
+    def _transposed(self, number: int, transpose: Transposes) -> bool:
+        """Returns whether the block of a layer, by its number from the seeds on, gets a transpose."""
+        return transpose == "all" or (transpose == "hidden" and number < len(self.fanouts) - 1)
+
+    def _cut(self, drawn: UncutBatch, sizes: Any, transpose: Transposes) -> tuple[Block, ...]:
         """Returns the blocks, their arrays cut to about their contents."""
-        fault = int(sizes[-1][3])
-        if fault >= 0:
-            problem, remedy = FAULTS[fault & 3]
-            raise InputError(problem.format(fault >> 2), remedy)
-        blocks, nodes = [], self._first(nodes, int(sizes[-1][2]))
-        for number, layer in enumerate(made):
+        blocks, nodes = [], self._first(drawn.nodes, int(sizes[-1][2]))
+        for number, layer in enumerate(drawn.layers):
             num_dst, num_edges, num_src = (int(size) for size in sizes[number][:3])
             graph, place = self.topology, None if layer.positions is None else layer.positions[:num_edges]
             block = Block(
@@ -236,8 +302,7 @@ class CudaSampler:
                 share=None if layer.share is None else self._first(layer.share, num_edges),
                 edge_type=None if place is None or graph.edge_types is None else graph.edge_types[place],
             )
-            lowest = number == len(made) - 1
-            if transpose == "all" or (transpose == "hidden" and not lowest):
+            if self._transposed(number, transpose):
                 block = transpose_cuda(block, self.device, layer.rows[:num_edges])
             blocks.insert(0, block)
         return tuple(blocks)

@@ -66,7 +66,7 @@ class CudaWalkSampler(CudaSampler):
         found = self._at(visits), self._at(counts), self._at(order), np.int32(visited), np.int32(self._keep(fanout))
         made = self._at(edges.reached), self._at(edges.rows), self._at(share), self._at(self._map)
         state = self._at(batch.state)
-        self._launch("take_visited", most, *found, batch.stamp, self._at(edges.ends), *made, state, source=self.SOURCE)
+        self._launch("take_visited", most, *found, batch.asked, self._at(edges.ends), *made, state, source=self.SOURCE)
         return share
 
     def _keep(self, fanout: int) -> int:

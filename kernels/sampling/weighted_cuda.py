@@ -73,7 +73,7 @@ class CudaWeightedSampler(CudaSampler):
             self._draw_rest((nodes, layer_key, ends), chosen, self._at(found), state)
         share, mass = device.empty((space,), np.float32), device.empty((space,), np.int64)
         made = *(self._at(each) for each in (edges.reached, edges.rows, edges.positions, share, self._map)), state
-        rows = self._indptr, self._indices, self._count_nodes(), self._table, support, nodes, *how, batch.stamp, ends
+        rows = self._indptr, self._indices, self._count_nodes(), self._table, support, nodes, *how, batch.asked, ends
         self._launch("take_weighted", most, *rows, chosen, self._at(mass), *made, source=self.SOURCE)
         return share
 

@@ -38,7 +38,8 @@ GARBAGE = 0xA5
 
 
 class Counts(NamedTuple):
-    """What crossed, since the process began: calls and bytes by direction; bytes alive on the device now, and the most of them.
+    """What crossed, since the process began: calls and bytes by direction; waits of the host for a device, and its launches (accelerator.cpp
+    says what counts); bytes alive on the device now, and the most of them.
 
     Bytes between devices count for the one that received them. Counts of all devices are sums, that of the most bytes alive as well.
     """
@@ -48,12 +49,14 @@ class Counts(NamedTuple):
     d2h_calls: int
     d2h_bytes: int
     d2d_bytes: int
+    waits: int
+    launches: int
     live_bytes: int
     peak_bytes: int
 
     def since(self, before: Counts) -> Counts:
         """Returns what crossed between two counts; bytes on the device stay as they are."""
-        crossed = [now - then for now, then in zip(self[:5], before[:5], strict=True)]
+        crossed = [now - then for now, then in zip(self[:7], before[:7], strict=True)]
         return Counts._make([*crossed, self.live_bytes, self.peak_bytes])
 
 
@@ -65,13 +68,13 @@ def load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
     number = ctypes.c_int64
     takes = {
-        "counts": [number, ctypes.c_void_p], "forget_peak": [number], "launch": [number, LAUNCHED, number], "limit": [number, number],
-        "new_stream": [number], "record": [ctypes.c_void_p, number], "set_device": [number], "stream": [number], "use_stream": [number],
-        "wait": [number],
+        "counts": [number, ctypes.c_void_p], "follow": [number], "forget_peak": [number], "launch": [number, LAUNCHED, number],
+        "limit": [number, number], "mark": [number], "new_stream": [number], "passed": [number, number],
+        "record": [ctypes.c_void_p, number], "set_device": [number], "stream": [number], "use_stream": [number], "wait": [number],
     }  # fmt: skip
     for name, kinds in takes.items():
         getattr(library, f"simulated_{name}").argtypes = kinds
-    for name in ("current_device", "devices", "new_stream", "stream", "use_stream"):
+    for name in ("current_device", "devices", "mark", "new_stream", "passed", "stream", "use_stream"):
         getattr(library, f"simulated_{name}").restype = number
     library.simulated_register()
     torch.utils.rename_privateuse1_backend(NAME)  # pyright: ignore[reportPrivateImportUsage]
@@ -156,6 +159,21 @@ def using_stream(stream: int) -> Iterator[None]:
 def wait_for(stream: int | None = None) -> None:
     """Runs what was put on a stream, this thread's of the first device unless it is given."""
     load().simulated_wait(current_stream() if stream is None else stream)
+
+
+def follow(stream: int) -> None:
+    """Lets what this thread launches from now on come after what is on a stream now; the host does not wait."""
+    load().simulated_follow(stream)
+
+
+def mark(stream: int) -> int:
+    """Returns an event of a stream: the number of what was put on it so far."""
+    return load().simulated_mark(stream)
+
+
+def passed(stream: int, event: int) -> bool:
+    """Returns whether a stream has passed an event."""
+    return bool(load().simulated_passed(stream, event))
 
 
 @contextmanager

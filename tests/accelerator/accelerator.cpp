@@ -9,6 +9,10 @@
 // without waiting is garbage. Memory that is freed turns to garbage when the stream that it was allocated on has come so far, and later only
 // if the tensor was recorded on other streams.
 //
+// What a program's speed on a GPU depends on is counted, too: the times that the host waits for the device, and what it launches. A wait is
+// a synchronisation, a copy between host and device that is not asked to be late, a number that is read, or an operation of torch whose
+// result has a size that only the device knows. A launch is a kernel, or an operation of torch, which may be several kernels.
+//
 // Each device has streams, a limit and counters of its own. The number of a stream has its device in the upper half; 0 in the lower half is
 // the training step's. A copy from one device to another waits for this thread's streams of both, as torch's does on GPUs.
 #include <ATen/ATen.h>
@@ -28,6 +32,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
 extern "C" {
@@ -46,6 +52,7 @@ constexpr int DEVICE_SHIFT = 32;  // of a stream's number
 
 struct State {
     std::atomic<int64_t> h2d_calls, h2d_bytes, d2h_calls, d2h_bytes, d2d_bytes, live_bytes, peak_bytes, limit_bytes{INT64_MAX};
+    std::atomic<int64_t> waits, launches;
 };
 State states[NUM_DEVICES];
 std::atomic<int64_t> next_stream{1};
@@ -74,6 +81,7 @@ struct OnDevice {
 
 struct Queue {
     std::deque<std::function<void()>> waiting;
+    int64_t put = 0, done = 0;  // entries so far
     bool running = false;
     std::recursive_mutex turn;  // held while entries run, so that they run in order
 
@@ -86,7 +94,9 @@ std::vector<void*> graveyard;  // freed, but something of another stream that is
 
 void enqueue(c10::StreamId stream, std::function<void()> entry) {
     const std::lock_guard<std::mutex> hold(state);
-    queues[stream].waiting.push_back(std::move(entry));
+    Queue& queue = queues[stream];
+    queue.waiting.push_back(std::move(entry));
+    ++queue.put;
 }
 
 bool anything_pending() {
@@ -119,6 +129,8 @@ void flush(c10::StreamId stream) {
                 queue->running = true;
             }
             entry();
+            const std::lock_guard<std::mutex> hold(state);
+            ++queue->done;
         }
         const std::lock_guard<std::mutex> hold(state);
         if (outermost) queue->running = false;
@@ -128,6 +140,12 @@ void flush(c10::StreamId stream) {
         }
     }
     if (python) PyEval_RestoreThread(python);
+}
+
+// The host waits for what was put on a stream so far.
+void await(c10::StreamId stream) {
+    ++states[device_of(stream)].waits;
+    flush(stream);
 }
 
 void flush_all(int device) {
@@ -179,6 +197,7 @@ void release(void* data) {
             const std::lock_guard<std::mutex> hold(state);
             if (--*left == 0) bury(head);
         });
+        ++queue->put;
     }
 }
 
@@ -242,14 +261,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
         *event = reinterpret_cast<void*>(stream.id() + 1);
     }
-    void block(void* event, const c10::Stream&) const override { synchronizeEvent(event); }
-    bool queryEvent(void*) const override { return true; }
-    bool queryStream(const c10::Stream&) const override { return true; }
-    void synchronizeStream(const c10::Stream& stream) const override { flush(stream.id()); }
-    void synchronizeEvent(void* event) const override {
+    void block(void* event, const c10::Stream&) const override {
         if (event) flush(reinterpret_cast<c10::StreamId>(event) - 1);
     }
-    void synchronizeDevice(const c10::DeviceIndex device) const override { flush_all(device); }
+    bool queryEvent(void*) const override { return true; }
+    bool queryStream(const c10::Stream&) const override { return true; }
+    void synchronizeStream(const c10::Stream& stream) const override { await(stream.id()); }
+    void synchronizeEvent(void* event) const override {
+        if (event) await(reinterpret_cast<c10::StreamId>(event) - 1);
+    }
+    void synchronizeDevice(const c10::DeviceIndex device) const override {
+        ++states[device].waits;
+        flush_all(device);
+    }
     void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override { record_on(data.get(), stream.id()); }
     c10::DeviceIndex deviceCount() const noexcept override { return NUM_DEVICES; }
 
@@ -308,8 +332,12 @@ void flush_for(const at::Tensor& tensor) {
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-    if (non_blocking && from.is_cpu() && in_fallback == 0) {
-        enqueue(stream_of(to.device().index()), [from, there = on_cpu(to)] { there.copy_(from); });
+    const bool crosses = from.is_cpu() != to.is_cpu(), late = non_blocking && crosses && in_fallback == 0;
+    const int device = (to.is_cpu() ? from : to).device().index();
+    if (late && from.is_cpu()) {
+        enqueue(stream_of(device), [from, there = on_cpu(to)] { there.copy_(from); });
+    } else if (late) {
+        enqueue(stream_of(device), [there = on_cpu(from), to] { to.copy_(there); });
     } else {
         flush_for(from);
         flush_for(to);
@@ -317,10 +345,12 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     }
     if (in_fallback == 0) {
         const int64_t bytes = from.numel() * static_cast<int64_t>(from.element_size());
-        State& here = states[to.is_cpu() ? from.device().index() : to.device().index()];
+        State& here = states[device];
+        if (crosses && !late) ++here.waits;
         if (from.is_cpu()) ++here.h2d_calls, here.h2d_bytes += bytes;
         else if (to.is_cpu()) ++here.d2h_calls, here.d2h_bytes += bytes;
         else if (from.device() != to.device()) here.d2d_bytes += bytes;
+        else ++here.launches;
     }
     return to;
 }
@@ -333,7 +363,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 at::Scalar local_scalar_dense(const at::Tensor& tensor) {
     flush_for(tensor);
     State& here = states[tensor.device().index()];
-    if (in_fallback == 0) ++here.d2h_calls, here.d2h_bytes += static_cast<int64_t>(tensor.element_size());
+    if (in_fallback == 0) ++here.waits, ++here.d2h_calls, here.d2h_bytes += static_cast<int64_t>(tensor.element_size());
     return on_cpu(tensor).item();
 }
 
@@ -363,6 +393,28 @@ void refuse_mixed(const c10::OperatorHandle& op, const at::Tensor& tensor, std::
                 tensor.device(), "! (", op.schema().name(), ")");
 }
 
+bool has_mask(const c10::IValue& value) {
+    if (!value.isList()) return false;
+    for (const c10::IValue& each : value.toListRef()) {
+        if (each.isTensor() && each.toTensor().defined() && (each.toTensor().scalar_type() == at::kBool || each.toTensor().scalar_type() == at::kByte))
+            return true;
+    }
+    return false;
+}
+
+// As on a GPU: the host waits for the size of the result.
+bool waits_for_size(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+    static const std::set<std::string> always = {
+        "aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
+        "aten::unique_dim_consecutive", "aten::bincount", "aten::equal"};
+    static const std::set<std::string> by_mask = {"aten::index", "aten::index_put_", "aten::_index_put_impl_"};
+    const std::string& name = op.schema().name();
+    const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
+    if (always.count(name)) return true;
+    if (by_mask.count(name)) return has_mask(arguments[1]);
+    return name == "aten::repeat_interleave" && arguments.back().isNone();
+}
+
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     std::optional<c10::Device> device;
     for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) {
@@ -378,6 +430,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
     const OnDevice here(index_of(device.value_or(device_at(current))));
     flush(stream_of(current));
+    if (in_fallback == 0) {
+        ++states[current].launches;
+        if (waits_for_size(op, *stack)) ++states[current].waits;
+    }
     struct Inside {
         Inside() { ++in_fallback; }
         ~Inside() { --in_fallback; }
@@ -420,10 +476,12 @@ extern "C" void simulated_register() {
 
 extern "C" int64_t simulated_devices() { return NUM_DEVICES; }
 
-// Calls and bytes from host to a device, calls and bytes back, bytes that came from devices, live bytes, the most of them.
+// Calls and bytes from host to a device, calls and bytes back, bytes that came from devices, waits of the host, launches, live bytes, the
+// most of them.
 extern "C" void simulated_counts(int64_t device, int64_t* out) {
     const State& here = states[device];
-    const int64_t values[] = {here.h2d_calls, here.h2d_bytes, here.d2h_calls, here.d2h_bytes, here.d2d_bytes, here.live_bytes, here.peak_bytes};
+    const int64_t values[] = {here.h2d_calls, here.h2d_bytes, here.d2h_calls, here.d2h_bytes, here.d2d_bytes,
+                              here.waits,     here.launches,  here.live_bytes, here.peak_bytes};
     std::memcpy(out, values, sizeof values);
 }
 
@@ -449,10 +507,26 @@ extern "C" int64_t simulated_new_stream(int64_t device) { return numbered(static
 
 // Puts the launch of a number on this thread's stream of a device; `run` gets the number when its turn comes.
 extern "C" void simulated_launch(int64_t device, void (*run)(int64_t), int64_t number) {
+    ++states[device].launches;
     enqueue(stream_of(static_cast<int>(device)), [run, number] { run(number); });
 }
 
-extern "C" void simulated_wait(int64_t stream) { flush(stream); }
+// The host waits for a stream.
+extern "C" void simulated_wait(int64_t stream) { await(stream); }
+
+// What this thread launches from now on comes after what is on a stream now; the host does not wait.
+extern "C" void simulated_follow(int64_t stream) { flush(stream); }
+
+// An event: the number of entries that were put on a stream so far, and whether so many are done.
+extern "C" int64_t simulated_mark(int64_t stream) {
+    const std::lock_guard<std::mutex> hold(state);
+    return queues[stream].put;
+}
+
+extern "C" int64_t simulated_passed(int64_t stream, int64_t mark) {
+    const std::lock_guard<std::mutex> hold(state);
+    return queues[stream].done >= mark;
+}
 
 // Tells that memory of a device is used by a stream.
 extern "C" void simulated_record(void* data, int64_t stream) { record_on(data, stream); }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -67,29 +67,52 @@ class SimulatedBackend:
         """Returns the most bytes alive at once."""
         return accelerator.counts(self._index).peak_bytes
 
-    @contextmanager
-    def side_stream(self) -> Iterator[None]:
-        """Works on a stream of its own, and waits for it at the end."""
+    def take_stream(self) -> int:
+        """Returns a stream that no other thread uses, until it is given back."""
         try:
-            stream = self._idle.pop()
+            return self._idle.pop()
         except IndexError:
-            stream = accelerator.new_stream(self._index)
-        try:
-            with accelerator.using_stream(stream):
-                yield
-            accelerator.wait_for(stream)
-        finally:
-            self._idle.append(stream)
+            return accelerator.new_stream(self._index)
+
+    def give_back(self, stream: int) -> None:
+        """Gives back a stream."""
+        self._idle.append(stream)
+
+    def on_stream(self, stream: int) -> AbstractContextManager[None]:
+        """Returns the context in which this thread works on a stream."""
+        return accelerator.using_stream(stream)
+
+    def event(self, stream: int | None = None) -> tuple[int, int]:
+        """Returns the event of all that was put on a stream, or on this thread's, so far."""
+        stream = accelerator.current_stream(self._index) if stream is None else stream
+        return stream, accelerator.mark(stream)
+
+    def follow(self, event: tuple[int, int]) -> None:
+        """Lets what this thread launches from now on come after an event."""
+        accelerator.follow(event[0])
+
+    def passed(self, event: tuple[int, int]) -> bool:
+        """Returns whether the device has come so far."""
+        return accelerator.passed(*event)
+
+    def wait(self, event: tuple[int, int]) -> None:
+        """Waits until the device has come so far."""
+        accelerator.wait_for(event[0])
 
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Copies as late as it may be: when somebody waits for the copy."""
         stream = accelerator.current_stream(self._index)
 
         def arrived() -> torch.Tensor:
-            accelerator.wait_for(stream)
+            accelerator.follow(stream)
             return tensor.to("cpu")
 
         return arrived
+
+    def used_here(self, tensor: torch.Tensor) -> None:
+        """Keeps the tensor's memory until this thread's stream has passed."""
+        stream = accelerator.current_stream(self._index)
+        accelerator.load().simulated_record(tensor.untyped_storage().data_ptr(), stream)
 
     def used_by_step(self, tensor: torch.Tensor) -> None:
         """Keeps the tensor's memory until the step's stream has passed; asserts that it is on the device."""

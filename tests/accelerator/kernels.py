@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,19 +41,30 @@ class SimulatedKernels:
         self._numbers = itertools.count()
         self._run = accelerator.LAUNCHED(self._run_launch)
         self._failed: list[Exception] = []
+        self._recording = threading.local()
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
         """Returns a kernel of kernels/cuda/SOURCE.cu, which runs when its stream is waited for."""
         kernel = self._shim.kernel(source, name, defines)
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], **more: Any) -> None:
-            self._raise_failed()
-            self.enter_thread()
-            number = next(self._numbers)
-            self._launches[number] = functools.partial(kernel, grid, block, arguments, **more)
-            accelerator.load().simulated_launch(self.index, self._run, number)
+            run = functools.partial(kernel, grid, block, arguments, **more)
+            recorded = self._recorded()
+            self._launched(run) if recorded is None else recorded.append(run)
 
         return launch
+
+    def _launched(self, run: Callable[[], None]) -> None:
+        """Puts a launch on this thread's stream."""
+        self._raise_failed()
+        self.enter_thread()
+        number = next(self._numbers)
+        self._launches[number] = run
+        accelerator.load().simulated_launch(self.index, self._run, number)
+
+    def _recorded(self) -> list[Callable[[], None]] | None:
+        """The launches that this thread records; None if it launches them."""
+        return getattr(self._recording, "launches", None)
 
     def _run_launch(self, number: int) -> None:
         try:
@@ -87,11 +99,39 @@ class SimulatedKernels:
         """Says whether an array is a tensor of the device."""
         return not isinstance(array, np.ndarray) and array.device.type == NAME
 
-    def upload(self, values: np.ndarray) -> Any:
-        """Returns a copy of a NumPy array on the device."""
+    def upload(self, values: np.ndarray, waits: bool = True) -> Any:
+        """Returns a copy of a NumPy array on the device; as late as it may be if nobody waits."""
         import torch
 
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device)
+        if waits:
+            return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device)
+        made = self.empty(values.shape, values.dtype)
+        self.update(made, values)
+        return made
+
+    def update(self, target: Any, values: np.ndarray) -> None:
+        """Copies a NumPy array to a tensor, as late as it may be."""
+        import torch
+
+        staged = self.pinned(values.shape, values.dtype)
+        staged[...] = values
+        target.copy_(torch.from_numpy(staged), non_blocking=True)
+
+    def record(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """Keeps what a function launches instead of running it; the replay is one launch of this thread's stream."""
+        launches: list[Callable[[], None]] = []
+        kept: list[Any] = []  # arrays between the launches, whose memory belongs to them from now on
+        self._recording.launches, self._recording.kept = launches, kept
+        try:
+            made = work()
+        finally:
+            self._recording.launches = None
+
+        def run(kept: list[Any] = kept) -> None:
+            for launch in launches:
+                launch()
+
+        return made, lambda: self._launched(run)
 
     def download(self, array: Any) -> np.ndarray:
         """Returns a copy of a tensor in NumPy."""
@@ -101,7 +141,10 @@ class SimulatedKernels:
         """Returns an uninitialised tensor of a NumPy dtype."""
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device)
+        made = torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device)
+        if self._recorded() is not None:
+            self._recording.kept.append(made)
+        return made
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Returns a tensor of a NumPy dtype whose bytes are 0."""
@@ -121,7 +164,14 @@ class SimulatedKernels:
         """Returns running sums."""
         import torch
 
-        return torch.cumsum(values, 0, dtype=torch.int32)
+        recorded = self._recorded()
+        if recorded is None:
+            return torch.cumsum(values, 0, dtype=torch.int32)
+        sums = self.empty(tuple(values.shape), np.int32)
+        # On the memory itself: an operation of torch would run what follows on the stream first.
+        one, other = (_memory(each) for each in (values, sums))
+        recorded.append(lambda: np.cumsum(one, dtype=np.int32, out=other))
+        return sums
 
     def stable_order(self, keys: Any) -> Any:
         """Returns the order of keys."""
@@ -166,6 +216,13 @@ class SimulatedKernels:
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
         assert array.device == self._torch_device, f"{what} is on {array.device}"
         return array.data_ptr()
+
+
+def _memory(tensor: Any) -> np.ndarray:
+    """Returns i32[n], the memory of a tensor of the device."""
+    if not len(tensor):
+        return np.empty(0, np.int32)
+    return np.ctypeslib.as_array((ctypes.c_int32 * len(tensor)).from_address(tensor.data_ptr()))
 
 
 @functools.cache

@@ -117,11 +117,11 @@ def test_pinned_memory_that_is_given_back_too_early_is_garbage(waits):
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_memory_of_a_side_stream_waits_for_the_step_that_it_was_handed_to(recorded):
-    backend = SimulatedBackend()
-    with backend.side_stream():
+    device = Accelerator(SimulatedBackend())
+    with device.preparing():
         rows = torch.from_numpy(ROWS).to(accelerator.NAME, non_blocking=True)
     if recorded:
-        backend.used_by_step(rows)
+        device.hand_over([rows])
     out = gathered(DEVICE, Tiers(device=rows))
     del rows
     assert np.array_equal(out.cpu().numpy(), ROWS) == recorded

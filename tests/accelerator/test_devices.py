@@ -111,6 +111,9 @@ def test_a_stream_is_used_again_by_whoever_comes_next(monkeypatch):
         def __init__(self, device):
             made.append(self)
 
+        def record_event(self):
+            return self
+
         def synchronize(self):
             pass
 
@@ -118,9 +121,10 @@ def test_a_stream_is_used_again_by_whoever_comes_next(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     backend = object.__new__(CudaBackend)
     backend.torch_device, backend._idle = torch.device("cuda", 0), []
+    device = Accelerator(backend)
 
     def one():
-        with backend.side_stream():
+        with device.preparing():
             pass
 
     for _ in range(3):
@@ -128,8 +132,8 @@ def test_a_stream_is_used_again_by_whoever_comes_next(monkeypatch):
         thread.start()
         thread.join()
     assert len(made) == 1
-    with backend.side_stream(), backend.side_stream():
+    with device.preparing(), device.launching():
         assert len(made) == 2
-    with pytest.raises(InputError), backend.side_stream():
+    with pytest.raises(InputError), device.preparing():
         raise InputError("a batch", "none")
     assert len(backend._idle) == len(made) == 2

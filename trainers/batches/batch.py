@@ -26,6 +26,7 @@ from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 from graphmill.trainers.batches.edge_rows import EdgeRows, give_rows, place_edges
+from graphmill.trainers.devices.launches import Launches
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line, Timeline
@@ -62,6 +63,7 @@ class MiniBatch:
         origin: i32[n], after pruning: the place of each surviving input before it; None if nothing was pruned.
         staged: rows that were loaded for this batch (trainers/rows/source.py), or None.
         moved: transfers for it so far, if the device drew it; else None.
+        launches: the last launches for it on a device that are not waited for, which whoever uses it joins; None without any.
     """
 
     key: BatchKey
@@ -78,6 +80,18 @@ class MiniBatch:
     origin: Array | None = None
     staged: Any = None
     moved: Ledger | None = None
+    launches: Launches | None = None
+
+    def join(self, keeps: Device | None = None) -> None:
+        """Lets what this thread launches from now on come behind the launches for the batch.
+
+        Args:
+            keeps: the device if the batch may be dropped before that is done, which keeps its memory for it; None if it may not.
+        """
+        if self.launches is not None:
+            self.launches.join()
+            if keeps is not None:
+                keeps.keep(_tensors_of(self))
 
     @property
     def input_ids(self) -> Array:
@@ -179,8 +193,8 @@ class Drawer(ABC):
     """Draws blocks on a device, in the place of a sampler; belongs to one thread."""
 
     @abstractmethod
-    def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
-        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers."""
+    def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger, Launches]:
+        """Returns the blocks of a batch with the edge weights that the model needs, the ledger of the transfers, and the launches."""
 
 
 def lanes_of(samplers: Sequence[AnySampler | Drawer]) -> int:
@@ -203,8 +217,8 @@ def draw_batch(
     """
     transpose = transpose or batching.transpose
     if isinstance(sampler, Drawer):
-        blocks, moved = sampler(item, transpose)
-        return batching.batch(item, epoch, blocks, moved=moved)
+        blocks, moved, launches = sampler(item, transpose)
+        return batching.batch(item, epoch, blocks, moved=moved, launches=launches)
     more = {} if batching.edge_rows is None else {"edge_ids": True}
     blocks = sampler.sample(item.key, item.seeds, transpose=transpose, **more)
     attach_weights(blocks, batching.topology, batching.edge_weight)
@@ -226,9 +240,12 @@ def extract_batch(
     Args:
         pool: lends memory for the rows, on a device without memory of its own.
         batch: the batch, drawn and marked; its rows are staged here if they are not. `moved` has its transfers so far, if a device drew it.
+
+    The host does not wait for the device: the thread that uses the result joins it (`MiniBatch.join`).
     """
     moved = batch.moved or Ledger()
-    with device.preparing():
+    with device.launching() as launches:
+        batch.join(device)
         staged = None
         if batch.staged is None:
             batch.staged = staged = features.stage(batch.key)
@@ -244,7 +261,9 @@ def extract_batch(
         if staged is not None:
             staged.release()
         count_batch(batch, moved)
-        return send_batch(batch, device, moved), moved
+        batch = send_batch(batch, device, moved)
+    batch.launches = launches
+    return batch, moved
 
 
 def gather_edges(
@@ -269,7 +288,7 @@ def send_batch(batch: MiniBatch, device: Device, ledger: Ledger) -> MiniBatch:
 
 def _tensors_of(batch: MiniBatch) -> Iterator[Any]:
     """Yields the tensors of a batch that is on a device: inputs, labels, and the arrays of its blocks."""
-    yield from (batch.labels,) if batch.x is None else (batch.x, batch.labels)
+    yield from (each for each in (batch.x, batch.labels) if hasattr(each, "data_ptr"))
     for block in batch.blocks:
         for value in (*vars(block).values(), *(() if block.splice is None else vars(block.splice).values())):
             if hasattr(value, "data_ptr"):

@@ -23,6 +23,7 @@ from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.sampling.sample_cuda import CudaSampler
 from graphmill.kernels.types import Array, Block, Topology
 from graphmill.trainers.batches.batch import DATA_MEANS, DATA_SUMS, DATA_WEIGHTS, Batching, Drawer, require_weights
+from graphmill.trainers.devices.launches import Launches
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -78,17 +79,20 @@ class DeviceDrawer(Drawer):
 
     def __init__(self, batching: Batching, sampler: CudaSampler, kernels: CudaDevice, uva: bool):
         self.batching, self.sampler, self.kernels, self.uva = batching, sampler, kernels, uva
+        self._last = Launches()
 
-    def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
-        """Returns the blocks of a batch, and the ledger of the transfers; see `Drawer`."""
+    def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger, Launches]:
+        """Returns the blocks of a batch, the ledger of the transfers, and the launches; see `Drawer`. It waits for the sizes alone."""
         moved = Ledger()
-        with self.batching.device.preparing():
+        with self.batching.device.launching() as launches:
+            self._last.join()  # it may still copy the arrays that the sampler uses again
             blocks = self.sampler.sample(item.key, item.seeds, transpose=transpose)
             blocks = tuple(self._weighted(block) for block in blocks)
+        self._last = launches
         moved.carried(self.sampler.traffic(item.seeds), "ids")
         if self.uva:
             moved.crossed(TOPOLOGY, self.sampler.topology_bytes(blocks), requests=len(blocks))
-        return blocks, moved
+        return blocks, moved, launches
 
     def _weighted(self, block: Block) -> Block:
         """Returns the block with the edge weights that the model needs."""
@@ -110,7 +114,8 @@ def _self_mean(block: Block) -> tuple[Any, Any]:
     start, end = (cast(torch.Tensor, each) for each in (block.start, block.end))
     taken = end - start
     own = 1 / (taken + 1).float()
-    weight = torch.repeat_interleave(own if block.share is None else taken * own, taken.long())
+    shares = own if block.share is None else taken * own
+    weight = torch.repeat_interleave(shares, taken.long(), output_size=len(block.indices))
     return weight if block.share is None else weight * cast(torch.Tensor, block.share), own
 
 

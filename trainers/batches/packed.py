@@ -120,8 +120,10 @@ class DiskSource(PreparedSource):
 
     def _graph(self, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Ledger]:
         batch, ledger = self.load_graph(item, epoch)
-        with self.batching.device.preparing():
-            return send_batch(batch, self.batching.device, ledger), ledger
+        with self.batching.device.launching() as launches:
+            batch = send_batch(batch, self.batching.device, ledger)
+        batch.launches = launches
+        return batch, ledger
 
     def _staged(self, item: PlannedBatch) -> Loaded:
         # Requested now, so that the batch's graph does not wait behind the rows of later batches.
@@ -136,7 +138,8 @@ class DiskSource(PreparedSource):
     def assemble(self, staged: Staged, edges: Staged | None = None) -> Ready:
         """Returns the inputs of a batch and the rows of its edges, from all tiers; releases the staged rows."""
         ledger, device, edge_rows = Ledger(), self.batching.device, None
-        with device.preparing():
+        # The gather waits for the rows, since the memory of staged ones is lent again: the step need not join anything.
+        with device.launching():
             x = device.rows(self.inputs, len(staged.slots), self.rows.width, self.batching.dtype)
             self.features.gather(RowIds(None, staged=staged), x, ledger)
             staged.release()

@@ -72,6 +72,7 @@ class PreparedSource:
             try:
                 for _, results in prepared:
                     batch, moved = self.joined(*results)
+                    batch.join()
                     batching.ledger.merge(moved)
                     yield batch
                     del batch, moved, results

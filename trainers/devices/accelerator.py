@@ -23,6 +23,7 @@ import torch
 from graphmill.kernels.cuda.protocol import PeerRows
 from graphmill.kernels.rows.aligned import BufferPool, aligned_empty
 from graphmill.trainers.devices.cuda import CudaBackend
+from graphmill.trainers.devices.launches import Note, StreamLaunches
 from graphmill.trainers.devices.protocol import CACHE, Device, OverBudget, numpy_dtype, torch_dtype
 from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -237,9 +238,35 @@ class Accelerator(Device):
         ledger.crossed(line, tensor.numel() * tensor.element_size())
         return tensor.detach().contiguous().to(to)
 
-    def preparing(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
         """Returns a context in which a thread prepares a batch on a stream of its own; at its end all of it is done."""
-        return self.backend.side_stream()
+        with self.launching() as launches:
+            yield
+        self.backend.wait(launches.event)
+
+    @contextmanager
+    def launching(self) -> Iterator[StreamLaunches]:
+        """As `Device.launching`: on a stream that no other thread has meanwhile."""
+        stream, launches = self.backend.take_stream(), StreamLaunches(self.backend)
+        try:
+            with self.backend.on_stream(stream):
+                yield launches
+                launches.event = self.backend.event(stream)
+        finally:
+            self.backend.give_back(stream)
+
+    def keep(self, tensors: Iterable[Any]) -> None:
+        """As `Device.keep`."""
+        for tensor in tensors:
+            self.backend.used_here(tensor)
+
+    def note(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Note:
+        """Starts to copy a small tensor to pinned memory, behind what this thread launched before, and books the transfer."""
+        ledger.crossed(line, tensor.numel() * tensor.element_size())
+        copy = torch.from_numpy(self.staging(tuple(tensor.shape), numpy_dtype(tensor.dtype)))
+        copy.copy_(tensor, non_blocking=True)
+        return Note(self.backend, copy, self.backend.event())
 
     def hand_over(self, tensors: Iterable[Any]) -> None:
         """Marks tensors made in `preparing` as used by the training step, so that their memory waits for it."""

@@ -1,7 +1,7 @@
 """A GPU as an accelerator's backend: torch's allocator and streams, CuPy's kernels."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -54,22 +54,39 @@ class CudaBackend:
         """Returns the most bytes of live tensors."""
         return torch.cuda.max_memory_allocated(self.torch_device)
 
-    @contextmanager
-    def side_stream(self) -> Iterator[None]:
-        """Works on a stream that no other thread uses, and waits for it at the end.
+    def take_stream(self) -> torch.cuda.Stream:
+        """Returns a stream that no other thread uses, until it is given back.
 
-        It is the stream that was returned last, since torch keeps the freed memory of every stream apart.
+        It is the stream that was given back last, since torch keeps the freed memory of every stream apart.
         """
         try:
-            stream = self._idle.pop()
+            return self._idle.pop()
         except IndexError:
-            stream = torch.cuda.Stream(self.torch_device)
-        try:
-            with torch.cuda.stream(stream):
-                yield
-            stream.synchronize()
-        finally:
-            self._idle.append(stream)
+            return torch.cuda.Stream(self.torch_device)
+
+    def give_back(self, stream: torch.cuda.Stream) -> None:
+        """Gives back a stream; what is launched on it later comes after what is on it now."""
+        self._idle.append(stream)
+
+    def on_stream(self, stream: torch.cuda.Stream) -> AbstractContextManager[Any]:
+        """Returns the context in which this thread works on a stream."""
+        return torch.cuda.stream(stream)
+
+    def event(self, stream: torch.cuda.Stream | None = None) -> torch.cuda.Event:
+        """Returns the event of all that was put on a stream, or on this thread's, so far."""
+        return (stream or torch.cuda.current_stream(self.torch_device)).record_event()
+
+    def follow(self, event: torch.cuda.Event) -> None:
+        """Lets what this thread launches from now on come after an event; the host does not wait."""
+        torch.cuda.current_stream(self.torch_device).wait_event(event)
+
+    def passed(self, event: torch.cuda.Event) -> bool:
+        """Returns whether the device has come so far."""
+        return event.query()
+
+    def wait(self, event: torch.cuda.Event) -> None:
+        """Waits until the device has come so far."""
+        event.synchronize()
 
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Copies a tensor into pinned memory on a stream of its own, after all work queued on this thread's stream."""
@@ -87,6 +104,10 @@ class CudaBackend:
             return copy
 
         return arrived
+
+    def used_here(self, tensor: torch.Tensor) -> None:
+        """Keeps the tensor's memory until this thread's stream has passed."""
+        tensor.record_stream(torch.cuda.current_stream(self.torch_device))
 
     def used_by_step(self, tensor: torch.Tensor) -> None:
         """Keeps the tensor's memory until the step's stream has passed."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.launches import Launches, Note
 from graphmill.trainers.devices.link import Link
 
 if TYPE_CHECKING:
@@ -151,8 +152,24 @@ class Device(Protocol):
         """Returns a context in which a thread prepares a batch beside the training step; at its end all of it is done."""
         return nullcontext()
 
+    @contextmanager
+    def launching(self) -> Iterator[Launches]:
+        """Yields what a thread launches in the block, beside the training step; the host does not wait for it."""
+        yield Launches()
+
+    def keep(self, tensors: Iterable[Any]) -> None:
+        """Marks tensors of other launches as used by what this thread launches, so that their memory waits for it."""
+
+    def note(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Note:
+        """Starts to copy a small tensor of a device with memory of its own to the host, and books the transfer.
+
+        Returns:
+            The copy, which is read when it has arrived.
+        """
+        ...
+
     def hand_over(self, tensors: Iterable[Any]) -> None:
-        """Marks tensors made in `preparing` as used by the training step, so that their memory waits for it."""
+        """Marks tensors made in `preparing` or `launching` as used by the training step, so that their memory waits for it."""
 
     def pin(self, array: np.ndarray) -> bool:
         """Lets the device read an array of the host in place, for as long as the array lives; False if it needs no leave for that."""

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from graphmill.kernels.types import Traffic
 
@@ -60,6 +60,18 @@ class Line:
         assert self.link in LINKS and self.kind in KINDS, (self.link, self.kind)
 
 
+class Arriving(Protocol):
+    """A result of a device that is on its way."""
+
+    def arrived(self) -> bool:
+        """Returns whether it can be read without a wait."""
+        ...
+
+    def read(self) -> list[Any]:
+        """Returns it, after a wait if it has not arrived."""
+        ...
+
+
 class Ledger:
     """Sums of moves by line and of named counts by layer; safe to fill from many threads."""
 
@@ -67,6 +79,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._moves: dict[Line, list[int]] = {}
         self._counts: Counter[tuple[str, int]] = Counter()
+        self._later: list[tuple[Arriving, Callable[[list[Any], Ledger], None]]] = []
 
     def move(self, line: Line, *, requests: int, asked_bytes: int, moved_bytes: int) -> None:
         """Adds one transfer: number of requests, bytes that were needed and bytes that crossed the link."""
@@ -92,19 +105,37 @@ class Ledger:
         with self._lock:
             self._counts[name, layer] += int(n)
 
+    def later(self, note: Arriving, book: Callable[[list[Any], Ledger], None]) -> None:
+        """Calls `book` with a result that a device computes, and this ledger: when it has arrived, or before this ledger is read."""
+        with self._lock:
+            self._later.append((note, book))
+
+    def _settle(self, waits: bool = True) -> None:
+        """Books the results that have arrived; all of them if it waits."""
+        with self._lock:
+            open_ones, self._later = self._later, []
+        for note, book in open_ones:
+            if waits or note.arrived():
+                book(note.read(), self)
+            else:
+                self.later(note, book)
+
     def counted(self, name: str, layer: int) -> int:
         """Returns a named count of a layer."""
+        self._settle()
         with self._lock:
             return self._counts[name, layer]
 
     def moved_bytes(self, link: str) -> int:
         """Returns the bytes that crossed a link, over all lines."""
+        self._settle()
         with self._lock:
             return sum(row[2] for line, row in self._moves.items() if line.link == link)
 
     def bytes_by_link(self) -> dict[str, int]:
         """Returns link -> bytes that crossed it, in the order of `LINKS`; for "mapped", whose pages are not counted, the asked bytes."""
         sums: Counter[str] = Counter()
+        self._settle()
         with self._lock:
             for line, (_, asked, moved) in self._moves.items():
                 sums[line.link] += asked if line.link == "mapped" else moved
@@ -115,16 +146,21 @@ class Ledger:
         with self._lock:
             self._moves.clear()
             self._counts.clear()
+            self._later.clear()
 
     def merge(self, other: Ledger) -> None:
-        """Adds another ledger's rows to this one (threads, ranks, resume)."""
+        """Adds another ledger's rows to this one (threads, ranks, resume), and those that it gets later."""
         for line, (requests, asked, moved) in list(other._moves.items()):
             self.move(line, requests=requests, asked_bytes=asked, moved_bytes=moved)
         for (name, layer), n in list(other._counts.items()):
             self.count(name, layer, n)
+        for note, book in list(other._later):
+            self.later(note, book)
+        self._settle(waits=False)
 
     def of_edges(self) -> Ledger:
         """Returns the same of rows of edges: bytes of features are bytes of "edge_feature", and each count has the name "edge_NAME"."""
+        self._settle()
         found = Ledger()
         for line, (requests, asked, moved) in list(self._moves.items()):
             of = replace(line, kind=EDGE_FEATURE) if line.kind == "feature" else line
@@ -135,6 +171,7 @@ class Ledger:
 
     def without(self, link: str) -> Ledger:
         """Returns a copy that lacks the transfers over a link."""
+        self._settle()
         kept = Ledger()
         kept.merge(self)
         kept._moves = {line: row for line, row in kept._moves.items() if line.link != link}
@@ -142,6 +179,7 @@ class Ledger:
 
     def rows(self) -> dict[str, list[dict[str, Any]]]:
         """Returns JSON-ready rows in a fixed order: {"moves": [...], "counts": [...]}."""
+        self._settle()
         with self._lock:
             moves = [
                 {"link": line.link, "kind": line.kind, "phase": line.phase, "layer": line.layer}

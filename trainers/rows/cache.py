@@ -62,8 +62,8 @@ from graphmill.trainers.rows.source import (
     RowRequest,
     SentOnce,
     TableSource,
+    book_tiers,
     copied_rows,
-    tier_counts,
 )
 
 
@@ -102,6 +102,8 @@ class CachedSource(FeatureSource):
 
     def _place(self, placement: Placement) -> None:
         slot = placement.slot
+        # Whether the tiers have all rows, so that nothing is read from behind them.
+        self._whole = not any((slot[low:high] == ELSEWHERE).any() for low, high in node_ranges(len(slot)))
         if self.in_place:
             slot = slot.copy()
             for low, high in node_ranges(len(slot)):
@@ -133,7 +135,7 @@ class CachedSource(FeatureSource):
         """Writes row i of out: float[n, F] from batch.input_ids[i], each from its tier, and books bytes and hits by tier."""
         slots, tiers = self._found(batch.input_ids, batch.slots, ledger)
         ledger.carried(gather_tiered(slots, tiers, kernel_array(out), threads=self.behind.threads), "ids")
-        if on_device(out) and not self.in_place:
+        if on_device(out) and not self.in_place and len(tiers.staged):
             device_of(out).synchronize()  # the staged rows are lent to another batch after this call
 
     def in_memory(self, node_ids: Array, ledger: Ledger) -> tuple[Array, Tiers] | None:
@@ -159,7 +161,7 @@ class CachedSource(FeatureSource):
     @property
     def finds(self) -> bool:
         """Whether every row is in a tier that the device reads."""
-        return self.in_place and self.behind.pinned
+        return self._whole or (self.in_place and self.behind.pinned)
 
     def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
         """Writes row i of out from node_ids[i]; the table of slots is sent to the device with the first batch, 4 bytes per node."""
@@ -167,8 +169,9 @@ class CachedSource(FeatureSource):
             super().gather_found(node_ids, out, ledger, device)
             return
         slots = self._slot_there.on(device, self._slot)[node_ids.long()]
-        gather_tiered_cuda(slots, Tiers(**self._tiers, staged=self.behind.rows), out, device_of(out), trusted=True)
-        self._book(tier_counts(slots, device, ledger), ledger)
+        tiers = Tiers(**self._tiers, staged=self.behind.rows if self.in_place else None)
+        gather_tiered_cuda(slots, tiers, out, device_of(out), trusted=True)
+        book_tiers(slots, device, ledger, self._book)
 
     def _staged(self, node_ids: Array, slots: Array, ledger: Ledger) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and the buffer."""

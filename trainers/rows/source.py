@@ -9,7 +9,7 @@ trainers/rows/source.py puts a link of a set speed behind any of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -292,7 +292,11 @@ class TableSource(FeatureSource):
             return
         slots = self._found_slots(node_ids, device)
         gather_tiered_cuda(slots, Tiers(host=self.rows), out, device_of(out), trusted=True)
-        self._book_present(tier_counts(slots, device, ledger)[HOST + 1], len(node_ids), ledger)
+        num_nodes = len(node_ids)
+        if self.row_of is None:
+            self._book_present(num_nodes, num_nodes, ledger)
+        else:
+            book_tiers(slots, device, ledger, lambda counts, to: self._book_present(counts[HOST + 1], num_nodes, to))
 
     def _found_slots(self, node_ids: torch.Tensor, device: Device) -> torch.Tensor:
         first = int(make_slots(HOST, np.zeros(1, np.int32))[0])
@@ -326,10 +330,18 @@ class MappedSource(TableSource):
             expect_random_reads(self.rows)
 
 
-def tier_counts(slots: torch.Tensor, device: Device, ledger: Ledger) -> list[int]:
-    """Returns the number of slots on a device of each tier, those without features first; books the download."""
-    counts = torch.bincount((slots >> ROW_BITS).long() + 1, minlength=len(TIER_NAMES) + 1)
-    return device.fetch(counts, COUNTS, ledger).tolist()
+def book_tiers(slots: torch.Tensor, device: Device, ledger: Ledger, book: Callable[[list[int], Ledger], None]) -> None:
+    """Counts the slots on a device of each tier, those without features first, and books them when the counts have arrived.
+
+    The batch does not wait for them. Counts are added as integers, so their order does not matter; `torch.bincount` would wait.
+
+    Args:
+        book: books the counts on a ledger.
+    """
+    tier = (slots >> ROW_BITS).long() + 1
+    counts = torch.zeros(len(TIER_NAMES) + 1, dtype=torch.int64, device=slots.device)
+    counts.scatter_add_(0, tier, torch.ones_like(tier))
+    ledger.later(device.note(counts, COUNTS, ledger), book)
 
 
 def copied_rows(rows: torch.Tensor, device: Device) -> torch.Tensor:

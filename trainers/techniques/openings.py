@@ -198,6 +198,8 @@ def device_drawers(
         topology = place_topology(run.graph.topology, where, device, hosted)
         kernels = device_of(topology.in_degree)
         samplers = [_device_sampler(run, topology, device, kernels, hosted) for _ in range(count)]
+        for sampler in samplers:
+            sampler.records = True
     return [DeviceDrawer(batching, sampler, kernels, where == "uva") for sampler in samplers]
 
 

@@ -2,8 +2,10 @@
 //
 // The map has one entry per node: the stamp of the batch in the upper half, newer stamps smaller, and in the lower half the local id, or, until
 // it is known, NEW and the first edge that reached the node. Its least value is found by atomics on integers, so the order of threads does not
-// matter. Sizes stay in `state`: nodes so far, destinations of the layer, its edges, the first fault, entries of alias tables that were read,
-// and, where only the graph knows how many there may be, edges that the layer wants: a sum of 64 bits, since running sums have 32.
+// matter. What a batch asks for lies in `asked` on the device, and no argument of a launch changes with the batch, so launches that were
+// recorded once sample any batch. Sizes stay in `state`: nodes so far, destinations of the layer, its edges, the first fault, entries of
+// alias tables that were read, and, where only the graph knows how many there may be, edges that the layer wants: a sum of 64 bits, since
+// running sums have 32.
 #pragma once
 
 #include "base/rng.h"
@@ -17,6 +19,7 @@ typedef long long i64;
 
 constexpr unsigned NEW = 0x80000000u;
 constexpr int NODES = 0, DESTINATIONS = 1, EDGES = 2, FAULT = 3, READS = 4, WANTED = 5;
+constexpr int STAMP = 0, SEEDS = 1;  // of `asked`: the batch's stamp and number of seeds, behind which stand the keys of the layers
 constexpr int BAD_RELATION = 1, BAD_TABLE = 2, BAD_NEIGHBOUR = 3;
 
 __device__ inline i64 thread_number() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }

@@ -48,13 +48,14 @@ count_runs(const i64* indptr, const u8* types, const ID* nodes, i64* state, cons
 
 // As `choose` of sample.cu.
 extern "C" __global__ void __launch_bounds__(256)
-choose_runs(const i64* indptr, const ID* indices, const u8* types, i64 num_nodes, const ID* nodes, u64 layer_key, const int* numbers,
-            int num_relations, u64 stamp, const int* ends, unsigned* scratch, ID* reached, int* rows, i64* positions, u64* map,
+choose_runs(const i64* indptr, const ID* indices, const u8* types, i64 num_nodes, const ID* nodes, const u64* layer_key, const int* numbers,
+            int num_relations, const u64* asked, const int* ends, unsigned* scratch, ID* reached, int* rows, i64* positions, u64* map,
             i64* state) {
+    const u64 stamp = asked[STAMP];
     unsigned few[SMALL];
     for (i64 i = thread_number(); i < state[DESTINATIONS]; i += num_threads()) {
         const i64 node = nodes[i], last = indptr[node + 1];
-        const u64 row_key = graphmill::absorb(layer_key, static_cast<u64>(node));
+        const u64 row_key = graphmill::absorb(*layer_key, static_cast<u64>(node));
         int begin = i ? ends[i - 1] : 0;
         for (i64 first = indptr[node], next; first < last; first = next) {
             next = run_end(types, first, last);

@@ -3,11 +3,11 @@
 
 // A thread walks a path. visits: `paths * length` nodes for each node so far, path after path.
 extern "C" __global__ void __launch_bounds__(256)
-walk(const i64* indptr, const ID* indices, i64 num_nodes, const ID* nodes, u64 layer_key, int paths, int length, u64 restart, ID* visits,
-     i64* state) {
+walk(const i64* indptr, const ID* indices, i64 num_nodes, const ID* nodes, const u64* layer_key, int paths, int length, u64 restart,
+     ID* visits, i64* state) {
     for (i64 p = thread_number(); p < state[NODES] * paths; p += num_threads()) {
         const i64 own = nodes[p / paths], own_first = indptr[own], own_degree = indptr[own + 1] - own_first;
-        const u64 node_key = graphmill::absorb(layer_key, static_cast<u64>(own));
+        const u64 node_key = graphmill::absorb(*layer_key, static_cast<u64>(own));
         i64 at = own;
         for (int step = 0; step < length; ++step) {
             const u64 number = static_cast<u64>(p % paths * length + step);
@@ -64,8 +64,9 @@ rank_visits(int per_node, int keep, const i64* state, int most, int* counts, int
 
 // A thread takes the ranked nodes of a destination as its sources, and their shares of these visits.
 extern "C" __global__ void __launch_bounds__(256)
-take_visited(const ID* visits, const int* counts, const int* order, int per_node, int keep, u64 stamp, const int* ends, ID* reached,
+take_visited(const ID* visits, const int* counts, const int* order, int per_node, int keep, const u64* asked, const int* ends, ID* reached,
              int* rows, float* share, u64* map, const i64* state) {
+    const u64 stamp = asked[STAMP];
     for (i64 i = thread_number(); i < state[DESTINATIONS]; i += num_threads()) {
         const int begin = i ? ends[i - 1] : 0, taken = ends[i] - begin;
         int total = 0;

@@ -42,12 +42,12 @@ count_weighty(const i64* indptr, const int* support, const ID* nodes, i64* state
 
 // A thread draws the positions of a destination, ascending, until repeats were rejected for too long. found[i]: how many there are.
 extern "C" __global__ void __launch_bounds__(256)
-draw_weighted(const i64* indptr, const u64* table, const int* support, const ID* nodes, u64 layer_key, int fanout, int replace,
+draw_weighted(const i64* indptr, const u64* table, const int* support, const ID* nodes, const u64* layer_key, int fanout, int replace,
               const int* ends, unsigned* chosen, int* found, i64* state) {
     for (i64 i = thread_number(); i < state[DESTINATIONS]; i += num_threads()) {
         const i64 node = nodes[i], first = indptr[node], degree = indptr[node + 1] - first;
         const int begin = i ? ends[i - 1] : 0, taken = ends[i] - begin;
-        const u64 row_key = graphmill::absorb(layer_key, static_cast<u64>(node));
+        const u64 row_key = graphmill::absorb(*layer_key, static_cast<u64>(node));
         unsigned* row = chosen + begin;
         int count = 0;
         i64 reads = 0;
@@ -89,7 +89,7 @@ __device__ inline void add_masses(const u64* row, i64 degree, int lane, u64* mas
 // A warp at a time draws what draw_weighted left: from the masses that are left, by adding them up. Every lane has a piece of the row.
 // masses: `longest` words for each warp.
 extern "C" __global__ void __launch_bounds__(256)
-draw_rest(const i64* indptr, const u64* table, const ID* nodes, u64 layer_key, const int* ends, i64 longest, u64* masses,
+draw_rest(const i64* indptr, const u64* table, const ID* nodes, const u64* layer_key, const int* ends, i64 longest, u64* masses,
           unsigned* chosen, const int* found, i64* state) {
     const int lane = threadIdx.x % 32;
     u64* mass = masses + thread_number() / 32 * longest;
@@ -97,7 +97,7 @@ draw_rest(const i64* indptr, const u64* table, const ID* nodes, u64 layer_key, c
         const int begin = i ? ends[i - 1] : 0, taken = ends[i] - begin;
         if (found[i] == taken) continue;
         const i64 node = nodes[i], first = indptr[node], degree = indptr[node + 1] - first;
-        const u64 row_key = graphmill::absorb(layer_key, static_cast<u64>(node));
+        const u64 row_key = graphmill::absorb(*layer_key, static_cast<u64>(node));
         unsigned* row = chosen + begin;
         add_masses(table + first, degree, lane, mass, node, state);
         for (int k = lane; k < found[i]; k += 32) mass[row[k]] = 0;
@@ -140,8 +140,9 @@ draw_rest(const i64* indptr, const u64* table, const ID* nodes, u64 layer_key, c
 // A thread takes the edges of a destination at the chosen positions, and their shares. mass: words as long as chosen, for rows taken whole.
 extern "C" __global__ void __launch_bounds__(256)
 take_weighted(const i64* indptr, const ID* indices, i64 num_nodes, const u64* table, const int* support, const ID* nodes, int fanout,
-              int replace, u64 stamp, const int* ends, const unsigned* chosen, u64* mass, ID* reached, int* rows, i64* positions,
+              int replace, const u64* asked, const int* ends, const unsigned* chosen, u64* mass, ID* reached, int* rows, i64* positions,
               float* share, u64* map, i64* state) {
+    const u64 stamp = asked[STAMP];
     for (i64 i = thread_number(); i < state[DESTINATIONS]; i += num_threads()) {
         const i64 node = nodes[i], first = indptr[node], degree = indptr[node + 1] - first;
         const int begin = i ? ends[i - 1] : 0, taken = ends[i] - begin;

@@ -42,19 +42,31 @@ def assert_samples(machine, graph, fanouts, seeds, *, replace=False, transpose="
 
 
 def assert_same_batches(device, ours, theirs, seeds, transpose="all", batches=1):
-    """Blocks of a sampler on the device are those of one on the CPU, to the byte."""
+    """Blocks of a sampler on the device are those of one on the CPU, to the byte, also if its launches are recorded and replayed."""
     for step in range(batches):
-        batch = BatchKey(0, 3, step)
-        found, expected = (each.sample(batch, seeds, transpose=transpose) for each in (ours, theirs))
-        for one, other in zip(found, expected, strict=True):
-            for field in fields(other):
-                value, wanted = getattr(one, field.name), getattr(other, field.name)
-                if isinstance(wanted, np.ndarray):
-                    value = np.asarray(device.download(value))
-                    assert value.dtype == wanted.dtype, field.name
-                    np.testing.assert_array_equal(value, wanted, err_msg=field.name)
-                else:
-                    assert value == wanted, field.name
+        assert_same_batch(device, ours, theirs, seeds, transpose, step)
+    ours.records = isinstance(device, ShimDevice)  # on a GPU, launches of torch's stream alone are recorded
+    for step in range(
+        batches, batches + 3
+    ):  # each is smaller than the one before: one launch by one, recorded, replayed
+        assert_same_batch(device, ours, theirs, seeds[step - batches :], transpose, step)
+    replayed = ours.records and len(seeds) > 2 and not any(map(ours.waits, ours.fanouts))
+    assert ours.traffic(seeds).sends == (2 if replayed else 1)
+
+
+def assert_same_batch(device, ours, theirs, seeds, transpose, step):
+    """Blocks of one batch."""
+    batch = BatchKey(0, 3, step)
+    found, expected = (each.sample(batch, seeds, transpose=transpose) for each in (ours, theirs))
+    for one, other in zip(found, expected, strict=True):
+        for field in fields(other):
+            value, wanted = getattr(one, field.name), getattr(other, field.name)
+            if isinstance(wanted, np.ndarray):
+                value = np.asarray(device.download(value))
+                assert value.dtype == wanted.dtype, field.name
+                np.testing.assert_array_equal(value, wanted, err_msg=field.name)
+            else:
+                assert value == wanted, field.name
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

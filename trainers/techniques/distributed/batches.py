@@ -124,7 +124,9 @@ class RankSource(PreparedSource):
         node_ids = batch.input_ids
         if on_device(node_ids):  # rows are exchanged through the host
             assert batch.moved is not None
-            node_ids = self.batching.device.fetch(cast(torch.Tensor, node_ids), COUNTS, batch.moved).numpy()
+            with self.batching.device.launching():
+                batch.join()
+                node_ids = self.batching.device.fetch(cast(torch.Tensor, node_ids), COUNTS, batch.moved).numpy()
         batch.slots = np.empty(len(node_ids), np.int32)
         self.features.mark(node_ids, batch.slots)
         return batch, self.features.request(node_ids, batch.slots)

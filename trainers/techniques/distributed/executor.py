@@ -210,8 +210,8 @@ class Distributed(Executor):
             return Member(batch.position, 0.0, Gradients([None for _ in self.run.model.parameters()]))
         done, device = self.gradient(batch, between), self.run.features.device
         loss, gradients = done.loss_sum, taken_gradients(self.run.model)
-        if isinstance(loss, Tensor):
-            loss = device.fetch(loss, LOSS, device.traffic).item()
+        if isinstance(loss, Tensor) and (self.lane.world > 1 or not self.ordered or self.tensors is not None):
+            loss = device.fetch(loss, LOSS, device.traffic).item()  # it goes to other ranks, or with theirs
         if self.lane.world > 1:
             gradients = self._for_exchange(gradients)
         return Member(batch.position, loss, gradients, taken_statistics(self.norms))
@@ -243,7 +243,7 @@ class Distributed(Executor):
         nodes.gradients += self._sent(found).rows
         return [each._replace(gradients=each.gradients._replace(rows=())) for each in members]
 
-    def _ordered_sum(self, members: list[Member]) -> list[tuple[int, float]]:
+    def _ordered_sum(self, members: list[Member]) -> list[tuple[int, float | Tensor]]:
         model = self.run.model
         if self.tensors is not None:
             found, num_bytes = add_gathered(model, members, self.lane, self.tensors)

@@ -91,7 +91,9 @@ class BatchDrawer:
         if self.leaves is not None:
             assert batch.moved is not None
             with activity.at(COPY, item.position), self.leaves.preparing():
+                batch.join()
                 batch.blocks = fetch_blocks(batch.blocks, self.leaves, batch.moved)
+            batch.launches = None  # the blocks are on the host
         if self.features is not None and not on_device(batch.input_ids):
             with activity.at(MARK, item.position):
                 mark_batch(batch, self.features)
@@ -152,6 +154,7 @@ class ReplicaTraining:
         with activity.timeline.span(activity.name, SYNCHRONISE, batch.position):
             behind = epoch.updates.wait_for_weights(batch.position)
         with activity.at(TRAIN, batch.position):
+            batch.join()
             self.replica.follow(epoch.weights())
             done, gradients, norm_inputs = self.replica(batch, self.between)
             kept = self.kept(batch)

@@ -153,7 +153,10 @@ class PrunedSource(PreparedSource):
             return pruner.pruned(batch)
         restored, self.restored = self.restored, None
         batch = pruner.pruned(batch, copies=True, decision=restored)
-        with self.batching.device.preparing():
+        with (
+            self.batching.device.preparing()
+        ):  # at its end the copies are complete, and an update may change the history
+            batch.join()
             decision = Decision.of(batch)
         self.decisions.put(decision)
         return batch
@@ -161,8 +164,9 @@ class PrunedSource(PreparedSource):
     def _sent(self, batch: MiniBatch) -> MiniBatch:
         """Returns a sampled batch whose blocks are on the device."""
         moved = Ledger()
-        with self.batching.device.preparing():
-            return replace(batch, blocks=send_blocks(batch.blocks, self.batching.device, moved), moved=moved)
+        with self.batching.device.launching() as launches:
+            blocks = send_blocks(batch.blocks, self.batching.device, moved)
+        return replace(batch, blocks=blocks, moved=moved, launches=launches)
 
 
 class Pruner:
@@ -188,7 +192,8 @@ class Pruner:
             decision: the embeddings that it reads; None looks them up.
         """
         device, blocks, moved, history = self.batching.device, batch.blocks, batch.moved or Ledger(), self.history
-        with device.preparing():
+        with device.launching() as launches:
+            batch.join(device)
             if decision is None:
                 step = self.batching.plan.step_of(batch.train_epoch, batch.position)
                 slots = history.slots(blocks, step, self.batching.ends_of(batch))
@@ -201,16 +206,19 @@ class Pruner:
                 left = with_copies(left, whole if decision is None else decision.rows)
         moved.carried(pruned.traffic, "ids")
         _count_pruned(blocks, left, moved)
-        return replace(batch, blocks=left, origin=pruned.origin, moved=moved)
+        return replace(batch, blocks=left, origin=pruned.origin, moved=moved, launches=launches)
 
     def gathered(self, batch: MiniBatch, inputs: BufferPool) -> tuple[MiniBatch, Ledger]:
         """Returns a pruned batch with its rows, ready for the step, and the ledger of its transfers and counts; `inputs` lends memory."""
         device, rows, moved = self.batching.device, self.rows, batch.moved or Ledger()
-        with device.preparing():
+        with device.launching() as launches:
+            batch.join(device)
             batch.x = device.rows(inputs, len(batch.input_ids), rows.width, self.batching.dtype)
             rows.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
             count_batch(batch, moved)
-            return send_batch(batch, device, moved), moved
+            batch = send_batch(batch, device, moved)
+        batch.launches = launches
+        return batch, moved
 
 
 def _count_pruned(before: Sequence[Block], after: Sequence[Block], ledger: Ledger) -> None:

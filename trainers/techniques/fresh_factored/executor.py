@@ -91,8 +91,9 @@ class PrunedTraining(ReplicaTraining):
         device, moved = self.replica.device, batch.moved or Ledger()
         with activity.at(EXTRACT, batch.position):
             if not on_device(batch.input_ids):
-                with device.preparing():
-                    batch = replace(batch, blocks=send_blocks(batch.blocks, device, moved), moved=moved)
+                with device.launching() as launches:
+                    blocks = send_blocks(batch.blocks, device, moved)
+                batch = replace(batch, blocks=blocks, moved=moved, launches=launches)
             batch, moved = self._pruner.gathered(self._pruner.pruned(batch), self.inputs)
             self.history.book(batch, moved)
             device.adopt([batch.x], "inputs")

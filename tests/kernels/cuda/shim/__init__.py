@@ -29,7 +29,7 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ class ShimDevice:
         self.stores: dict[str, np.ndarray] = {}
         self.launches = 0
         self._shown: dict[str, np.ndarray] = {}
+        self._recorded: list[Callable[[], None]] | None = None
 
     def share(self, array: np.ndarray, name: str) -> np.uint64:
         """Lets kernels touch an array under a name; returns its address."""
@@ -107,6 +108,12 @@ class ShimDevice:
         def launch(
             grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], shared_mem: int = 0
         ) -> None:
+            if self._recorded is not None:
+                self._recorded.append(lambda: run(grid, block, arguments, shared_mem))
+            else:
+                run(grid, block, arguments, shared_mem)
+
+        def run(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], shared_mem: int) -> None:
             self.launches += 1
             _launch(
                 library,
@@ -121,6 +128,24 @@ class ShimDevice:
             )
 
         return launch
+
+    def record(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """Keeps what a function launches instead of running it; returns its result, and a function that runs all of it."""
+        launches = self._recorded = []
+        try:
+            made = work()
+        finally:
+            self._recorded = None
+
+        def replay() -> None:
+            for launch in launches:
+                launch()
+
+        return made, replay
+
+    def update(self, target: np.ndarray, values: np.ndarray) -> None:
+        """Copies values to an uploaded array."""
+        target[...] = values
 
     def _buffers(self) -> list[_Buffer]:
         made = []
@@ -140,7 +165,7 @@ class ShimDevice:
         """Says whether an array was uploaded."""
         return isinstance(array, Uploaded)
 
-    def upload(self, values: np.ndarray) -> np.ndarray:
+    def upload(self, values: np.ndarray, waits: bool = True) -> np.ndarray:
         """Returns a copy that kernels may load and store."""
         copy, name = np.array(values).view(Uploaded), f"uploaded array {len(self._shown)}"
         self.share(copy, name)
@@ -170,7 +195,11 @@ class ShimDevice:
 
     def running_sums(self, values: np.ndarray) -> np.ndarray:
         """Returns running sums in an array that kernels may touch."""
-        return self.upload(np.cumsum(values, dtype=np.int32))
+        if self._recorded is None:
+            return self.upload(np.cumsum(values, dtype=np.int32))
+        sums = self.empty(values.shape, np.int32)
+        self._recorded.append(lambda: np.cumsum(values, dtype=np.int32, out=sums))
+        return sums
 
     def stable_order(self, keys: np.ndarray) -> np.ndarray:
         """Returns the order of keys in an array that kernels may touch."""
