@@ -153,7 +153,10 @@ class EdgeGatLayer(GatLayer):
     def edge_scores(self, block: Block) -> Tensor:
         """Returns d . e_uv of each edge, and of each destination the mean over its edges: float[nnz + num_dst, H]."""
         rows, place = rows_of(block)
-        return _scored(torch.cat([rows[as_long(place)], edge_sums(block, "mean")]), self.edge)
+        read = rows.new_empty((len(place) + block.num_dst, rows.shape[1]))
+        torch.index_select(rows, 0, as_long(place), out=read[: len(place)])
+        read[len(place) :] = edge_sums(block, "mean")
+        return _scored(read, self.edge)
 
 
 class EdgeRgcnLayer(RgcnLayer):
@@ -184,7 +187,7 @@ class EdgeRgatLayer(RgatLayer):
         rows, place = rows_of(runs.block)
         by_kind = sorted_places(pairs.kinds)
         counts = torch.bincount(pairs.kinds, minlength=len(runs.relations)).tolist()
-        pieces = rows[as_long(place)[by_kind]].split(counts)
+        pieces = rows.index_select(0, as_long(place)[by_kind]).split(counts)
         vectors = (self.edge[relation].view(self.heads, -1) for relation in runs.relations)
         scores = torch.cat([_scored(piece, vector) for piece, vector in zip(pieces, vectors, strict=True)])
         return scores.new_zeros((len(by_kind) + len(runs.block.start), self.heads)).index_copy(0, by_kind, scores)
