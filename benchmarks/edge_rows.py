@@ -53,6 +53,7 @@ edge_disk = "4GiB"
 TRAIN = """
 [[train]]
 name = "{name}"
+trial = "{name}"
 model = "sage"
 edge_features = true
 hidden = 64
