@@ -54,6 +54,7 @@ NAMES = (
     "rivals",
     "sampling",
     "step",
+    "temporal",
     "typed",
     "verifying",
     "whole_wait",
