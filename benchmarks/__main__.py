@@ -56,6 +56,7 @@ NAMES = (
     "row_files",
     "sampling",
     "step",
+    "temporal",
     "typed",
     "verifying",
     "whole_wait",
