@@ -51,7 +51,7 @@ def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequ
 
 
 def _passes(parts: Sequence[Artifact]) -> dict[str, Any]:
-    """Returns what passes over the edges took, of which one part of those drawn together has a record; {} if there were none."""
+    """Returns the numbers of passes over the edges, which one part of those drawn together has on record; {} if there were none."""
     records = [record for part in parts if "passes" in (record := part.run_record())]
     if not records:
         return {}

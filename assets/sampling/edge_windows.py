@@ -25,7 +25,7 @@ from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import DirectFile, PageReader
-from graphmill.kernels.sampling.sample_layer import Rows
+from graphmill.kernels.sampling.sample_layer import TopologyRows
 from graphmill.kernels.types import Array
 
 RANGE_NODES = 1 << 19
@@ -46,7 +46,7 @@ class Window(NamedTuple):
 
     low: int
     high: int
-    rows: Rows
+    rows: TopologyRows
     edges: Mapping[str, Array]
 
 
@@ -149,7 +149,7 @@ class EdgeWindows:
             high = max(high, low + 1)
             edges = int(begins[low]), int(ends[high - 1])
             read = {name: file.read(*edges, begins[low:high], ends[low:high]) for name, file in self._files.items()}
-            rows = Rows(
+            rows = TopologyRows(
                 indptr,
                 read.pop("indices"),
                 self.num_nodes,

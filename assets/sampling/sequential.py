@@ -44,7 +44,7 @@ from graphmill.kernels.sampling.sample_layer import LayerSampler, Renamer
 from graphmill.kernels.types import Array, BatchKey, Block
 
 
-class Asked(NamedTuple):
+class Frontier(NamedTuple):
     """A batch of a group: its number, its key, and ids[n], the nodes of a layer, ascending."""
 
     number: int
@@ -125,7 +125,7 @@ class SequentialDraws:
                 self._pass(place, group, progress)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what the passes took, for the record of a run."""
+        """Returns the numbers of passes and groups, and the bytes that passes read, for the record of a run."""
         return {"passes": self.passes, "groups_by_layer": self.groups, "topology_read_bytes": self.windows.read_bytes}
 
     def samplers(self) -> list[SpilledSampler]:
@@ -165,9 +165,9 @@ class SequentialDraws:
         shares = {"share": np.dtype(np.float32)} if self._weighted else {}
         return {"sources": self._id_type, **{EDGE_ARRAYS[name]: each for name, each in types.items()}, **shares}
 
-    def _grouped(self, place: int, batches: Sequence[tuple[BatchKey, Array]]) -> Iterator[list[Asked]]:
+    def _grouped(self, place: int, batches: Sequence[tuple[BatchKey, Array]]) -> Iterator[list[Frontier]]:
         """Yields the groups of a layer; the nodes of the batches of one group are in memory."""
-        group, size = list[Asked](), 0
+        group, size = list[Frontier](), 0
         for asked in in_order([self._asker(place) for _ in range(self.threads)], batches):
             if asked.nodes.nbytes > self._most_bytes:
                 problem = (
@@ -182,18 +182,18 @@ class SequentialDraws:
         if group:
             yield group
 
-    def _asker(self, place: int) -> Callable[[tuple[BatchKey, Array]], Asked]:
+    def _asker(self, place: int) -> Callable[[tuple[BatchKey, Array]], Frontier]:
         """Returns the function from a batch to the nodes whose neighbours it asks for in a layer."""
         renamer = self.renamer()
 
-        def ask(batch: tuple[BatchKey, Array]) -> Asked:
+        def ask(batch: tuple[BatchKey, Array]) -> Frontier:
             key, seeds = batch
             _, nodes = self.blocks(renamer, key, seeds, place)
-            return Asked(self._numbers[self._name(key, seeds)], key, np.sort(nodes))
+            return Frontier(self._numbers[self._name(key, seeds)], key, np.sort(nodes))
 
         return ask
 
-    def _pass(self, place: int, group: Sequence[Asked], progress: Progress) -> None:
+    def _pass(self, place: int, group: Sequence[Frontier], progress: Progress) -> None:
         """Answers a group by one pass over the topology."""
         progress.note(f"layer {place + 1} of {len(self.fanouts)}, pass {self.groups[place] + 1}")
         self.passes, self.groups[place] = self.passes + 1, self.groups[place] + 1
@@ -209,7 +209,7 @@ class SequentialDraws:
                 list(pool.map(lambda asked, window=window: self._answer(place, asked, window), group))
                 progress.advance(0)  # a cancelled run is noticed here
 
-    def _answer(self, place: int, asked: Asked, window: Window) -> None:
+    def _answer(self, place: int, asked: Frontier, window: Window) -> None:
         """Draws the neighbours of those nodes of a batch that are in a window."""
         nodes = _between(asked.nodes, window.low, window.high)
         if not len(nodes):
@@ -231,7 +231,7 @@ class SequentialDraws:
             problem = f"the longest row of {graph.label} takes {format_bytes(most)}, and memory_limit leaves {format_bytes(left)}"
             raise InputError(problem, self._remedy)
 
-    def _require_disk(self, place: int, group: Iterable[Asked]) -> None:
+    def _require_disk(self, place: int, group: Iterable[Frontier]) -> None:
         """Refuses a pass whose drawn edges do not fit on the disk."""
         edge_bytes, needed = sum(each.itemsize for each in self._columns().values()), 0
         most = most_of_row(self.fanouts[place])

@@ -16,8 +16,8 @@ import numpy as np
 from graphmill.kernels.types import Array
 
 
-class Piece(NamedTuple):
-    """Where a piece of a batch lies: its first byte, its nodes and its edges."""
+class SpilledEdges(NamedTuple):
+    """A piece of a batch in the file: its first byte, and the numbers of its nodes and edges."""
 
     offset: int
     num_nodes: int
@@ -33,7 +33,7 @@ class Spill:
 
     def __init__(self, path: Path, num_batches: int, columns: dict[str, np.dtype]):
         self.columns, self._end, self._lock = columns, 0, threading.Lock()
-        self._pieces: list[list[Piece]] = [[] for _ in range(num_batches)]
+        self._pieces: list[list[SpilledEdges]] = [[] for _ in range(num_batches)]
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         path.unlink()
 
@@ -52,7 +52,7 @@ class Spill:
         arrays = [counts, *edges]
         with self._lock:
             offset, self._end = self._end, self._end + sum(each.nbytes for each in arrays)
-        self._pieces[batch].append(Piece(offset, len(counts), len(edges[0])))
+        self._pieces[batch].append(SpilledEdges(offset, len(counts), len(edges[0])))
         for each in arrays:
             view = memoryview(np.ascontiguousarray(each)).cast("B") if each.nbytes else b""
             while len(view):

@@ -21,7 +21,7 @@ from graphmill.kernels.sampling.relations import Fanout, most_of_row
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 
-class Rows(NamedTuple):
+class TopologyRows(NamedTuple):
     """The rows of consecutive nodes.
 
     Attributes:
@@ -60,11 +60,11 @@ class DrawnRows(NamedTuple):
     share: Array | None = None
 
 
-def unweighted_rows(topology: Topology) -> Rows:
+def unweighted_rows(topology: Topology) -> TopologyRows:
     """Returns all rows of a topology; raises InputError if it has edge weights or types."""
     if topology.weights is not None or topology.edge_types is not None:
         raise InputError("the graph has edge weights or types", "use a scheme that keeps the whole topology")
-    return Rows(topology.indptr, topology.indices, topology.num_nodes)
+    return TopologyRows(topology.indptr, topology.indices, topology.num_nodes)
 
 
 class LayerSampler:
@@ -79,7 +79,7 @@ class LayerSampler:
     def __init__(self, fanout: Fanout, layer: int, *, seed: int, replace: bool = False):
         self.fanout, self.layer, self.seed, self.replace = fanout, layer, seed, replace
 
-    def draw(self, rows: Rows, batch: BatchKey, node_ids: Array, *, positions: bool = False) -> DrawnRows:
+    def draw(self, rows: TopologyRows, batch: BatchKey, node_ids: Array, *, positions: bool = False) -> DrawnRows:
         """Returns the neighbours of nodes ids[n], each of which has its row among `rows`.
 
         Args:
