@@ -177,7 +177,8 @@ class CudaSampler:
         if fault >= 0:
             problem, remedy = FAULTS[fault & 3]
             raise InputError(problem.format(fault >> 2), remedy)
-        return self._cut(drawn if recording is None else self._copied(drawn, found, transpose), found, transpose)
+        # Copied as well if it was launched piece by piece: what is booked does not tell which batch was a sampler's first.
+        return self._cut(self._copied(drawn, found, transpose) if records else drawn, found, transpose)
 
     def _request(self, batch: BatchKey, seeds: Array) -> Array:
         """Returns u8[n], what a batch asks for, as the launches read it."""

@@ -63,7 +63,7 @@ class MiniBatch:
         origin: i32[n], after pruning: the place of each surviving input before it; None if nothing was pruned.
         staged: rows that were loaded for this batch (trainers/rows/source.py), or None.
         moved: transfers for it so far, if the device drew it; else None.
-        launches: the last launches for it on a device that are not waited for, which whoever uses it joins; None without any.
+        launches: the last launches for it on a device that are not waited for, joined before it is used; None without any.
     """
 
     key: BatchKey

@@ -154,7 +154,7 @@ class Device(Protocol):
 
     @contextmanager
     def launching(self) -> Iterator[Launches]:
-        """Yields what a thread launches in the block, beside the training step; the host does not wait for it."""
+        """Yields the launches of a thread in the block, beside the training step; the host does not wait for them."""
         yield Launches()
 
     def keep(self, tensors: Iterable[Any]) -> None:
