@@ -1,8 +1,8 @@
 """Learnable rows of nodes with their moments in files, for tables that are larger than the memory.
 
 A record is a row with its two moments of Adam, float[3, H], so a step finds all that it needs of a node on one page or two. A step reads
-the records of the rows that have a gradient, and writes these alone. The page cache is the tier in memory: nodes that many batches read stay in
-it. What a read is about to touch is asked for at once, and the disk answers many requests at a time.
+the records of the rows that have a gradient, and writes these alone. The page cache is the tier in memory: nodes that many batches read
+stay in it. What a read is about to touch is asked for at once, and the disk answers many requests at a time.
 
 A kill leaves what the last checkpoint has. Each row has up to three records, each in a file of its own, of which the checkpoint names one
 and the best epoch so far one; a step writes to one that neither names. So a checkpoint copies nothing: it waits until the disk has what was
@@ -11,7 +11,7 @@ those that it names.
 
     state of a row, u8:  present record | record of the checkpoint << 2 | record of the best epoch << 4
 
-0 is no record: such a row has its initial values and moments of 0. So a new table writes nothing, and the second and third file are made
+0 stands for none: such a row has its initial values and moments of 0. So a new table writes nothing, and the second and third file are made
 when a step first needs them: a training of few steps takes the space of one.
 
 Space: 3 H values per row and file. Memory: a byte per row, and dirty pages of `DIRTY_BYTES` twice: more are not left to the system, which
