@@ -37,7 +37,7 @@ ENOUGH_BYTES = 64 << 30
 """Limit of commands that are to have none: the system's memory is less."""
 RECORD_BYTES = 3 * 4 * WIDTH
 SIZES = {
-    True: {"equal": (200_000, 450), "full": (2_000_000, 640)},
+    True: {"equal": (200_000, 512), "full": (2_000_000, 640)},
     False: {"equal": (2_000_000, 640), "full": (20_000_000, 2048)},
 }
 """Whether it is quick -> part -> users, and MiB of the group."""

@@ -118,7 +118,7 @@ def _build(
         return build_fitting_model(config, in_width, num_classes, seed, head, edge_width)
     if config.model == "rows":
         assert types is not None, "a model of rows gets the nodes as one type without features"
-        rows = RowsAlone(types.starts[-1], config.hidden, config.layers, head)
+        rows = RowsAlone(types.starts[-1], config.hidden, config.layers, head, config.embedding_init)
         initialise(rows, seed)
         return rows
     depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
@@ -168,7 +168,7 @@ def _projection(
             raise InputError(problem, 'set input = "linear", or give the source node types (docs/own-data.md)')
         if mistake := rows_mistake(config, types.columns):
             raise mistake
-        of_nodes = config.embedding == "node"
+        of_nodes = config.embedding_init if config.embedding == "node" else None
         return TypedProjection(types, config.hidden, config.dropout, activation, of_nodes=of_nodes)
     if types and (mistake := widths_mistake(config, types.columns)):
         raise mistake

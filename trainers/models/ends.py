@@ -106,7 +106,8 @@ class TypedProjection(nn.Module):
     Args:
         types: the node types and their columns, the first ones of the feature rows.
         out_width: columns of the first layer's input rows.
-        of_nodes: whether each node of a type without features has a row of its own; else those of a type share one.
+        of_nodes: the initial values of the rows of nodes, as of `LearntRows`, if each node of a type without features has a row of its
+            own; None if those of a type share one.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class TypedProjection(nn.Module):
         dropout: float = 0.0,
         activation: Callable[[Tensor], Tensor] | None = None,
         *,
-        of_nodes: bool = False,
+        of_nodes: Literal["row", "table"] | None = None,
     ):
         super().__init__()
         self.types, self.width, self.dropout, self.activation = types, out_width, dropout, activation
@@ -126,7 +127,7 @@ class TypedProjection(nn.Module):
         # Matrices of one row, since initial values follow from the shape of a matrix.
         shared = () if of_nodes else types.featureless
         self.embeddings = nn.ParameterDict({str(each): torch.empty(1, out_width) for each in shared})
-        self.nodes = LearntRows(types, out_width) if of_nodes else None
+        self.nodes = LearntRows(types, out_width, of_nodes) if of_nodes else None
 
     def forward(self, x: Tensor, rng: LayerRandom) -> Tensor:
         """Returns float[n, out_width] from x: float[n, F], the rows of the nodes `rng.node_ids`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -138,14 +138,16 @@ class LearntRows(nn.Module):
 
     Args:
         width: H, columns of a row.
+        init: the matrix of the initial values, Glorot uniform: a "row", or the "table" of all rows of a type.
 
     Attributes:
         name: name of the rows in the state of the model.
         gradients: gradients of the batches of the present optimiser step, in batch order; backward passes add to it.
     """
 
-    def __init__(self, types: NodeTypes, width: int):
+    def __init__(self, types: NodeTypes, width: int, init: Literal["row", "table"] = "row"):
         super().__init__()
+        self.init = init
         self.ranges = [(types.starts[each], types.starts[each + 1]) for each in types.featureless]
         self.name, self.table = "rows", RowTable(sum(high - low for low, high in self.ranges), width)
         self.gradients: list[RowGradient] = []
@@ -175,9 +177,11 @@ class LearntRows(nn.Module):
         return found
 
     def fill(self, seed: int, name: str) -> None:
-        """Gives the rows their initial values, a function of seed, name and node id: Glorot uniform for a matrix of one row."""
+        """Gives the rows their initial values, a function of seed, name and node id, within the bound of `init`."""
         word, width = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"), self.table.shape[1]
-        key, bound, columns = rng_key(seed, Stream.INIT, word), math.sqrt(6.0 / (1 + width)), np.arange(width)
+        key, columns = rng_key(seed, Stream.INIT, word), np.arange(width)
+        sizes = [high - low if self.init == "table" else 1 for low, high in self.ranges]
+        bounds = torch.tensor([math.sqrt(6.0 / (size + width)) for size in sizes])
         ends = np.cumsum([high - low for low, high in self.ranges])
         # Nodes before those of a range that have no row here.
         nodes_before = np.array([high for _, high in self.ranges]) - ends
@@ -187,10 +191,11 @@ class LearntRows(nn.Module):
             step = max(1, FILLED_VALUES // max(1, width))
             for low in range(0, len(rows), step):
                 part = rows[low : low + step].numpy()
-                ids = part + nodes_before[np.searchsorted(ends, part, "right")]
+                of_type = np.searchsorted(ends, part, "right")
+                ids = part + nodes_before[of_type]
                 bits = draws(absorb_ids(key, ids)[:, None], columns) >> np.uint64(40)
                 drawn = torch.from_numpy(bits.astype(np.float32) * np.float32(2.0**-24))
-                found[low : low + step] = (drawn * 2 - 1) * bound
+                found[low : low + step] = (drawn * 2 - 1) * bounds[torch.from_numpy(of_type)][:, None]
             return found
 
         self.name, self.table.initial = f"{name}.rows", initial

@@ -31,6 +31,9 @@ class Architecture(Checked):
     input: Literal["none", "linear", "typed"] = field(default="none", metadata={"hashed": "unless default"})
     # Learnable rows of typed input for nodes of types without features: type = the nodes of a type share one; node = each node has its own.
     embedding: Literal["type", "node"] = field(default="type", metadata={"hashed": "unless default"})
+    # Initial values of these rows, and of model = "rows": Glorot uniform for a matrix of one row; or of all rows of a type ("table"), which
+    # are smaller the more there are, as other libraries begin with tables of embeddings.
+    embedding_init: Literal["row", "table"] = field(default="row", metadata={"hashed": "unless default"})
     # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
     # Score of a pair of rows, of [task] kind = "links": dot = their product; bilinear = with a square matrix between; distmult = with a

@@ -201,6 +201,11 @@ RULES = (
         "here: remove the key",
     ),
     FileRule(
+        "embedding_init",
+        lambda c: c.train.embedding_init != "row" and not c.train.learns_rows,
+        'embedding_init = "{case.train.embedding_init}" is for embedding = "node" and model = "rows": remove the key',
+    ),
+    FileRule(
         "embedding_rows",
         lambda c: c.train.embedding_rows != "auto" and not c.train.learns_rows,
         'embedding_rows = "{case.train.embedding_rows}" is for embedding = "node" and model = "rows": remove the key',

@@ -16,7 +16,7 @@ from graphmill.trainers.record.scores import METRICS, percent, shown
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from graphmill.trainers.record.weights_file import Pieces
+    from graphmill.trainers.record.weights_file import RowPieces
 
 FINITE, ABOVE_CHANCE, LOSS_FELL = "weights are finite", "score above chance", "loss fell"
 MODEL_CHECKS = (FINITE, ABOVE_CHANCE, LOSS_FELL)
@@ -65,7 +65,7 @@ NAMED = 3
 """Numbers of the ledger that the sentence of its check names; all of them are compared."""
 
 
-def weights_check(weights: Mapping[str, Tensor | Pieces]) -> Check:
+def weights_check(weights: Mapping[str, Tensor | RowPieces]) -> Check:
     """Tests that no parameter or buffer of a model is NaN or infinite."""
     import torch
 

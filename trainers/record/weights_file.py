@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Pieces:
+class RowPieces:
     """A tensor of many rows, which is read in pieces.
 
     Attributes:
@@ -46,12 +46,12 @@ class Pieces:
             yield self.read(torch.arange(low, min(self.shape[0], low + ROWS_AT_ONCE)))
 
 
-def pieces_of(values: Tensor | Pieces) -> Iterator[Tensor]:
+def pieces_of(values: Tensor | RowPieces) -> Iterator[Tensor]:
     """Yields a tensor as it is, or its pieces in order."""
-    yield from values if isinstance(values, Pieces) else (values,)
+    yield from values if isinstance(values, RowPieces) else (values,)
 
 
-def write_weights(path: Path, weights: Mapping[str, Tensor | Pieces]) -> None:
+def write_weights(path: Path, weights: Mapping[str, Tensor | RowPieces]) -> None:
     """Writes a new file of tensors on the host."""
     import torch
 

@@ -43,7 +43,7 @@ from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_
 from graphmill.trainers.record.class_scores import FILE
 from graphmill.trainers.record.epoch_lines import EpochLines, Lines
 from graphmill.trainers.record.metrics import Label, open_writers
-from graphmill.trainers.record.weights_file import Pieces, write_weights
+from graphmill.trainers.record.weights_file import RowPieces, write_weights
 from graphmill.trainers.tasks.opened import open_task
 from graphmill.trainers.tasks.task import Outputs, Scored
 from graphmill.trainers.training.open_run import open_run
@@ -181,12 +181,12 @@ class Training:
     def write(self, writer: Writer, logits: Outputs) -> Summary:
         """Writes the artifact's files, and scores logits and labels of splits."""
         device = self.features.device
-        weights: dict[str, torch.Tensor | Pieces] = {
+        weights: dict[str, torch.Tensor | RowPieces] = {
             name: device.fetch(tensor, WEIGHTS, device.traffic) for name, tensor in self.run.model.state_dict().items()
         }
         nodes = node_rows(self.run.model)
         if nodes is not None and self.row_file is not None:
-            weights[nodes.name] = Pieces(nodes.table.shape, nodes.table.dtype, nodes.table.read)
+            weights[nodes.name] = RowPieces(nodes.table.shape, nodes.table.dtype, nodes.table.read)
         write_weights(writer.path("weights.safetensors"), weights)
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
@@ -216,7 +216,7 @@ class Training:
         return Summary(numbers=numbers, checks=self._checks(numbers, weights, scored))
 
     def _checks(
-        self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor | Pieces], scored: Scored
+        self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor | RowPieces], scored: Scored
     ) -> list[Check]:
         """Tests the trained model."""
         metric = self.run.semantic.train.metric

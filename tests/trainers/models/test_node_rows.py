@@ -85,8 +85,16 @@ def test_initial_rows_follow_from_seed_name_and_node_alone(monkeypatch: pytest.M
     assert not torch.equal(filled(seed=4).table.values, rows)
 
 
+def test_initial_rows_of_a_table_are_those_of_a_row_within_the_bound_of_its_type() -> None:
+    rows, table = filled(), LearntRows(TYPES, 4, "table")
+    table.fill(3, "rows")
+    sizes = torch.tensor([30.0] * 30 + [15.0] * 15)[:, None]  # of the two types without features
+    wanted = rows.table.values.double() * (5 / (sizes + 4)).sqrt()
+    torch.testing.assert_close(table.table.values.double(), wanted, rtol=1e-6, atol=0)
+
+
 def test_nodes_read_their_rows_and_receive_their_gradients() -> None:
-    projection = TypedProjection(TYPES, 4, of_nodes=True)
+    projection = TypedProjection(TYPES, 4, of_nodes="row")
     nodes = node_rows(projection)
     assert nodes is not None and not projection.embeddings
     nodes.fill(3, "rows")

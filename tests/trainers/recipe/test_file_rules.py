@@ -60,6 +60,7 @@ BROKEN = {
     "no type without features": text_of(
         'input = "typed"\nembedding = "node"', graph=FULL.format(item=', features = "g*"')
     ),
+    "initial values of no rows": text_of('embedding_init = "table"'),
     "files of no rows": text_of('embedding_rows = "memory"'),
     "files of rows behind a start": text_of(
         'input = "typed"\nembedding = "node"\nembedding_rows = "mapped"\nstart = "x/y"', graph=CITATIONS

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from graphmill.trainers.record import weights_file
-from graphmill.trainers.record.weights_file import TYPES, Pieces, pieces_of, write_weights
+from graphmill.trainers.record.weights_file import TYPES, RowPieces, pieces_of, write_weights
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -21,7 +21,7 @@ def test_bytes_are_those_of_the_library(tmp_path: Path, monkeypatch: pytest.Monk
         shape = [int(each) for each in rng.integers(0, 6, rng.integers(0, 4))]
         whole[name] = torch.from_numpy(rng.integers(0, 2, shape)).to(kind)
     given = {
-        name: Pieces(tuple(tensor.shape), tensor.dtype, lambda rows, tensor=tensor: tensor[rows])
+        name: RowPieces(tuple(tensor.shape), tensor.dtype, lambda rows, tensor=tensor: tensor[rows])
         if tensor.dim() and rng.integers(0, 2)
         else tensor
         for name, tensor in whole.items()

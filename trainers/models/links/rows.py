@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -19,12 +21,20 @@ class RowsAlone(OwnModule):
     Args:
         depth: blocks of its batches, of which it reads the seeds alone.
         link_head: the head by which a loss scores pairs of rows.
+        init: as of `LearntRows`.
     """
 
-    def __init__(self, num_nodes: int, width: int, depth: int = 1, link_head: nn.Module | None = None):
+    def __init__(
+        self,
+        num_nodes: int,
+        width: int,
+        depth: int = 1,
+        link_head: nn.Module | None = None,
+        init: Literal["row", "table"] = "row",
+    ):
         nn.Module.__init__(self)
         self.name, self.depth = "rows", depth
-        self.nodes = LearntRows(NodeTypes(starts=(0, num_nodes), columns=(0,)), width)
+        self.nodes = LearntRows(NodeTypes(starts=(0, num_nodes), columns=(0,)), width, init)
         self.link_head = link_head
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:

@@ -1,1 +1,1 @@
-"""Where the learnable rows of nodes lie if they are not in memory."""
+"""Learnable rows of nodes in files, for tables that are larger than the memory."""

@@ -11,7 +11,7 @@ those that it names.
 
     state of a row, u8:  present record | record of the checkpoint << 2 | record of the best epoch << 4
 
-0 is no record: such a row has its initial values and moments of 0. So a new table writes nothing, and the second and third file are made
+0 stands for none: such a row has its initial values and moments of 0. So a new table writes nothing, and the second and third file are made
 when a step first needs them: a training of few steps takes the space of one.
 
 Space: 3 H values per row and file. Memory: a byte per row, and dirty pages of `DIRTY_BYTES` twice: more are not left to the system, which
