@@ -70,6 +70,7 @@ ON_DEMAND = (
     "factored_staleness",
     "figures",
     "fresh_drift",
+    "fresh_packing",
     "fresh_quality",
     "fresh_thresholds",
     "fullgraph_quality",
@@ -86,8 +87,8 @@ ON_DEMAND = (
     "typed_quality",
     "whole_scores",
 )  # fmt: skip
-"""In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
-"factored_staleness", "limited", "payoff", "published", "quality", "training_memory" and "whole_scores" take longer than a minute even when
+"""In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends", "factored_staleness",
+"fresh_packing", "limited", "payoff", "published", "quality", "training_memory" and "whole_scores" take longer than a minute even when
 quick."""
 
 
@@ -105,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, limited, payoff, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
+        help="of big, fresh_packing, limited, payoff, plans, whole_scores and whole_wait: folder that is kept, where a later call goes on",
     )
     parser.add_argument(
         "--parts",
@@ -115,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="of big, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
+        help="of big, fresh_packing, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
     )
     return parser
 
@@ -127,6 +128,7 @@ def main() -> None:
     extra = {
         "big": kept | {"scale": options.scale},
         "limited": kept,
+        "fresh_packing": {"home": options.home, "again": options.again},
         "whole_scores": kept,
         "whole_wait": kept,
         "payoff": kept,
