@@ -3,7 +3,8 @@
     python -m benchmarks fresh_packing [--home FOLDER]
 
 A skewed R-MAT of 900,000 nodes x 512 float32 (1,758 MiB), 197 stored batches of 32 seeds with fan-outs [10, 10, 5]. What is stored is
-built without a limit, and then in a control group of 440 MiB each table is trained alone in some rounds, in an order drawn anew for each, with the files dropped from the page cache before it:
+built without a limit. Then each table is trained alone in a control group of 440 MiB, in some rounds, in an order drawn anew for each, with
+the files dropped from the page cache before it:
 
     disk    whole chunks, in one sequential read each
     nodes   `fresh` on rows by id
