@@ -74,6 +74,7 @@ ON_DEMAND = (
     "factored_staleness",
     "figures",
     "fresh_drift",
+    "fresh_packing",
     "fresh_quality",
     "fresh_thresholds",
     "fullgraph_quality",
@@ -92,8 +93,8 @@ ON_DEMAND = (
     "whole_scores",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "edge_rows", "ends",
-"factored_staleness", "limited", "payoff", "published", "quality", "topology", "training_memory" and "whole_scores" take longer
-than a minute even when quick."""
+"factored_staleness", "fresh_packing", "limited", "payoff", "published", "quality", "topology", "training_memory" and "whole_scores"
+take longer than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, edge_rows, limited, payoff, plans, row_files, topology, whole_scores, whole_wait: folder kept for later calls",
+        help="of big, edge_rows, fresh_packing, limited, payoff, plans, row_files, topology, whole_scores, whole_wait: folder kept",
     )
     parser.add_argument(
         "--parts",
@@ -121,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="of big, edge_rows, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
+        help="of big, edge_rows, fresh_packing, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
     )
     return parser
 
@@ -134,6 +135,7 @@ def main() -> None:
         "big": kept | {"scale": options.scale},
         "edge_rows": kept,
         "limited": kept,
+        "fresh_packing": {"home": options.home, "again": options.again},
         "whole_scores": kept,
         "whole_wait": kept,
         "payoff": kept,

@@ -6,7 +6,7 @@ the feature table, range by range, however many batches want a row. Parts `segme
     chunks u8[bytes]      one chunk per batch, each section starting on a page of the file and padded to whole pages:
                           slots i32[inputs], in the order of the inputs (kernels/rows/slots.py);
                           places i32[c], ascending: the batch's rows of its segment's cache;
-                          rows, packed, ascending by node id
+                          rows, packed: by node id, or with `order = "reads"` by expected reads (expected_reads.py)
     bounds i64[n+1], num_cached i64[n]   byte of the file at which each chunk starts, and the end; c of each batch
     digests u64[n]        `chunk_digest` of each chunk: XXH64 of the XXH64 of its pages
     chunk_digests u64[q]  XXH64 of each page of the chunks, for readers of some rows of a batch (trainers/rows/packed_loader.py)
@@ -35,5 +35,7 @@ Cost: space is what the plan says, within `disk` of [memory]. Time is one sequen
 write: on a graph of 1M nodes samples, plan and packing took 12.8 s, and an epoch takes 16.8 s. Peak memory of a part, N nodes, T threads:
 `memory` (ranges of the table, buffers and spans; assets/packed_chunks/distribute.py), or 2 MiB and a page for each of its batches if that
 is more; 4 N bytes, 8 N if some nodes have no features; 4 bytes for each stored row, 8 for those of caches and images, 8 for each page of
-a chunk or a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each input that comes from disk.
+a chunk or a cache; and for each of T + 4 threads 4 MiB and a batch with 60 bytes for each input that comes from disk. With `order =
+"reads"` 8 N bytes, 4 N for each layer but the last and 12 bytes for each packed row besides; rows that do not fit into `memory` are then
+written twice and read once.
 """

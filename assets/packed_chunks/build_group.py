@@ -25,6 +25,7 @@ from graphmill.assets.cache_plan.read import open_segment_plan, wanted_counts
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution, SegmentRange
 from graphmill.assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
+from graphmill.assets.packed_chunks.expected_reads import read_orders
 from graphmill.assets.packed_chunks.reorder import Reorderer
 from graphmill.assets.samples.read import Samples, open_samples
 from graphmill.assets.samples.wanted import WantedRows
@@ -36,7 +37,7 @@ from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.disk_cache.segments import SegmentPlan
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
 from graphmill.kernels.rows.slots import ELSEWHERE, STAGED, make_slots
 from graphmill.kernels.types import Array
 
@@ -88,22 +89,23 @@ def build_group(building: Building[PackedConfig, PackedExecution], stored: Seque
     layout = _lay_out(plan, wanted_counts(inputs["cache_plan"], inputs["samples"]), table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
     chunk_words = np.zeros((layout.chunks[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
-    chunks = _chunk_sinks(plan, layout, table, chunk_file, chunk_words)
+    orders = read_orders(samples, plan) if building.semantic.order == "reads" else None
+    packed = _packed_regions(plan, layout, chunk_file, chunk_words, orders)
+    chunks = _chunk_sinks(layout, table, packed, chunk_words, streams=orders is None)
     cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
     tiers = _tiers_in(segments, samples)
     regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, tiers, writer)
     reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
-    for region in regions:
+    for region in regions if orders is None else [*packed, *regions]:
         reorderer.add(region.file, region.start, region.end, table.rows_of(region.node_ids), region.page_words)
     distributor = RowDistributor([*chunks, *reorderer.spans], table.row_bytes, sizes.buffer_bytes)
-    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, wanted, distributor, threads)
+    heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, wanted, distributor, threads, orders)
     clocks = [time.perf_counter()]
     distribute(table, distributor, sizes.range_bytes, threads, building.progress, heads)
     clocks.append(time.perf_counter())
     reorderer.write_in_order(distributor, threads)
     clocks.append(time.perf_counter())
-    _save(writer, plan, layout, chunks, chunk_words, cache_words)
-    packed = [_Region(chunk_file, low, 0, plan.packed(batch)) for batch, low in enumerate(layout.rows.tolist())]
+    _save(writer, plan, layout, chunk_words, cache_words)
     check = _compare(table, [*packed, *regions])
     seconds = np.diff([*clocks, time.perf_counter()]).tolist()
     writer.note(phase_seconds=dict(zip(("distribute", "reorder", "compare"), seconds, strict=True)))
@@ -112,16 +114,10 @@ def build_group(building: Building[PackedConfig, PackedExecution], stored: Seque
     return Summary(numbers=numbers, checks=[check])
 
 
-def _save(
-    writer: Writer,
-    plan: SegmentPlan,
-    layout: _Layout,
-    chunks: Sequence[Streamed],
-    chunk_words: Array,
-    cache_words: Array,
-) -> None:
+def _save(writer: Writer, plan: SegmentPlan, layout: _Layout, chunk_words: Array, cache_words: Array) -> None:
     """Writes the first bytes of a group's chunks and caches, their contents and their digests."""
-    digests = np.array([chunk.region.digest for chunk in chunks], np.uint64)
+    pages = pairwise(((layout.chunks - DATA_OFFSET) // PAGE_BYTES).tolist())
+    digests = np.array([chunk_digest(chunk_words[low:high]) for low, high in pages], np.uint64)
     for name, array in (
         ("bounds", layout.chunks), ("num_cached", plan.cached_rows), ("digests", digests),
         ("chunk_digests", chunk_words), ("cache_bounds", layout.caches), ("cache_digests", cache_words),
@@ -148,19 +144,34 @@ def _lay_out(plan: SegmentPlan, num_wanted: Array, row_bytes: int) -> _Layout:
     )
 
 
-def _chunk_sinks(
-    plan: SegmentPlan, layout: _Layout, table: FeatureTable, file: DirectArray, words: Array
-) -> list[Streamed]:
-    chunks = zip(pairwise(layout.chunks.tolist()), layout.rows.tolist(), strict=True)
+def _packed_regions(
+    plan: SegmentPlan, layout: _Layout, file: DirectArray, words: Array, orders: Sequence[Array] | None
+) -> list[_Region]:
+    """Returns the region of the rows of each chunk, with the digests of its pages; `orders` as of `_heads`."""
+    bounds = zip(layout.rows.tolist(), layout.chunks[1:].tolist(), strict=True)
     return [
-        # Rows stand in the order of their nodes, so the rows of ascending nodes are ascending.
-        Streamed(
-            table.rows_of(plan.packed(batch)),
-            rows - low,
-            RegionWriter(file, low, high, keep_digest=True, page_words=words[(low - DATA_OFFSET) // PAGE_BYTES :]),
+        _Region(
+            file, low, high, _in_order(plan.packed(batch), orders, batch), words[(low - DATA_OFFSET) // PAGE_BYTES :]
         )
-        for batch, ((low, high), rows) in enumerate(chunks)
+        for batch, (low, high) in enumerate(bounds)
     ]
+
+
+def _in_order(packed: Array, orders: Sequence[Array] | None, batch: int) -> Array:
+    return packed if orders is None else packed[orders[batch]]
+
+
+def _chunk_sinks(
+    layout: _Layout, table: FeatureTable, packed: Sequence[_Region], words: Array, *, streams: bool
+) -> list[Streamed]:
+    """Returns the sinks of the chunks, rows included if they are streamed; else of what is in front of the rows."""
+    sinks = []
+    for low, rows in zip(layout.chunks[:-1].tolist(), packed, strict=True):
+        # Rows stand in the order of their nodes, so the rows of ascending nodes are ascending.
+        ids, end = (rows.node_ids, rows.end) if streams else (rows.node_ids[:0], rows.start)
+        region = RegionWriter(rows.file, low, end, page_words=words[(low - DATA_OFFSET) // PAGE_BYTES :])
+        sinks.append(Streamed(table.rows_of(ids), rows.start - low, region))
+    return sinks
 
 
 def _placed_regions(
@@ -187,14 +198,24 @@ def _placed_regions(
 
 
 def _heads(
-    slot: Array, plan: SegmentPlan, wanted: WantedRows, distributor: RowDistributor, threads: int
+    slot: Array,
+    plan: SegmentPlan,
+    wanted: WantedRows,
+    distributor: RowDistributor,
+    threads: int,
+    orders: Sequence[Array] | None,
 ) -> list[Callable[[], None]]:
-    """Returns functions that put slots and places in front of the rows of every chunk, cut for some threads."""
+    """Returns functions that put slots and places in front of the rows of every chunk, cut for some threads.
+
+    Args:
+        orders: for each batch i32[p], the places in its list of packed rows in the order of its chunk; None for the order of the list.
+    """
 
     def put(batch: int) -> None:
         input_ids = wanted.ids(plan.first_batch + batch)
         cached = CachedNodes.of(plan.cache(int(plan.segment_of[batch])), plan.cached(batch))
-        slots, places = input_slots(slot[input_ids], input_ids, plan.packed(batch), cached)
+        order = None if orders is None else orders[batch]
+        slots, places = input_slots(slot[input_ids], input_ids, plan.packed(batch), cached, order)
         if len(places) != len(cached.ids) or distributor.sinks[batch].head_bytes != sum(
             int(padded_bytes(each.nbytes)) for each in (slots, places)
         ):
@@ -269,7 +290,9 @@ class CachedNodes(NamedTuple):
         return CachedNodes(ids[order], members[order].astype(np.int64))
 
 
-def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: CachedNodes) -> tuple[Array, Array]:
+def input_slots(
+    slots: Array, input_ids: Array, packed_ids: Array, cached: CachedNodes, order: Array | None = None
+) -> tuple[Array, Array]:
     """Returns (slots i32[n], places i32[c]) of a batch; places are the rows of its segment's cache that it reads, ascending.
 
     Args:
@@ -277,14 +300,18 @@ def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: Cache
         input_ids: ids[n], global, the inputs; those of a batch that was drawn as of times may be repeated, and share a slot.
         packed_ids: ids[p], ascending, the nodes of the batch's chunk.
         cached: the nodes that the batch reads from its segment's cache.
+        order: i32[p], places in `packed_ids` in the order of the chunk's rows; None for ascending ones.
 
     Raises:
         InputError: an input is in no tier, or a packed row is not an input.
     """
     from_disk = np.flatnonzero(slots == ELSEWHERE)
-    ids, row_of = np.unique(input_ids[from_disk], return_inverse=True)
+    ids, of_input = np.unique(input_ids[from_disk], return_inverse=True)
+    row_of = np.arange(len(packed_ids))
+    if order is not None:
+        row_of[order] = np.arange(len(order))
     if np.array_equal(ids, packed_ids):  # none of its rows is cached
-        slots[from_disk] = make_slots(STAGED, row_of)
+        slots[from_disk] = make_slots(STAGED, row_of[of_input])
         return slots, np.zeros(0, np.int32)
     packed, at = _among(packed_ids, ids)
     in_cache, row = _among(cached.ids, ids)
@@ -292,12 +319,12 @@ def input_slots(slots: Array, input_ids: Array, packed_ids: Array, cached: Cache
         problem = f"a batch needs {len(ids)} rows from disk, the plan packs {len(packed_ids)} for it, or others"
         raise InputError(problem, "build the cache plan for these samples")
     places = cached.rows[row[in_cache]]
-    order = np.argsort(places)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    at[in_cache] = len(packed_ids) + rank
-    slots[from_disk] = make_slots(STAGED, at[row_of])
-    return slots, places[order].astype(np.int32)
+    ascending = np.argsort(places)
+    rank = np.empty(len(places), np.int64)
+    rank[ascending] = np.arange(len(places))
+    at[packed], at[in_cache] = row_of[at[packed]], len(packed_ids) + rank
+    slots[from_disk] = make_slots(STAGED, at[of_input])
+    return slots, places[ascending].astype(np.int32)
 
 
 def _among(ids: Array, wanted: Array) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from graphmill.assets.building.execution import MOST_THREADS, Workers
 from graphmill.assets.building.keys import Checked, KeyProblem, within
@@ -24,6 +24,9 @@ class PackedConfig(Checked):
 
     # number of groups of segments; each is a part of its own, packed by one pass over the features; 0 = one per 8 GiB of stored rows
     groups: int = field(default=0, metadata=within(0))
+    # order of the rows of a chunk: "nodes" = by id; "reads" = rows that embeddings of earlier steps make needless stand last, for "fresh"
+    # and "fresh-distributed"
+    order: Literal["nodes", "reads"] = field(default="nodes", metadata={"hashed": "unless default"})
     # whether the rows are those of edges
     of_edges: bool = field(default=False, metadata={"key": False, "hashed": "unless default"})
 

@@ -80,7 +80,7 @@ class Streamed:
     Args:
         ids: ids[n], ascending, rows of the feature table.
         head_bytes: number of bytes of the sections in front of the rows.
-        region: writer of the chunk, which keeps its digest.
+        region: writer of the chunk, or of what is in front of its rows, which keeps the digests of its pages.
     """
 
     keeps_all = False

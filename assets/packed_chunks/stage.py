@@ -79,16 +79,19 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     # What a chunk holds on average; a chunk that is larger than its share of the buffers is written in pieces.
     chunk = (heads + plan.packed * row) // max(1, batches.count) + PAGE_BYTES
     share = max(PAGE_BYTES, min(MOST_BUFFER_BYTES, buffers.buffer_bytes // max(1, count)))
-    spans = min(buffers.span_bytes, (placed + -(-plan.cached // groups)) * row)
+    packed, ordered = -(-plan.packed // groups), semantic.order == "reads"
+    spans = min(buffers.span_bytes, (placed + -(-plan.cached // groups) + ordered * packed) * row)
     most = min(batches.most_inputs, -(-stored_rows // max(1, batches.count)))
     busy = execution.threads_each + WAITING_THREADS
-    listed = -(-plan.packed // groups) + 2 * (placed + -(-plan.cached // groups))
+    listed = (1 + 3 * ordered) * packed + 2 * (placed + -(-plan.cached // groups))
+    chances = 4 * (1 + batches.layers) * sizes.num_nodes * ordered
     each = (
         Term("two ranges of the features", min(2 * buffers.range_bytes, sizes.feature_bytes), "[packed] memory"),
         Term("buffers of chunks", count * min(chunk, share), bound=bound),
         Term("rows in the order of caches and images", spans, bound=bound),
         Term("lists of rows", 4 * listed + 4 * nodes * (sizes.num_rows < nodes), "[packed] groups", bound),
         Term("slots of nodes", 4 * nodes),
+        *([Term("chances of embeddings", chances, "[packed] order")] if ordered else []),
         Term("batches and pieces of the threads", busy * (BLOCK_BYTES + batches.most_bytes + PAIR_BYTES * most), bound=bound),
     )  # fmt: skip
     processes = () if workers == 1 else (Term(f"{workers} processes that pack", workers * WORKER_BYTES),)
@@ -140,7 +143,7 @@ class PackedStage(FanOut):
         config = self.wanted(pipeline)
         if config is None:
             return {}
-        edges = {of_edges(self.name): replace(config, of_edges=True)} if edge_budgets(pipeline) else {}
+        edges = {of_edges(self.name): replace(config, of_edges=True, order="nodes")} if edge_budgets(pipeline) else {}
         return {self.name: config} | edges
 
     def input_table(self, semantic: PackedConfig) -> str | None:

@@ -25,6 +25,7 @@ class StoredBatches(NamedTuple):
         most_inputs, most_bytes: inputs and bytes of the record of the largest one.
         exact: whether they are counted.
         parts: parts of the graph whose batches stand together; 1 without.
+        layers: blocks of a batch.
     """
 
     count: int
@@ -35,6 +36,7 @@ class StoredBatches(NamedTuple):
     most_bytes: int
     exact: bool
     parts: int = 1
+    layers: int = 1
 
     def of_edges(self, num_rows: int) -> StoredBatches:
         """Returns the same with the edges of batches in place of their inputs, which are rows of a table of `num_rows` rows of edges."""
@@ -53,8 +55,8 @@ def batches_read(sizes: Sizes) -> StoredBatches | None:
         count = sizes.artifacts["samples"].files["offsets.npy"]["shape"][0]
         edges = round(found["edges_a_batch"]["mean"] * count)
         most = found["inputs_a_batch"]["max"], found["largest_batch_bytes"]
-        parts = StoredOrder.of(sizes.artifacts["samples"]).num_parts
-        return StoredBatches(count, found["num_accesses"], edges, found["sample_bytes"], *most, True, parts)
+        shape = StoredOrder.of(sizes.artifacts["samples"]).num_parts, len(sizes.artifacts["samples"].config["fanouts"])
+        return StoredBatches(count, found["num_accesses"], edges, found["sample_bytes"], *most, True, *shape)
     config = sizes.configs.get("samples")
     return None if config is None else likely_batches(config, sizes)
 
@@ -73,7 +75,7 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
         total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.num_edges
         num_bytes += count * each.record_bytes
         most = max(most, (each.inputs, each.record_bytes))
-    return StoredBatches(total, inputs, edges, num_bytes, *most, False, num_parts)
+    return StoredBatches(total, inputs, edges, num_bytes, *most, False, num_parts, len(config.fanouts))
 
 
 def part_seeds(graph: Artifact, partitions: Artifact) -> tuple[int, int]:

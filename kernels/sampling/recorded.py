@@ -61,7 +61,7 @@ class Recordings(Generic[Made]):
         self._most, self._recording, self._works = 0, None, True
 
     def of(self, num_seeds: int) -> Recording[Made] | None:
-        """Returns the recording for a batch; None if it is launched piece by piece: the first of its size, or if nothing can be recorded."""
+        """Returns the recording for a batch; None if it is launched in pieces: the first of its size, or if nothing can be recorded."""
         if num_seeds > self._most:
             self._most, self._recording = bucket(num_seeds), None
         elif self._recording is None and self._works:

@@ -167,10 +167,7 @@ class CudaSampler:
         request = self._request(batch, seeds)
         records = self.records and len(seeds) > 0 and not any(map(self.waits, self.fanouts))
         recording = self._recordings.of(len(seeds)) if records else None
-        if recording is None:
-            drawn = self._draw(self.device.upload(request, waits=False), len(seeds))
-        else:
-            drawn = recording(request)
+        drawn = recording(request) if recording else self._draw(self.device.upload(request, waits=False), len(seeds))
         found = np.asarray(self.device.download(drawn.sizes))
         self.table_reads, self._pieces = int(found[-1][4]), 0
         fault = int(found[-1][3])

@@ -38,8 +38,8 @@ GARBAGE = 0xA5
 
 
 class Counts(NamedTuple):
-    """What crossed, since the process began: calls and bytes by direction; waits of the host for a device, and its launches (accelerator.cpp
-    says what counts); bytes alive on the device now, and the most of them.
+    """What crossed, since the process began: calls and bytes by direction; waits of the host for a device, and its launches
+    (accelerator.cpp says what counts); bytes alive on the device now, and the most of them.
 
     Bytes between devices count for the one that received them. Counts of all devices are sums, that of the most bytes alive as well.
     """

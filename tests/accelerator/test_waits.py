@@ -155,12 +155,12 @@ def test_a_batch_is_sampled_by_few_launches(layers):
 
 
 DRAWN_THERE: dict[str, Any] = {
-    "minibatch": lambda home, **how: train_small(home, **how),
+    "minibatch": train_small,
     "weighted": lambda home, **how: train_small(home, sampling=DRAWN["weighted"][0], model="gcn", **how),
     "walks": lambda home, **how: train_small(home, sampling=DRAWN["walks"][0], model="pinsage", **how),
     "factored": lambda home, **how: train_small(home, trainer="factored", settings=FactoredSettings(samplers=2), **how),
     "distributed": lambda home, **how: train_parts(home, 2, **how),
-    "fresh": lambda home, **how: train_fresh(home, **how),
+    "fresh": train_fresh,
 }
 
 

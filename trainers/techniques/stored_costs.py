@@ -31,6 +31,7 @@ from graphmill.trainers.recipe.costs.memory import (
 )
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES
 from graphmill.trainers.techniques.batch_costs import (
+    BEHIND,
     CHUNK_PASSES,
     DEVICE,
     HOST,
@@ -119,15 +120,18 @@ def _packed_edge_links(case: Case) -> dict[str, float]:
     return {"disk": float(sections) * count, "h2d": rows * row_bytes}
 
 
-def pruned_links(case: Case, whole: Sequence[Array], left: Sequence[Array]) -> dict[str, float]:
+def pruned_links(
+    case: Case, whole: Sequence[Array], left: Sequence[Array], chances: Sequence[Array]
+) -> dict[str, float]:
     """Returns link -> bytes of an epoch on packed rows of which only some are read: those of each tier by the share that is left.
 
-    A page is read if one of its rows is left, so that few pages are spared where a page has several rows of a batch. Errors are those of
-    `stored_links`.
+    A page is read if one of its rows is left, so that few pages are spared where a page has several rows of a batch, unless rows that
+    are seldom read stand side by side (assets/packed_chunks/expected_reads.py). Errors are those of `stored_links`.
 
     Args:
         whole: ids[n] of drawn batches: the nodes whose rows they have.
         left: those of them that are read.
+        chances: f64[n], the chance of each row of `whole` that it is read.
     """
     volumes, epochs, _ = _volumes(case)
     tiers, row_bytes = _tiers(case), case.sizes.row_bytes
@@ -136,12 +140,26 @@ def pruned_links(case: Case, whole: Sequence[Array], left: Sequence[Array]) -> d
     from_disk = rows["hits_disk_cache"] + rows["hits_packed"]
     touched = from_disk * (PAGE_BYTES + row_bytes - 1) / PAGE_BYTES
     rows_of_page = max(1.0, touched / max(1.0, volumes.disk["feature"] / PAGE_BYTES))
+    pages = 1 - (1 - behind) ** rows_of_page
+    if "packed_chunks" in case.artifacts and case.artifacts["packed_chunks"].config.get("order") == "reads":
+        behind_tiers = [each[tiers[ids] == BEHIND] for each, ids in zip(chances, whole, strict=True)]
+        pages = min(pages, _pages_read(behind_tiers, rows_of_page))
     found = {
-        "disk": volumes.disk["ids"] + volumes.disk["feature"] * (1 - (1 - behind) ** rows_of_page),
+        "disk": volumes.disk["ids"] + volumes.disk["feature"] * pages,
         "h2d": (rows["hits_host"] * host + from_disk * behind) * row_bytes,
         "d2d": rows["hits_device"] * device * row_bytes,
     }
     return {link: num_bytes / epochs for link, num_bytes in found.items()}
+
+
+def _pages_read(chances: Sequence[Array], rows_of_page: float) -> float:
+    """Returns the expected share of pages that are read if rows stand by falling chance, f64[n] of each batch."""
+    each, shares = max(1, round(rows_of_page)), []
+    for chance in chances:
+        falling = np.concatenate([np.sort(chance)[::-1], np.zeros(-len(chance) % each)])
+        shares.append(1 - np.prod(1 - falling.reshape(-1, each), axis=1))
+    pages = np.concatenate([np.zeros(0), *shares])
+    return float(pages.mean()) if len(pages) else 0.0
 
 
 def _volumes(case: Case) -> tuple[StoredVolumes, int, bool]:

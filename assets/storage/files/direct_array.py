@@ -125,37 +125,24 @@ class RegionWriter:
 
     Args:
         start, end: first byte and the byte behind the last; both are multiples of 4,096, except `end` at the end of the file.
-        keep_digest: whether to compute the `chunk_digest` of the region as well.
         page_words: u64[pages of the region or more], which receives the `page_digests` of its pages; None computes none.
 
     Attributes:
         position: the next byte to write.
     """
 
-    def __init__(
-        self, file: DirectArray, start: int, end: int, *, keep_digest: bool = False, page_words: Array | None = None
-    ):
+    def __init__(self, file: DirectArray, start: int, end: int, *, page_words: Array | None = None):
         self.file, self.position, self.end = file, start, end
         self._page_words = page_words
-        self._region = xxhash.xxh64() if keep_digest else None
         self._block: xxhash.xxh3_64 | None = None  # of the block that was begun, if it began in this region
-
-    @property
-    def digest(self) -> int:
-        """`chunk_digest` of the bytes written, with the zeros up to the end of the last page."""
-        assert self._region is not None, "nobody asked for a digest"
-        return self._region.intdigest()
 
     def write(self, data: Array) -> None:
         """Writes u8[n] behind the bytes written before: whole pages that start on a page of memory."""
         assert self.position + len(data) <= padded_bytes(self.end), "more than the region has space for"
         self._digest(data[: self.end - self.position])
-        if self._page_words is not None or self._region is not None:
+        if self._page_words is not None:
             words = page_digests(data)
-            if self._region is not None:
-                self._region.update(words.astype("<u8", copy=False).data)
-            if self._page_words is not None:
-                self._page_words[: len(words)], self._page_words = words, self._page_words[len(words) :]
+            self._page_words[: len(words)], self._page_words = words, self._page_words[len(words) :]
         self.file.write(self.position, data)
         self.position += len(data)
 

@@ -51,6 +51,7 @@ def build_packed(
     featureless: int = 0,
     dtype: str = "float32",
     groups: int = 2,
+    order: Any = "nodes",
     workers: int = 1,
     threads: int = 1,
     memory: dict[str, Any] | None = None,
@@ -62,6 +63,7 @@ def build_packed(
     """Builds the chunks of the small graph in `home`; rows of 300 floats straddle pages. Args as of `random_graph_artifacts`.
 
     Args:
+        order: of `[packed]`.
         sampling: how the samples are drawn; None = uniformly, in several parts per epoch.
         partitions: with `sampling`, the parts of which each batch has seeds of one; None = a batch has any seeds.
     """
@@ -79,7 +81,7 @@ def build_packed(
     made = materialize(store, CACHE_PLAN, table, Threads(threads=1), inputs)
     inputs = {"features": features, "samples": samples, "cache_plan": made}
     execution = PackedExecution(threads=threads, workers=workers, memory="4MiB")
-    chunks = materialize(store, PACKED_CHUNKS, PackedConfig(groups=groups), execution, inputs, progress)
+    chunks = materialize(store, PACKED_CHUNKS, PackedConfig(groups=groups, order=order), execution, inputs, progress)
     return Packed(graph, features, samples, made, chunks)
 
 

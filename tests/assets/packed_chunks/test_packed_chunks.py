@@ -32,7 +32,7 @@ from graphmill.kernels.disk_cache.pack import pack_range
 from graphmill.kernels.disk_cache.segments import SegmentPlan
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests_reference
-from graphmill.kernels.rows.slots import DEVICE, ELSEWHERE, HOST, STAGED, split_slots
+from graphmill.kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, STAGED, split_slots
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.samples.sampled import contents
 from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
@@ -58,7 +58,7 @@ def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
         open_features(packed.features),
     )
     samples, row_bytes = open_samples(packed.samples), table.row_bytes
-    node_ids = samples.record(*divmod(number, samples.num_batches)).blocks[0].src_ids
+    node_ids = samples.record(*samples.place_of(number)).blocks[0].src_ids
     place = chunks.place(number)
     with open(place.extent.path, "rb") as file:
         file.seek(place.extent.offset)
@@ -77,7 +77,7 @@ def rows_of(packed: Packed, number: int) -> tuple[np.ndarray, np.ndarray]:
     for number, image in tiers.items():
         here = tier == number
         found[here] = np.ascontiguousarray(image).view(np.uint8).reshape(len(image), row_bytes)[row[here]]
-    assert set(tier.tolist()) <= set(tiers)
+    assert set(tier.tolist()) <= {*tiers, NO_FEATURES}
     return node_ids, found
 
 

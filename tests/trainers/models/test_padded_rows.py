@@ -1,8 +1,8 @@
 """Rows that nothing reads: what a step would have whose shapes are padded to a few buckets, so that it can be recorded.
 
-The rows of every block are padded to the next of eight sizes per power of two. The logits of its seeds keep their bits, and
-gradients are those of the batch within rounding. They do not keep their bits: a product that sums over rows, as the gradient of a weight is,
-is cut otherwise for another number of rows, on a CPU as on a GPU. So padding would be a setting that makes another model (docs/gpu.md).
+The rows of every block are padded to the next of eight sizes per power of two. The logits of its seeds keep their bits, and gradients are
+those of the batch within rounding. They do not keep their bits: a product that sums over rows, as the gradient of a weight is, is cut
+otherwise for another number of rows, on a CPU as on a GPU. So padding would be a setting that makes another model (docs/gpu.md).
 """
 
 from dataclasses import replace

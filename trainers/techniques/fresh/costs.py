@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphmill.assets.costs.needs import Term
+from graphmill.assets.packed_chunks.expected_reads import wanted_rows
 from graphmill.assets.sizes import parse_size
 from graphmill.kernels.history.csr2 import prune
 from graphmill.kernels.rows.aligned import space_for
@@ -54,6 +55,8 @@ class ExpectedHistory:
     whole: list[Array]
     # Those of them whose rows come from below the arena.
     below: list[Array]
+    # f64[n], the chance of each of `whole` that the batch reads its row.
+    chances: list[Array]
     # Link -> bytes of an epoch of embeddings, and of rows that the arena has.
     arena_links: dict[str, float]
     # Shares of edges and of input rows that are left.
@@ -98,6 +101,7 @@ class _Sums:
         self.case, self.random = case, np.random.default_rng(DRAW_SEED)
         self.whole: list[Array] = []
         self.below: list[Array] = []
+        self.chances: list[Array] = []
         self.steps: list[int] = []
         self.hits = self.embeddings = self.edges = self.inputs = 0
         self.whole_edges = self.whole_inputs = 0
@@ -115,7 +119,10 @@ class _Sums:
         ids = self.case.with_rows(left.blocks[0].src_ids)
         found = chances.in_arena[ids]
         self.steps.append(step)
-        self.whole.append(self.case.with_rows(blocks[0].src_ids))
+        whole = self.case.with_rows(every := blocks[0].src_ids)
+        self.whole.append(whole)
+        wanted = wanted_rows(blocks, chances.held) * ~chances.in_arena[every]
+        self.chances.append(wanted if len(whole) == len(every) else wanted[np.isin(every, whole)])
         self.below.append(ids[~found])
         self.hits, self.inputs = self.hits + int(found.sum()), self.inputs + len(ids)
         self.edges += sum(len(block.indices) for block in left.blocks)
@@ -148,6 +155,7 @@ def _expected(case: Case) -> ExpectedHistory:
         steps=sums.steps,
         whole=sums.whole,
         below=sums.below,
+        chances=sums.chances,
         arena_links=moved,
         edges_share=sums.edges / max(1, sums.whole_edges),
         rows_share=sums.inputs / max(1, sums.whole_inputs),
@@ -347,7 +355,7 @@ def history_links(case: Case) -> Links:
     """Returns (link -> bytes of an epoch of the arena, and of the rows that it lacks; False)."""
     history = expected_history(case)
     if case.settings.rows == "packed":
-        return added(history.arena_links, pruned_links(case, history.whole, history.below)), False
+        return added(history.arena_links, pruned_links(case, history.whole, history.below, history.chances)), False
     return added(history.arena_links, history.table_links(case)), False
 
 

@@ -23,7 +23,7 @@ def _memory(case: Case) -> list[Term]:
 def _links(case: Case) -> Links:
     history = expected_history(case)
     if case.settings.rows == "packed":
-        links, remote = pruned_links(case, history.whole, history.below), 0.0
+        links, remote = pruned_links(case, history.whole, history.below, history.chances), 0.0
     else:
         links, remote = remote_links(case, history.steps, history.below)
     return added(links, history.arena_links, {"rank": between_ranks(case, remote)}), False

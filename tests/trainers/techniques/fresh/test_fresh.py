@@ -270,6 +270,10 @@ def test_rows_from_packed_chunks_change_no_bit(packed: Packed, tmp_path: Path) -
     table = train_fresh(tmp_path / "table", packed=packed, fresh={"rows": "table"}, **options)
     whole = train_packed(packed, tmp_path / "disk", **options)
     assert content(chunks)[WEIGHTS] == content(table)[WEIGHTS] != content(whole)[WEIGHTS]
+    by_reads = build_packed(tmp_path, epochs=2, order="reads")
+    ordered = train_fresh(tmp_path / "reads", packed=by_reads, **options)
+    assert content(ordered)[WEIGHTS] == content(chunks)[WEIGHTS] and passed(ordered, "ledger equals plan")
+    assert content(train_packed(by_reads, tmp_path / "whole", **options))[WEIGHTS] == content(whole)[WEIGHTS]
     assert passed(chunks, "ledger equals plan")
     levels = ("hits_device", "hits_host", "hits_disk_cache", "hits_packed", "hits_arena")
     assert sum(counts(chunks)[level, 0] for level in levels) == counts(chunks)["inputs", 0]
