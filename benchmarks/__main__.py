@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="of big, edge_rows, fresh_packing, limited, payoff, plans, whole_scores and whole_wait: train once more what is trained already",
+        help="of big, edge_rows, fresh_packing, limited, payoff, plans, whole_scores, whole_wait: train once more what is trained",
     )
     return parser
 
