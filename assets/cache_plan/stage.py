@@ -252,7 +252,8 @@ def _budgets(semantic: CachePlanConfig, inputs: Mapping[str, Artifact], table: F
     """Returns the bytes that each level may hold of the rows that a plan is about."""
     if semantic.edges is None:
         return open_budgets(inputs["budgets"])
-    return Budgets(**{f"{level}_bytes": semantic.edges.num_bytes(level, table.num_bytes) for level in LEVELS})
+    sizes: Any = {f"{level}_bytes": semantic.edges.num_bytes(level, table.num_bytes) for level in LEVELS}
+    return Budgets(**sizes)
 
 
 def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate: Allocate = np.zeros) -> Placement:

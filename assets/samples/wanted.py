@@ -42,8 +42,9 @@ class WantedRows:
             return (
                 data[start : start + length * np.dtype(dtype).itemsize].view(dtype).copy()
             )  # a view would keep the whole record
-        found = [block.edge_id for block in self.samples.batch(*self.samples.place_of(number))[1]]
-        if any(each is None for each in found):
+        blocks = self.samples.batch(*self.samples.place_of(number))[1]
+        found = [block.edge_id for block in blocks if block.edge_id is not None]
+        if len(found) < len(blocks):
             problem = f"{self.samples.artifact.label} has edges without ids, by which rows of edges are found"
             raise InputError(problem, "draw by another method of [sampling], or leave edge_disk out of [memory]")
         ids = np.unique(np.concatenate(found))

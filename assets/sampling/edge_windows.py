@@ -187,7 +187,7 @@ class _Blocks:
             for run in np.split(blocks, cuts)
             for low in range(0, len(run), RUN_BLOCKS)
         ]
-        list(self._pool.map(lambda run: self._read_run(file, table, *run, base, out), runs))
+        list(self._pool.map(lambda run: self._read_run(file, table, run[0], run[1], base, out), runs))
 
     def _read_run(self, file: DirectFile, table: FeatureTable, first: int, last: int, base: int, out: Array) -> None:
         reader = self._idle.get()

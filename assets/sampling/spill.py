@@ -54,7 +54,7 @@ class Spill:
             offset, self._end = self._end, self._end + sum(each.nbytes for each in arrays)
         self._pieces[batch].append(SpilledEdges(offset, len(counts), len(edges[0])))
         for each in arrays:
-            view = memoryview(np.ascontiguousarray(each)).cast("B") if each.nbytes else b""
+            view = np.ascontiguousarray(each).data.cast("B") if each.nbytes else b""
             while len(view):
                 written = os.pwrite(self._file, view, offset)
                 view, offset = view[written:], offset + written
@@ -69,7 +69,7 @@ class Spill:
         for number, piece in enumerate(pieces):
             offset = piece.offset
             for array, begin in zip(found, begins, strict=True):
-                view = memoryview(array[begin[number] : begin[number + 1]]).cast("B") if array.nbytes else b""
+                view = array[begin[number] : begin[number + 1]].data.cast("B") if array.nbytes else b""
                 offset = _read_all(self._file, view, offset)
         return found[0], dict(zip(self.columns, found[1:], strict=True))
 

@@ -53,8 +53,9 @@ def split_edges(
     kind = triples.parts(links)[2]
     first = None if times is None else _first_times(times, of_edge, len(links))
     part = cut_in_order([hashes, *([] if first is None else [first])], kind, train_ratio, valid_ratio)
-    for each in np.unique(kind) if gap and first is not None else ():
-        part[kind == each] = leave_gap(part[kind == each], first[kind == each], gap)
+    if gap and first is not None:
+        for each in np.unique(kind):
+            part[kind == each] = leave_gap(part[kind == each], first[kind == each], gap)
     return part[of_edge]
 
 

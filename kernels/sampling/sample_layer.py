@@ -9,7 +9,7 @@ Cost: O(edges) without a sort. Memory of a Renamer: a hashed map of 16 to 32 byt
 it names a layer 8 bytes and an id per edge. Do not train with it: the fused sampler does both steps at once.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class LayerSampler:
             InputError: a node's row is not among the rows, or the rows are not sound.
         """
         by_relation = [] if isinstance(self.fanout, int) else list(self.fanout)
-        arrays = [
+        arrays: Any = [
             None if each is None else np.require(each, requirements=["C", "A"])
             for each in (rows.indptr, rows.indices, rows.edge_types, rows.table, rows.support)
         ]
@@ -139,5 +139,5 @@ class Renamer:
         indices, places = self._native.name(order, counts, np.ascontiguousarray(sources, self.dtype), end)
         src_ids, start = self.nodes, np.zeros(len(end), np.int32)
         start[1:] = end[:-1]
-        sizes = {"num_dst": len(end), "num_src": len(src_ids)}
+        sizes: Any = {"num_dst": len(end), "num_src": len(src_ids)}
         return Block(**sizes, start=start, end=end, indices=indices, src_ids=src_ids), places

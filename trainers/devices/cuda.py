@@ -74,7 +74,7 @@ class CudaBackend:
 
     def event(self, stream: torch.cuda.Stream | None = None) -> torch.cuda.Event:
         """Returns the event of all that was put on a stream, or on this thread's, so far."""
-        return (stream or torch.cuda.current_stream(self.torch_device)).record_event()
+        return (stream or torch.cuda.current_stream(self.torch_device)).record_event()  # pyright: ignore[reportReturnType]
 
     def follow(self, event: torch.cuda.Event) -> None:
         """Lets what this thread launches from now on come after an event; the host does not wait."""
@@ -97,7 +97,7 @@ class CudaBackend:
         with torch.cuda.stream(self._back):
             copy.copy_(tensor, non_blocking=True)
         tensor.record_stream(self._back)
-        done = self._back.record_event()
+        done = self._back.record_event()  # pyright: ignore[reportReturnType]
 
         def arrived() -> torch.Tensor:
             done.synchronize()

@@ -117,9 +117,9 @@ def _edges_of(case: Case) -> list[Array]:
     if "edges" not in case.shared:
         found = []
         for blocks in _drawn(case).blocks:
-            ids = [block.edge_id for block in blocks]
+            ids = [block.edge_id for block in blocks if block.edge_id is not None]
             whole = np.arange(min(sum(len(block.indices) for block in blocks), case.sizes.num_edge_rows))
-            found.append(whole if any(each is None for each in ids) else np.unique(np.concatenate(ids)))
+            found.append(np.unique(np.concatenate(ids)) if len(ids) == len(blocks) else whole)
         case.shared["edges"] = found
     return case.shared["edges"]
 

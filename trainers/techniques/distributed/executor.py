@@ -243,7 +243,7 @@ class Distributed(Executor):
         nodes.gradients += self._sent(found).rows
         return [each._replace(gradients=each.gradients._replace(rows=())) for each in members]
 
-    def _ordered_sum(self, members: list[Member]) -> list[tuple[int, float | Tensor]]:
+    def _ordered_sum(self, members: list[Member]) -> Sequence[tuple[int, float | Tensor]]:
         model = self.run.model
         if self.tensors is not None:
             found, num_bytes = add_gathered(model, members, self.lane, self.tensors)
