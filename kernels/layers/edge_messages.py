@@ -160,8 +160,11 @@ def edge_messages_backward(
         grad_h, transposed = as_out(grad_h, (block.num_src, width), grad_out.dtype), block_transpose(block)
     of_map = np.empty((rows.shape[1] + 1, width), floats)
     start, end, _ = block_edges(block)
-    given: Any = start, end, _place(block), _weight(weight, block), *transposed
-    _native.edge_messages_backward(*given, rows, bits, grad_out, grad_h, of_map, check_threads(threads))
+    t_start, t_edge, t_dst = transposed
+    _native.edge_messages_backward(
+        start, end, _place(block), _weight(weight, block), t_start, t_edge, t_dst, rows, bits, grad_out, grad_h, of_map,
+        check_threads(threads),
+    )  # fmt: skip
     return np.ascontiguousarray(of_map[:-1].T), of_map[-1]
 
 

@@ -89,7 +89,7 @@ class LayerSampler:
             InputError: a node's row is not among the rows, or the rows are not sound.
         """
         by_relation = [] if isinstance(self.fanout, int) else list(self.fanout)
-        arrays: Any = [
+        indptr, indices, *arrays = [
             None if each is None else np.require(each, requirements=["C", "A"])
             for each in (rows.indptr, rows.indices, rows.edge_types, rows.table, rows.support)
         ]
@@ -97,7 +97,8 @@ class LayerSampler:
         nodes = np.ascontiguousarray(as_ids(node_ids, "node_ids"), rows.indices.dtype)
         layer_key = key(self.seed, batch.stream, batch.epoch, batch.step, self.layer)
         how = layer_key, most_of_row(self.fanout), by_relation, self.replace, positions
-        return DrawnRows(*_native.draw_rows(*arrays[:2], place, *arrays[2:], nodes, *how))
+        given: Any = indptr, indices, place, *arrays, nodes, *how
+        return DrawnRows(*_native.draw_rows(*given))
 
 
 class Renamer:

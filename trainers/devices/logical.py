@@ -25,9 +25,10 @@ from torch.utils._pytree import tree_leaves
 from graphmill.assets.storage.names.user_code import runs_user_code
 from graphmill.kernels.arrays import owner_of
 from graphmill.kernels.rows.shared_memory import memory_of, open_rows, share_rows
+from graphmill.trainers.devices.launches import Note
 from graphmill.trainers.devices.link import Link
 from graphmill.trainers.devices.protocol import CACHE, Device, Direction, OverBudget, torch_dtype
-from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.ledger import Ledger, Line
 
 COMPILER = "torch._dynamo"
 """Torch's compiler, which takes 80 MiB and some seconds: only a user's model may need it."""
@@ -111,6 +112,10 @@ class LogicalDevice(TorchDispatchMode, Device):
     def open_peer(self, handle: Mapping[str, Any]) -> np.ndarray:
         """As `Device.open_peer`, by a map of that memory."""
         return open_rows(handle)
+
+    def note(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Note:
+        """Is asked of a device with memory of its own only."""
+        raise NotImplementedError
 
     def active(self) -> LogicalDevice:
         """Returns the device, which is a context: storages that are made in it are booked."""

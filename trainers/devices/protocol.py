@@ -166,7 +166,7 @@ class Device(Protocol):
         Returns:
             The copy, which is read when it has arrived.
         """
-        raise NotImplementedError
+        ...
 
     def hand_over(self, tensors: Iterable[Any]) -> None:
         """Marks tensors made in `preparing` or `launching` as used by the training step, so that their memory waits for it."""
