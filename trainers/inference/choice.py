@@ -116,8 +116,6 @@ def reference_costs(train: TrainConfig, sizes: Sizes, num_classes: int, memory_b
 
 FEW = 4_000_000
 """Edges and rows that are computed in a moment: up to here an evaluation is exact."""
-FEW_NODES = 1 << 17
-"""Training nodes that are scored in any case: it takes a moment."""
 Way = Literal["exact", "sampled"]
 
 
@@ -215,10 +213,5 @@ def _batch_seconds(
 
 
 def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:
-    """Returns the splits on which the trained model is scored: validation, test, and training if its nodes are few or asked for.
-
-    Training nodes are most of the labelled ones as a rule, and their score decides nothing, but for a graph without validation nodes.
-    """
-    others = len(graph.valid_ids) + len(graph.test_ids)
-    few = len(graph.train_ids) <= max(others, FEW_NODES) or not len(graph.valid_ids)
-    return ("train", "valid", "test") if few or train.score_train else ("valid", "test")
+    """Returns the splits of a graph on which the trained model is scored."""
+    return train.scored_splits(len(graph.train_ids), len(graph.valid_ids), len(graph.test_ids))

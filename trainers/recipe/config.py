@@ -38,6 +38,8 @@ from graphmill.trainers.record.scores import METRICS_OF, Metric
 Part = TypeVar("Part")
 CACHE_STAGES = ("hotness", "budgets")
 """Stages that a training reads only to cache rows."""
+FEW_NODES = 1 << 17
+"""Training nodes that are scored in any case: it takes a moment."""
 PACKED_STAGES = ("samples", "cache_plan", "packed_chunks")
 """Stages that a training reads to take rows from packed chunks."""
 
@@ -165,6 +167,14 @@ class TrainConfig(Architecture):
     def predicts_links(self) -> bool:
         """Whether it is for a [task] on edges: links by its metric, as other kinds have others, and labels of edges by its head."""
         return self.metric in METRICS_OF["links"] or self.link_head == "label"
+
+    def scored_splits(self, num_train: int, num_valid: int, num_test: int) -> tuple[str, ...]:
+        """Returns the splits on which the trained model is scored: validation, test, and training if its nodes are few or asked for.
+
+        Training nodes are most of the labelled ones as a rule, and their score decides nothing, but for a graph without validation nodes.
+        """
+        few = num_train <= max(num_valid + num_test, FEW_NODES) or not num_valid
+        return ("train", "valid", "test") if few or self.score_train else ("valid", "test")
 
     def output_width(self, num_classes: int) -> int:
         """Returns the columns of a model's outputs: logits, or the rows by which links are scored."""

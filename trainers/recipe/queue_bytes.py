@@ -38,7 +38,8 @@ def most_batches(queue: str, lanes: int, batch_bytes: int) -> int:
     """
     if queue != AUTO:
         return sys.maxsize
-    return 1 + max(lanes + WAITING_BATCHES, EAGER_BYTES // max(1, batch_bytes))
+    # A little smaller ones are one more within the bytes.
+    return 1 + max(lanes + WAITING_BATCHES, -(-EAGER_BYTES // max(1, batch_bytes)))
 
 
 def queue_bounds(queue: str) -> tuple[int, int]:

@@ -256,10 +256,12 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
     Args:
         inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
     """
-    sizes = case.sizes
-    if case.semantic.train.eval == "exact" or case.semantic.sampling is None:
+    sizes, train = case.sizes, case.semantic.train
+    if train.eval == "exact" or case.semantic.sampling is None:
         return []
-    most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
+    splits = {"train": sizes.num_train, "valid": sizes.num_valid, "test": sizes.num_test}
+    largest = max(splits[split] for split in train.scored_splits(*splits.values()))
+    most = max(1, -(-largest // case.semantic.sampling.batch_size))
     count = case.held_ahead(most)
     each = space_for(case.batch.inputs * case.row_bytes) + space_for(case.edge_bytes) + case.block_bytes
     more = max(0, count * each - inputs_bytes)
