@@ -338,7 +338,7 @@ def key_of_another_kind(made: Made) -> None:
     of_links["message_edges"] = "train+valid"
     name = made.draw.choice(sorted(of_links))
     made.task[name] = of_links[name]
-    made.said = rf"{name} is a key of links"
+    made.said = r"split = 'time' of nodes reads the times of seeds" if name == "split" else rf"{name} is a key of links"
 
 
 def train_key_of_another_kind(made: Made) -> None:

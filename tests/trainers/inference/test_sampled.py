@@ -31,7 +31,7 @@ def test_batches_that_run_ahead_have_the_bits_of_those_drawn_in_turn(
 ) -> None:
     compared = []
 
-    def both(inference: Any, node_ids: Any, plan: Any, source: PreparedSource | None, _: Any) -> torch.Tensor:
+    def both(inference: Any, node_ids: Any, plan: Any, source: PreparedSource | None, *_: Any) -> torch.Tensor:
         ahead, in_turn = infer_sampled(inference, node_ids, plan, source), infer_sampled(inference, node_ids, plan)
         assert source is not None and source.batching.transpose == "none"
         assert torch.equal(ahead, in_turn)

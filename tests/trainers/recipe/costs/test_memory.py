@@ -126,6 +126,7 @@ def test_rows_of_nodes_in_files_take_a_byte_each_and_the_records_of_a_step(monke
         assert need is not None and need.scratch == count * record
     # "auto": memory where it suffices, and files are what is enough then; where it does not, files.
     found = []
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.course.anonymous_bytes", lambda: 0)
     for free in (1 << 40, record):
         monkeypatch.setattr("graphmill.trainers.recipe.costs.course.free_bytes", lambda free=free: free)
         need = training_need(*case(**keys), sizes)

@@ -102,7 +102,7 @@ def test_what_can_never_fit_is_refused_and_what_may_grow_grows() -> None:
 
 
 def test_closing_ends_everybody_who_waits() -> None:
-    made, ended = queue(capacity=1), []
+    made, ended = queue(capacity=1, most=1), []
     made.join("a")
     assert made.admit(0, 1)
 
