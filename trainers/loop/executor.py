@@ -253,9 +253,14 @@ class Run:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of rows that a sampled evaluation may hold for all its batches: half its workspace, or a quarter of what is free."""
-        workspace, free = parse_size(self.semantic.train.eval_workspace) // 2, free_bytes()
-        return workspace if free is None else min(workspace, free // 4)
+        """Bytes of rows that a sampled evaluation may hold for all its batches.
+
+        Half its workspace, at most a quarter of what is free, and half of the table where the machine decides how it is read.
+        """
+        most, free = parse_size(self.semantic.train.eval_workspace) // 2, free_bytes()
+        if self.execution.features == "auto":
+            most = min(most, self.features.stored.num_bytes // 2)
+        return most if free is None else min(most, free // 4)
 
     def evaluation_batching(self, plan: Plan) -> Batching:
         """Returns the batching of an evaluation: without transposes, and beside the ledger and the time-line of the training.

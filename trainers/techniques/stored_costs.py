@@ -209,9 +209,9 @@ def _counted(tiers: Array, batches: Iterable[Array]) -> Array:
 
 def from_disk_terms(case: Case) -> list[Term]:
     """Returns the terms of batches whose graphs and rows are read from disk, by each rank."""
-    ready, staged, blocks = space_for(case.batch.inputs * case.row_bytes), staged_bytes(case), case.block_bytes
+    staged, blocks = staged_bytes(case), case.block_bytes
     if packs_edges(case.sizes):
-        ready, staged = ready + space_for(case.edge_bytes), staged + staged_bytes(case, edges=True)
+        staged += staged_bytes(case, edges=True)
     else:
         blocks += case.edge_bytes
     most, sure = MOST_WAITING + 1, case.batch.exact
@@ -220,11 +220,17 @@ def from_disk_terms(case: Case) -> list[Term]:
         Term(
             "staged rows that wait", (_waiting(case, staged, most + NUM_LOADERS) - 1) * staged, "queue", bound=not sure
         ),
-        Term("inputs of batches", _waiting(case, ready, most) * ready, "queue", bound=not sure),
+        Term("inputs of batches", _inputs_bytes(case), "queue", bound=not sure),
         Term("blocks of batches", (1 + _waiting(case, blocks, most)) * blocks, "queue", bound=True),
         Term("readers of cached rows", reader_bytes(case, NUM_LOADERS), "io_depth", bound=True),
     )
     return [term.times(case.ranks) for term in each]
+
+
+def _inputs_bytes(case: Case) -> int:
+    """Returns the bytes of the inputs of batches that are ready, with the one in work, by each rank."""
+    ready = space_for(case.batch.inputs * case.row_bytes) + space_for(case.edge_bytes) * packs_edges(case.sizes)
+    return _waiting(case, ready, MOST_WAITING + 1) * ready
 
 
 def _waiting(case: Case, each: int, most: int) -> int:
@@ -258,7 +264,7 @@ def _memory(case: Case) -> list[Term]:
     return [
         *process_terms(case),
         *from_disk_terms(case),
-        *evaluation_terms(case, 0),  # its batches are in heaps of other threads
+        *evaluation_terms(case, _inputs_bytes(case)),
         *model_terms(case),
         *sampler_terms(case),
         *source_terms(case, packed=True),

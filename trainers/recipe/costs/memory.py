@@ -276,8 +276,11 @@ def shared_term(case: Case, count: int) -> Term:
     cached = case.execution.cache != "none" and {"hotness", "budgets"} <= {*sizes.artifacts, *sizes.configs}
     read = count * case.batch.inputs * max(PAGE_BYTES, sizes.row_bytes)
     pays = direct and not cached and count >= SHARING and read >= 2 * sizes.feature_bytes
-    most = min(parse_size(case.semantic.train.eval_workspace) // 2, sizes.feature_bytes) if pays else 0
-    sure = case.execution.features == "direct" and not case.exact_evaluation
+    only = case.execution.features == "direct"
+    # Left to the machine, rows are read directly where half of the free memory does not hold the file.
+    held = sizes.feature_bytes if only else sizes.feature_bytes // 2
+    most = min(parse_size(case.semantic.train.eval_workspace) // 2, held) if pays else 0
+    sure = only and not case.exact_evaluation
     return Term("rows that batches of an evaluation share", most, "eval_workspace", True, likely=most if sure else 0)
 
 
