@@ -279,6 +279,8 @@ def shared_term(case: Case, count: int) -> Term:
     only = case.execution.features == "direct"
     # Left to the machine, rows are read directly where half of the free memory does not hold the file.
     held = sizes.feature_bytes if only else sizes.feature_bytes // 2
+    # A row is shared that so many batches read.
+    held = min(held, count * case.batch.inputs // SHARING * sizes.row_bytes)
     most = min(parse_size(case.semantic.train.eval_workspace) // 2, held) if pays else 0
     sure = only and not case.exact_evaluation
     return Term("rows that batches of an evaluation share", most, "eval_workspace", True, likely=most if sure else 0)
