@@ -15,6 +15,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill.assets.storage.system.machine import anonymous_bytes
 from graphmill.kernels import warn_once
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows import direct_io
@@ -228,6 +229,19 @@ def test_no_more_is_in_flight_than_the_window_has_room_for(table, window_bytes, 
         pages = reader(**options)
         pages.read_rows(file, np.arange(100), row_bytes=4096)
         assert pages.most_in_flight == most
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_reader_of_whole_pieces_takes_no_memory_of_its_own(table, method):
+    """Loaders of packed chunks have a reader each, and no bound counts memory that they never use."""
+    path, _ = table
+    before = anonymous_bytes()
+    readers = [reader(method, depth=32, range_pages=64) for _ in range(8)]
+    with readers[0].open(path) as file, BufferPool().take(chunk_capacity(0, 8192)) as buffer:
+        for each in readers:
+            each.read_chunk(file, 0, 8192, buffer.data)
+    after = anonymous_bytes()
+    assert before is not None and after is not None and after - before < 8 << 20, "eight readers have 64 MiB"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphmill.assets.chunks.config import ChunksTable, chunks_config
 from graphmill.assets.costs.needs import MARGIN, Sizes, require_fit
@@ -20,8 +22,10 @@ from graphmill.trainers.recipe.costs.memory import (
     HEAP,
     READER_BYTES,
     WINDOW_BYTES,
+    evaluation_terms,
     sampler_terms,
     tier_terms,
+    training_case,
     training_need,
 )
 from graphmill.trainers.recipe.execution import TrainExecution
@@ -108,6 +112,23 @@ def test_rows_of_nodes_are_counted_with_moments_and_copies() -> None:
     scored = terms(case(**(keys | {"hidden": 128})), replace(sizes, num_valid=10))
     assert scored["best rows of nodes, and a checkpoint of them"] == (1 + 8) * 2 * table
     assert {name: one[name] for name in none} == none
+
+
+@given(st.lists(st.integers(0, 300_000), min_size=3, max_size=3), st.booleans())
+def test_a_sampled_evaluation_has_room_for_the_batches_of_every_split_that_is_scored(
+    counts: list[int], asked: bool
+) -> None:
+    recipe = case(score_train=asked, queue="4GiB")
+    splits = recipe[0].train.scored_splits(*counts)
+    largest = max(count for split, count in zip(("train", "valid", "test"), counts, strict=True) if split in splits)
+    made = training_case(*recipe, SIZES)
+
+    def term(train: int, valid: int, test: int) -> int:
+        sizes = replace(SIZES, num_train=train, num_valid=valid, num_test=test)
+        return evaluation_terms(replace(made, sizes=sizes), 0)[0].most
+
+    found, expected = term(*counts), term(0, max(1, largest), 0)
+    assert found == expected > 0
 
 
 def test_rows_of_nodes_in_files_take_a_byte_each_and_the_records_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
