@@ -68,7 +68,6 @@ def evaluation(
         times: Array | None = None,
     ) -> Tensor:
         name = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).data)
-        # Of a sampled one the file has the batches of each split.
         log = RowLog(kept, log_key(model, device, name * (train.eval == "exact"))) if kept else None
         bounds = Bounds(folder=folder, progress=progress, kept=log, **read_as)
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
@@ -89,7 +88,10 @@ def evaluation(
 
 
 def log_key(model: Model, device: Device, name: bytes) -> bytes:
-    """Returns u8[16], the key of the rows that an inference keeps: a digest of the weights, and of a name of what is computed."""
+    """Returns u8[16], the key of the rows that an inference keeps: a digest of the weights, and of a name of what is computed.
+
+    A sampled inference has no name: one file has the batches of all splits.
+    """
     found = xxhash.xxh3_128(name)
     for tensor in model.state_dict().values():
         weights = device.fetch(tensor.detach(), WEIGHTS, device.traffic)
