@@ -11,7 +11,9 @@ READY  := $(VENV)/.ready
 # The same with what tests, checks and benchmarks need besides: a demo downloads none of it.
 READY_DEV := $(VENV)/.ready-dev
 TOOLS  := $(VENV)/.tools
-# Modules are compiled to bytecode when they are first imported: most of what the packages hold never is.
+# Modules are compiled to bytecode when they are first imported: most of what the packages hold never is. It is kept in any case, since
+# every command would compile for two seconds.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
 # The native module has a rule of its own. Of an editable install the path of the tree is enough: a finder would be loaded by every process,

@@ -35,6 +35,20 @@ def test_the_limit_is_the_size_of_the_pool(tmp_path, size, limit):
     assert limits == {POOL: limit, MEMORY_POOL: 1}
 
 
+@pytest.mark.parametrize(("limit", "method"), [(None, "forkserver"), (2 << 30, "spawn")])
+def test_steps_are_forked_where_no_group_limits_the_memory(tmp_path, monkeypatch, limit, method):
+    """The process that they are forked from takes memory, which no need of a step has in it."""
+    monkeypatch.setattr("graphmill.jobs.runs.slot.limit_bytes", lambda: limit)
+    with open_instance(tmp_path) as instance:
+        context = dg.InitExecutorContext(
+            job=InMemoryJob(nothing),
+            executor_def=in_turn,
+            executor_config={"multiprocess": {"retries": {"enabled": {}}}},
+            instance=instance,
+        )
+        assert in_turn.executor_creation_fn(context)._start_method == method
+
+
 def test_every_job_takes_turns_and_so_do_steps_of_the_memory_pool(tmp_path, monkeypatch):
     monkeypatch.setattr("graphmill.jobs.definitions.takes_memory", lambda pipeline, stage: True)
     made = build_defs([load_tiny(tmp_path)], Surroundings(store=Store(tmp_path), make_progress=lambda _: Silent()))

@@ -3,6 +3,8 @@
     step      train b-1 ................. | update b-1 |  train b ...
     pruner    lookup, prune, copy of b | load rows of b | lookup of b+1 ...
 
+Two pruners take turns, so that the lookup of b+1, and its first reads, do not wait until the last rows of b have crossed to the device.
+
 FreshGNN looks up behind the update of the step before (Algorithm 1, lines 7 to 11), so no row of a batch is known before that update, and
 nothing hides its loading. Here the batch is decided when the batch before it is asked for: the history is that of one update earlier, and
 the first batch of an epoch is decided as in the paper. The embeddings that a batch reads are copied when it is decided, since the update
@@ -15,7 +17,7 @@ of embeddings free of feature rows from the beginning, and "accuracy+features" i
 A checkpoint holds the decision about the next batch: the history that it was taken from is gone. The ledger counts the rows of a batch
 that a lookup behind the update would have decided otherwise.
 
-Memory: copies of the embeddings of two batches, and the rows of a second batch.
+Memory: copies of the embeddings of two batches, the rows of a second batch, and a second pruner's windows of rows on their way.
 """
 
 from __future__ import annotations

@@ -9,10 +9,14 @@ source below has its rows in memory, too, one gather writes all rows. Else rows 
 them, one more copy per row; if the arena has none of a batch's rows, the source below writes them itself.
 
 Rows of the source below come in windows: a batch is a hundred megabytes where rows are wide, and rows that wait in a staging buffer and in
-the separate one would be as many again, twice. Memory besides the batch's rows: a window of stored rows if they are staged, and one in the
-type of the computation. A collective source, and a device that reads the rows in place, take one window of all rows.
+the separate one would be as many again, twice. A window is read while the one before it crosses to the device; a batch has several, so
+that reading and crossing overlap where nothing is known of the next batch. Memory besides the batch's rows: two windows of stored rows if
+they are staged, and one in the type of the computation. A collective source, and a device that reads the rows in place, take one window of
+all rows.
 """
 
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -30,7 +34,7 @@ from graphmill.kernels.types import BatchKey
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, RowIds
-from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES
+from graphmill.trainers.techniques.fresh.settings import LEAST_WINDOW_BYTES, WINDOW_BYTES, WINDOWS
 
 HITS = "hits_arena"
 """Name of the ledger's count of rows from the arena."""
@@ -53,7 +57,7 @@ class ArenaRows:
     ):
         self.below, self.history, self.device, self.stages, self.threads = below, history, device, stages, threads
         self.width, self.dtype, self.row_bytes = below.width, below.dtype, below.row_bytes
-        self._windows = BufferPool()
+        self._windows, self._thread = BufferPool(), ThreadPoolExecutor(1, "windows")
 
     def gather(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
@@ -123,10 +127,24 @@ class ArenaRows:
             input_ids = self.device.fetch(input_ids, COUNTS, ledger).numpy()
             origin = self.device.fetch(origin, COUNTS, ledger).numpy() if self.stages else np.arange(len(input_ids))
         row_bytes = max(self.row_bytes, self.width * out.element_size(), 1)
-        num_rows = max(1, WINDOW_BYTES // row_bytes // WINDOW_ROWS) * WINDOW_ROWS
-        with closing(self.below.stage_windows(key, origin, num_rows)) as windows:
-            for part, staged in windows:
+        window_bytes = min(WINDOW_BYTES, max(LEAST_WINDOW_BYTES, len(origin) * row_bytes // WINDOWS))
+        num_rows = max(1, window_bytes // row_bytes // WINDOW_ROWS) * WINDOW_ROWS
+        windows = self.below.stage_windows(key, origin, num_rows)
+        with closing(windows), closing(self._one_ahead(windows)) as staged_windows:
+            for part, staged in staged_windows:
                 self._window(RowIds(input_ids[part], staged=staged), part, out, places, ledger)
+
+    def _one_ahead(self, windows: Iterator[tuple[Any, Any]]) -> Generator[tuple[Any, Any], None, None]:
+        """Yields the windows; a thread reads the next one meanwhile, and has ended when this has."""
+        waiting = self._thread.submit(next, windows, None)
+        try:
+            while (window := waiting.result()) is not None:
+                waiting = self._thread.submit(next, windows, None)
+                yield window
+        finally:
+            # The thread reads no longer, and a window that nobody takes goes back to its pool.
+            if waiting.exception() is None and (window := waiting.result()) is not None and window[1] is not None:
+                window[1].release()
 
     def _window(self, batch: RowIds, part: Any, out: torch.Tensor, places: Any, ledger: Ledger) -> None:
         """Gathers the rows of a window and releases it; `part` are their places in the list whose places in `out` are `places`."""

@@ -11,8 +11,8 @@ The nodes that a batch may leave out depend on the update before it, so sampling
 lookup depends only on the batch's optimiser step: all batches of a step group look up before the group's one update, and the history
 changes nowhere else.
 
-Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on and, with lookahead, the next one; 32 MiB at
-most for rows on their way (arena_rows.py); as online besides.
+Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on and, with lookahead, the next one; 24 MiB at
+most for the rows of each on their way (arena_rows.py); as online besides.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class PrunedSource(PreparedSource):
         self.restored: Decision | None = None
         self.num_parts, self.parts, self.histories = num_parts, histories.keys(), histories
         self.samplers, self.packed, self.width = list(samplers), packed, below.width
+        self.collective, self._before = below.collective, dict[int, int]()
         self.pruners = {
             part: Pruner(batching, history, below, packed is not None) for part, history in histories.items()
         }
@@ -118,6 +119,8 @@ class PrunedSource(PreparedSource):
             Task(
                 name=PRUNER,
                 after=(SAMPLER,),
+                # A batch is decided and read while the rows of the one before it still cross to the device.
+                lanes=0 if self.collective else 2 * self.lookahead,
                 ahead=self.lookahead,
                 prepare=Work("prune", lambda lane, item, batch: self._pruned(batch)),
                 num_bytes=lambda item, batch: batch_bytes(batch, self.width, self.batching.dtype),
@@ -140,7 +143,8 @@ class PrunedSource(PreparedSource):
             return
         self.decisions = Decisions()
         self.waits = (self.decisions,)
-        first = planned[0].position if planned else 0
+        positions = [item.position for item in planned]
+        first, self._before = positions[0] if positions else 0, dict(zip(positions[1:], positions, strict=False))
         if self.restored is not None and self.restored.place != (epoch, first):
             self.restored = None
         if first and self.restored is None:
@@ -151,6 +155,8 @@ class PrunedSource(PreparedSource):
         pruner = self._pruner(batch)
         if not self.lookahead:
             return pruner.pruned(batch)
+        if (before := self._before.get(batch.position)) is not None:  # it is decided on the other lane
+            self.decisions.wait_for(before)
         restored, self.restored = self.restored, None
         batch = pruner.pruned(batch, copies=True, decision=restored)
         with (

@@ -292,16 +292,17 @@ def _shared(
 
 
 WINDOW_COPIES = 3
-"""Copies of packed rows on their way to the arena's batch: as read, as staged and put together."""
+"""Windows of packed rows on their way to the arena's batch: as read, as staged and put together."""
 
 
 def _memory(case: Case) -> list[Term]:
     # A batch whose rows are smaller than the windows in which they come takes no more than they do.
-    likely = WINDOW_COPIES * case.batch.inputs * case.row_bytes + reader_bytes(case, 1)
+    pruners = 1 + case.settings.lookahead
+    likely = pruners * WINDOW_COPIES * case.batch.inputs * case.row_bytes + reader_bytes(case, pruners)
     return [
         *process_terms(case),
         *_pruned_terms(case),
-        window_term(case, 1, likely),
+        window_term(case, pruners, likely),
         *arena_terms(case),
         *model_terms(case, extra_rows=history_bytes(case)),
         *sampler_terms(case),

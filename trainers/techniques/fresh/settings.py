@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d{0,17})", re.ASCII)
 MOST_STALE = 200
 """Largest `t_stale` of a share of an epoch: the paper's value for its largest graphs (section 7.1)."""
-WINDOW_BYTES = 16 << 20
-"""Bytes of a window of rows on their way to the arena's batch; the ledger counts its requests, so no setting of a run changes it."""
+WINDOW_BYTES, LEAST_WINDOW_BYTES, WINDOWS = 8 << 20, 1 << 20, 8
+"""Most and least bytes of a window of rows on their way to the arena's batch, and windows of a batch between these; the ledger counts
+requests, so no setting of a run changes them."""
 MOST_STEPS = 10**18
 """Largest number of steps: ages are counted in 64 bits."""
 Policy = Literal["accuracy", "accuracy+features", "performance+features"]
