@@ -113,7 +113,7 @@ def rank_terms(case: Case) -> list[Term]:
         *(from_disk_terms(case) if packed else queue_terms(case, lanes=1)),
         *model_terms(case, ranks),
         *sampler_terms(case),
-        *row_terms(case),
+        *(term.times(ranks) for term in row_terms(case)),
         Term("windows of rows in file order", windows, bound=True, likely=expected),
         Term("places of rows", ranks * 4 * case.sizes.num_nodes),
         *([term.times(ranks) for term in tier_terms(case, 0)] if packed else _exchange_terms(case)),
