@@ -39,6 +39,7 @@ from graphmill.kernels.rows.slots import (
     make_slots,
 )
 from graphmill.kernels.types import Array
+from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import ALONE, Lane, Ranks
 from graphmill.trainers.record.ledger import Ledger
@@ -169,6 +170,8 @@ class ShardedSource(FeatureSource):
             request = self._request(node_ids[wanted], wanted)
             rows, places = self.exchange.fetch(request, None, ledger)
             copied[request.places] = rows[places]
+            del rows, request
+        return_freed_memory()  # what rows came and went in is of no size that a batch has
         self.device.traffic.merge(ledger)
         return copied
 
