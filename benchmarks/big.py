@@ -56,14 +56,15 @@ reuse = 1
 }
 """Part -> what it adds to the pipeline file."""
 
-TRAIN = """
+QUEUE = "384MiB"
+TRAIN = f"""
 [[train]]
-name = "{name}"
+name = "{{name}}"
 hidden = 128
 epochs = 2
 eval = "sampled"
-queue = "384MiB"
-{more}
+queue = "{QUEUE}"
+{{more}}
 """
 TABLES = {
     "minibatch": 'samples = "stored"',

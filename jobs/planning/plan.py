@@ -16,7 +16,6 @@ from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.machine import memory_bytes, usable_cores
 from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.operations.rates import COPY, DISK, FAULTS, PAGES, STARTS, STEPS, WRITE, kept_rates, measured_rates
@@ -30,7 +29,7 @@ from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Case, Scored, Speeds
 from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
 from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on, keep_speeds, kept_speeds, speeds_path
-from graphmill.trainers.recipe.costs.memory import largest_batch
+from graphmill.trainers.recipe.costs.memory import largest_batch, tables_fit, training_case
 from graphmill.trainers.recipe.techniques import find_technique
 
 HOST_SHARE, HOST_FEATURES = 4, 2
@@ -171,14 +170,15 @@ class _Planner:
         case = case_on(semantic, execution, scaled, at_hand, direct, roles=reads)
         exact, valid, final, said = self._evaluations(semantic, at_hand, scaled, sizes)
         times = sizes.num_nodes / max(1, scaled.num_nodes)
+        # Pages of the whole table stay in memory or do not, whatever graph stands in.
+        fits, edges_fit = tables_fit(training_case(semantic, execution, sizes))
         case = replace(
             case,
             exact_evaluation=exact,
             valid=valid.times(times),
             final=final.times(times),
-            # Pages of the whole table stay in memory or do not, whatever graph stands in.
-            fits=fits_memory(sizes.feature_bytes),
-            edges_fit=fits_memory(sizes.edge_bytes),
+            fits=fits,
+            edges_fit=edges_fit,
             stand_in=scaled is not sizes,
             waiting=waiting,
         )

@@ -72,6 +72,7 @@ class ClusterWork:
         fanouts, batch_size: neighbours per layer, and seeds of a batch.
         hidden, epochs: width of the layers between, and number of epochs.
         packed_times: disk budget of packed rows, in multiples of the features.
+        queue: key `queue` of the train tables.
     """
 
     nodes: int
@@ -85,6 +86,7 @@ class ClusterWork:
     hidden: int = 256
     epochs: int = 10
     packed_times: float = 3.0
+    queue: str = "auto"
 
     def __post_init__(self):
         if not 0 < self.train_share <= TRAIN_OF_LABELLED:
@@ -137,7 +139,7 @@ class ClusterWork:
             **keys.get("table", {}),
         }  # fmt: skip
         if trainer != "fullgraph":
-            found |= {"eval": "sampled", "samplers": max(1, machines.cores - 1)}
+            found |= {"eval": "sampled", "samplers": max(1, machines.cores - 1), "queue": self.queue}
         return found | ({trainer: settings} if settings else {})
 
 

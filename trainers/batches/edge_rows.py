@@ -113,11 +113,12 @@ def place_edges(blocks: Sequence[Block]) -> Array:
     return edge_ids
 
 
-def open_edge_rows(stored: FeatureTable, dtype: str, threads: int) -> EdgeRows:
+def open_edge_rows(stored: FeatureTable, dtype: str, threads: int, reserved_bytes: int = 0) -> EdgeRows:
     """Opens the rows of edges: mapped, or read directly if they do not fit into memory.
 
     Args:
         stored: the table `[features.edges]`.
         dtype: NumPy name of the type of gathered rows.
+        reserved_bytes: bytes that the run is still to take.
     """
-    return EdgeRows(stored, open_source(stored, "auto", threads), dtype)
+    return EdgeRows(stored, open_source(stored, "auto", threads, reserved_bytes), dtype)

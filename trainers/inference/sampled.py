@@ -17,6 +17,7 @@ from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from graphmill.kernels.types import Array, Block, Stream
 from graphmill.trainers.batches.batch import MiniBatch, attach_weights, send_blocks
 from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.inference.exact import Inference
@@ -128,6 +129,7 @@ def _drawn(
     """Yields the batches that this process computes, and takes part in the exchanges of the others, of which it yields None."""
     model, topology, features, bounds = inference.model, inference.topology, inference.features, inference.bounds
     assert bounds.drawing is not None
+    return_freed_memory()  # what the threads of an epoch have freed serves no other thread
     sampler, device = bounds.drawing.sampler(topology, seed=plan.seed, threads=bounds.threads), bounds.device
 
     def draw(item: PlannedBatch | None) -> tuple[Block, ...]:
@@ -146,6 +148,7 @@ def _drawn(
         return DrawnInputs(send_blocks(blocks, device, device.traffic), x) if blocks else None
 
     yield from map(gathered, _one_ahead(draw, turns))
+    return_freed_memory()  # nor what an evaluation has freed those of the next one
 
 
 def _one_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -26,7 +26,7 @@ from torch import Tensor
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.control_group import free_bytes
-from graphmill.assets.storage.system.machine import usable_cores
+from graphmill.assets.storage.system.machine import anonymous_bytes, usable_cores
 from graphmill.kernels.links.edge_seeds import EdgeSeeds
 from graphmill.kernels.links.link_sampler import LinkSampler
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
@@ -43,6 +43,7 @@ from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.queue_bytes import SHARING
 from graphmill.trainers.record.checks import conserved, ledger_numbers
 from graphmill.trainers.record.ledger import STEP, Ledger, Timeline
@@ -250,6 +251,12 @@ class Run:
     def sampling_threads(self) -> int:
         """Number of threads that draw one batch together."""
         return self.semantic.train.num_threads if self.in_turn else 1
+
+    def bytes_to_come(self) -> int:
+        """Returns the most bytes that the run's processes on this machine are still to take, the same in all ranks, which all call it."""
+        held = self.ranks.beside(anonymous_bytes() or 0)
+        found = bytes_to_come(self.semantic, self.execution, {**self.inputs, **self.reads}, held)
+        return max(self.ranks.beside(found))
 
     @property
     def shared_bytes(self) -> int:

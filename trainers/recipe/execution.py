@@ -24,8 +24,8 @@ class TrainExecution(Checked):
     # = 1GiB, and beyond 32MiB no more batches than threads prepare at once, and one.
     queue: str = "auto"
     # Place of the features: memory = they are read into memory once; mapped = rows are read through the page cache; direct = past it, for a
-    # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct. Of ranks that
-    # share a machine all shards count.
+    # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, and leaves what the training
+    # still takes, else direct. Of ranks that share a machine all shards count.
     features: Literal["auto", "mapped", "direct", "memory"] = "auto"
     # Place of the learnable rows of nodes (embedding = "node", model = "rows") and of their moments: memory; mapped = files beside the
     # checkpoint, read through the page cache; auto = memory if they take at most three quarters of what is free, else mapped if it can be.

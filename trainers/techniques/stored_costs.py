@@ -264,7 +264,7 @@ def _memory(case: Case) -> list[Term]:
     return [
         *process_terms(case),
         *from_disk_terms(case),
-        *evaluation_terms(case, 0),  # its batches are in heaps of other threads
+        *evaluation_terms(case, _inputs_bytes(case)),
         *model_terms(case),
         *sampler_terms(case),
         *source_terms(case, packed=True),

@@ -32,7 +32,6 @@ from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.exact import exact_needs
-from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.queue_bytes import prepared_in_turn
 from graphmill.trainers.recipe.techniques import find_technique
@@ -67,7 +66,8 @@ def _open_edge_rows(run: Run) -> EdgeRows | None:
     at_hand = prepared_in_turn(train, run.execution) and train.device == "cpu"
     stored = open_features(run.inputs[EDGES])
     require_edges(stored, run.graph.topology)
-    return open_edge_rows(stored, kept_dtype(train.dtype), train.num_threads if at_hand else 1)
+    threads = train.num_threads if at_hand else 1
+    return open_edge_rows(stored, kept_dtype(train.dtype), threads, run.bytes_to_come())
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
@@ -94,7 +94,9 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(train.device, work_bytes, execution.link_gbps)
     at_hand = prepared_in_turn(train, execution) and train.device == "cpu"
-    reserved = bytes_to_come(run.semantic, execution, given) if execution.features == "auto" else 0
+    reserved = run.bytes_to_come() if execution.features == "auto" else 0
+    if run.edge_rows is not None and run.edge_rows.source.mapped:
+        reserved += run.edge_rows.table.num_bytes
     table = open_source(stored, execution.features, train.num_threads if at_hand else 1, reserved)
     edges_at_hand = run.edge_rows is None or run.edge_rows.at_hand
     table.at_hand = at_hand and edges_at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))

@@ -49,6 +49,7 @@ RATES = {
 }
 TRAIN: dict[str, Any] = {"name": "sage", "hidden": 8, "epochs": 2}
 TEXT = recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64})
+FITS = "graphmill.trainers.recipe.costs.memory.fits_memory"
 ROOM = Room(host=1 << 20, disk="3x", cores=2)
 
 
@@ -275,8 +276,7 @@ def test_a_large_graph_is_planned_with_the_bytes_of_its_own_features(
 ) -> None:
     """The graph that stands in has features that would stay in memory, and fewer seeds than a batch."""
     monkeypatch.setattr("graphmill.jobs.planning.graph.MOST_EDGES", 500)
-    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.costs.known"):
-        monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: num_bytes <= 300 * 8 * 4 // 2)
+    monkeypatch.setattr(FITS, lambda num_bytes, reserved: num_bytes <= 300 * 8 * 4 // 2)
     text = recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 100})
     found = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
     rows = found["bytes_per_epoch"]["h2d"] // 32
@@ -293,8 +293,7 @@ def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatc
     idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0}, prune=0.0)
     monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: idle)
     monkeypatch.setattr(rates, "_measured", lambda home: iter((RATES | {rates.PAGES: 4096e3}).items()))
-    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.costs.known"):
-        monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: False)
+    monkeypatch.setattr(FITS, lambda num_bytes, reserved: False)
     text = recipe(
         TRAIN | {"cache": "none", "samplers": 1},
         graph=sbm(features=1024),

@@ -17,7 +17,7 @@ from graphmill.assets.samples.wanted import WantedRows
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.edge_rows import place_edges
-from graphmill.trainers.recipe.costs import known
+from graphmill.trainers.recipe.costs import memory
 from graphmill.trainers.recipe.inputs import TableInputs, find_table_inputs
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows import open as opening
@@ -176,7 +176,7 @@ def test_rows_that_do_not_fit_are_read_directly_beside_the_step_and_forecast(
     def fits(num_bytes: int, reserved: int = 0) -> bool:
         return num_bytes != size
 
-    for module in (opening, known, open_rows):
+    for module in (opening, memory, open_rows):
         monkeypatch.setattr(module, "fits_memory", fits)
     monkeypatch.setattr("graphmill.trainers.batches.edge_rows.fits_memory", fits)
     opened: list[str] = []

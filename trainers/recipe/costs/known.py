@@ -36,7 +36,6 @@ from graphmill.assets.storage.files.sealed_json import keep_numbers
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.names.version import canonical, canonical_json
-from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.filesystem import make_folder
 from graphmill.assets.storage.system.machine import processor_name, usable_cores
 from graphmill.kernels.hotness.presample import count_batches
@@ -53,7 +52,7 @@ from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.batch import MOST_BATCHES, MOST_SECONDS, draw_batches
 from graphmill.trainers.recipe.costs.course import Case, CountedVisits, Speeds
-from graphmill.trainers.recipe.costs.memory import training_case
+from graphmill.trainers.recipe.costs.memory import tables_fit, training_case
 from graphmill.trainers.recipe.costs.step import transposed_layers
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
@@ -149,13 +148,10 @@ def case_on(
         most_batches, most_seconds: bounds of the batches that are drawn, and of the time that it takes.
     """
     technique, sampling = find_technique(semantic.train.trainer), semantic.sampling
-    case = replace(
-        training_case(semantic, execution, sizes, ranks),
-        exact_evaluation=semantic.train.eval != "sampled",
-        fits=fits_memory(sizes.feature_bytes),
-        edges_fit=fits_memory(sizes.edge_bytes),
-        row_of=at_hand.row_of,
-    )
+    case = training_case(semantic, execution, sizes, ranks)
+    fits, edges_fit = tables_fit(case)
+    exact = semantic.train.eval != "sampled"
+    case = replace(case, exact_evaluation=exact, fits=fits, edges_fit=edges_fit, row_of=at_hand.row_of)
     batch = case.batch
     if technique.whole_graph or sampling is None or at_hand.drawing is None or is_reference(sampling.method):
         return case

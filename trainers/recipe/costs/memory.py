@@ -22,6 +22,7 @@ from graphmill.assets.samples.costs import sampler_bytes
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.machine import anonymous_bytes, memory_bytes, usable_cores
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.pages import PAGE_BYTES
@@ -93,11 +94,27 @@ def prediction_need(ranks: int) -> Need:
     return Need(name="a prediction", phases=((_process_term(ranks),),))
 
 
-def bytes_to_come(semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact]) -> int:
-    """Returns the most bytes that this process is still to take for a training on some artifacts; 0 if that is not known."""
+def bytes_to_come(
+    semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact], held: Sequence[int]
+) -> int:
+    """Returns the most bytes that a training on some artifacts is still to take; 0 if that is not known.
+
+    Args:
+        held: bytes that each of its processes on this machine has.
+    """
     sizes = sizes_of(artifacts)
-    need = None if sizes is None else training_need(semantic, execution, sizes)
-    return 0 if need is None else max(0, need.memory_bytes - (anonymous_bytes() or 0))
+    need = None if sizes is None else training_need(semantic, execution, sizes, len(held))
+    return 0 if need is None else max(0, need.memory_bytes - sum(held))
+
+
+def tables_fit(case: Case) -> tuple[bool, bool]:
+    """Returns whether the table of the nodes, and that of the edges, may be mapped beside what the training takes, if left to the machine."""
+    need, sizes = 0, case.sizes
+    if find_technique(case.semantic.train.trainer).costs and case.semantic.train.device == "cpu":
+        need = max(0, sum(term.most for term in memory_terms(case)) - (anonymous_bytes() or 0))
+    edges = fits_memory(sizes.edge_bytes, need)
+    mapped = sizes.edge_bytes * (edges and case.semantic.train.edge_features)
+    return fits_memory(sizes.feature_bytes, need + mapped), edges
 
 
 def memory_terms(case: Case) -> list[Term]:

@@ -30,6 +30,7 @@ from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
 from graphmill.trainers.recipe.costs.memory import (
     BATCH,
+    SAMPLED,
     model_terms,
     process_terms,
     queue_terms,
@@ -113,11 +114,18 @@ def rank_terms(case: Case) -> list[Term]:
         *(from_disk_terms(case) if packed else queue_terms(case, lanes=1)),
         *model_terms(case, ranks),
         *sampler_terms(case),
-        *row_terms(case),
+        _evaluated(case),
+        *(term.times(ranks) for term in row_terms(case)),
         Term("windows of rows in file order", windows, bound=True, likely=expected),
         Term("places of rows", ranks * 4 * case.sizes.num_nodes),
         *([term.times(ranks) for term in tier_terms(case, 0)] if packed else _exchange_terms(case)),
     ]
+
+
+def _evaluated(case: Case) -> Term:
+    """Returns the term of the rows of a batch of a sampled evaluation, which is drawn and exchanged in turn; all else takes what is free."""
+    sampled, rows = case.semantic.train.eval != "exact", space_for(case.batch.inputs * case.row_bytes)
+    return Term(SAMPLED, case.ranks * rows * sampled, BATCH, bound=True, likely=0 if case.exact_evaluation else None)
 
 
 def _exchange_terms(case: Case) -> list[Term]:

@@ -258,12 +258,20 @@ def _own(slots: Array) -> Array:
     return slots >= PEER << ROW_BITS
 
 
-def open_own_rows(tables: Sequence[FeatureTable], stride: int, where: str, ranks: Ranks, threads: int = 1) -> OwnRows:
+def open_own_rows(
+    tables: Sequence[FeatureTable],
+    stride: int,
+    where: str,
+    ranks: Ranks,
+    threads: int = 1,
+    reserved_bytes: int = 0,
+) -> OwnRows:
     """Opens the shards of a rank in the way of the key `features`; all ranks call it.
 
     Args:
         where: "memory", "mapped", "direct", or "auto": mapped if the shards of all ranks of this machine take at most half of the memory
-            that is free, which leaves the rest to their runs, else direct.
+            that is free, and leave what their runs need, else direct.
+        reserved_bytes: bytes that the ranks of this machine are still to take.
 
     Raises:
         InputError: a shard is damaged, or direct reads were asked for by name and its file system has none.
@@ -271,7 +279,7 @@ def open_own_rows(tables: Sequence[FeatureTable], stride: int, where: str, ranks
     held = sum(table.num_bytes for table in tables)
     together = sum(ranks.beside(held))
     # Ranks look at different moments: if one of them finds too little, all read in the same way.
-    fits = all(ranks.beside(fits_memory(together)))
+    fits = all(ranks.beside(fits_memory(together, reserved_bytes)))
     if where == "direct" or (where == "auto" and not fits):
         try:
             return ShardFiles(tables, stride)
@@ -279,7 +287,7 @@ def open_own_rows(tables: Sequence[FeatureTable], stride: int, where: str, ranks
             if where == "direct":
                 raise
             sizes = (
-                f"the shards of this machine take {format_bytes(together)}, more than half of the memory that is free"
+                f"the shards of this machine take {format_bytes(together)}, more than the memory that is free has space for"
             )
             warn_once(f"{sizes}; their rows go through the page cache, which is slow: {error.problem}")
     return ShardArrays(tables, stride, mapped=where != "memory", fits=fits, threads=threads)

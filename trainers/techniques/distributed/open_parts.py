@@ -59,7 +59,8 @@ def open_data(run: Run) -> None:
     lane = open_lane(settings, ranks)
     in_turn = ranks.world == 1 and semantic.train.device == "cpu" and prepared_in_turn(semantic.train, execution)
     threads = semantic.train.num_threads if in_turn else 1
-    source = ShardedSource(shards, owned, lane, device, execution.features, ranks, threads)
+    reserved = run.bytes_to_come() if execution.features == "auto" else 0
+    source = ShardedSource(shards, owned, lane, device, execution.features, ranks, threads, reserved)
     source.at_hand = in_turn and not source.own.direct
     seeds = run.seeds
     run.plan = PartPlan(

@@ -39,6 +39,7 @@ from graphmill.kernels.rows.slots import (
     make_slots,
 )
 from graphmill.kernels.types import Array
+from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import ALONE, Lane, Ranks
 from graphmill.trainers.record.ledger import Ledger
@@ -92,6 +93,7 @@ class ShardedSource(FeatureSource):
 
     Args:
         lane: the lane of the exchange; every rank calls `fetch` and `gather` for every batch, in order, from one thread at a time.
+        where, reserved_bytes: as of `open_own_rows`.
 
     Attributes:
         held_bytes: bytes of this rank's shards.
@@ -110,6 +112,7 @@ class ShardedSource(FeatureSource):
         where: str,
         ranks: Ranks = ALONE,
         threads: int = 1,
+        reserved_bytes: int = 0,
     ):
         self.owned, self.device, self.threads, self.ranks = owned, device, threads, ranks
         self.width, self.dtype, self.row_bytes = shards.width, shards.dtype, shards.row_bytes
@@ -121,7 +124,7 @@ class ShardedSource(FeatureSource):
         if share * self.stride > MAX_ROWS:
             problem = f"a rank would have up to {share * self.stride:,} rows, more than a slot can name"
             raise InputError(problem, "start more ranks")
-        self.own = open_own_rows(tables, self.stride, where, ranks, threads)
+        self.own = open_own_rows(tables, self.stride, where, ranks, threads, reserved_bytes)
         self.exchange = Exchange(lane, self._serve, self.width, self.dtype)
         self.devices: DeviceRows | None = None
         self._slot = _all_slots(shards.row_of, owned, self.stride)
@@ -167,6 +170,8 @@ class ShardedSource(FeatureSource):
             request = self._request(node_ids[wanted], wanted)
             rows, places = self.exchange.fetch(request, None, ledger)
             copied[request.places] = rows[places]
+            del rows, request
+        return_freed_memory()  # what rows came and went in is of no size that a batch has
         self.device.traffic.merge(ledger)
         return copied
 

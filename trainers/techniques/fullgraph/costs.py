@@ -38,6 +38,7 @@ from graphmill.trainers.recipe.costs.node_rows import node_row_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.techniques.fullgraph.memory import (
     BLOCKS,
+    FILL_BYTES,
     ROWS,
     ChunkCounts,
     LayerShape,
@@ -231,7 +232,7 @@ def _memory(case: Case) -> list[Term]:
 
 
 def _evaluated(case: Case, free: int) -> list[Term]:
-    """Returns the terms of an evaluation by sampled batches, after a pass whose memory is free again; each rank has one.
+    """Returns the terms of an evaluation by sampled batches beyond the memory of a pass, which is given back first; each rank has one.
 
     An exact evaluation is a forward pass, cut or not, with what the training holds, in less memory than a step takes. Of links it is
     followed by their ranks, with the rows of all nodes, which each rank has.
@@ -247,7 +248,12 @@ def _evaluated(case: Case, free: int) -> list[Term]:
     if case.semantic.train.eval == "exact" or sampling is None:
         return []
     drawn = replace(case, batch=drawn_bound(sampling, case.sizes, batch_sizes(sampling, case.sizes)))
-    return [*(term.times(ranks) for term in evaluation_terms(drawn, 0)), *sampler_terms(drawn)]
+    found = [*sampler_terms(drawn)]
+    for term in (each.times(ranks) for each in evaluation_terms(drawn, 0)):
+        again = min(free, term.most)
+        found.append(replace(term, most=term.most - again, likely=max(0, term.expected - again)))
+        free -= again
+    return found
 
 
 def _from_head(case: Case) -> list[Term]:
@@ -296,10 +302,10 @@ def _cut(case: Case) -> list[Term]:
         # The aggregates and own rows that the first layer's update reads, of a chunk of each part.
         read = way.parts * counts.nodes * (1 + reads_own(train)) * case.row_bytes
         expected = device_bytes(*of_chunk, kept_first=True) + read
-        # The first pass fills the first layer's buffer once, without gradients: rows, and a second copy of those that enter.
-        held = max(
-            expected, 2 * counts.rows * case.row_bytes + block_bytes(case, counts.nodes, counts.edges, counts.rows)
-        )
+        # The first pass fills the first layer's buffer of each part once, without gradients, through windows.
+        buffers = counts.rows * case.row_bytes
+        filled = way.parts * buffers + min(buffers, 2 * FILL_BYTES)
+        held = max(expected, filled + block_bytes(case, counts.nodes, counts.edges, counts.rows))
     # A device with memory of its own holds them itself.
     on_host = ranks * (train.device == "cpu")
     most, likely = (on_host * int(HEAP * each) for each in (held, expected))

@@ -43,10 +43,13 @@ from graphmill.assets.chunks.read import StoredChunks, open_chunks
 from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.labels import step_values
-from graphmill.kernels.blocks.transpose import order_weights, transpose
+from graphmill.kernels.blocks.transpose import order_weights
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.types import Array, Block
-from graphmill.trainers.batches.batch import DATA_WEIGHTS, LABELS, attach_weights, send_blocks
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.batch import LABELS, send_blocks
+from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
@@ -81,6 +84,7 @@ from graphmill.trainers.techniques.fullgraph.shares import (
     rows_of_nodes,
 )
 from graphmill.trainers.techniques.fullgraph.tiers import NO_TIERS, feature_loads, open_tiers
+from graphmill.trainers.techniques.fullgraph.whole_block import whole_block
 
 
 def open_executor(run: Run) -> Executor:
@@ -136,6 +140,11 @@ class OneStep(Executor):
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients of the model's parameters, and returns the sum of the losses."""
         raise NotImplementedError
+
+    def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
+        """Returns the source of an evaluation's batches, for which the memory of a pass is given back: it is kept for tensors of chunks."""
+        return_freed_memory()
+        return super().evaluation_source(plan)
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of the ledger: volumes x bytes of rows x layers, of all ranks."""
@@ -370,30 +379,3 @@ def keeps_first(train: TrainConfig, model: Model) -> bool:
     if is_reference(train.model) or not train.own_settings.keep_first:  # pyright: ignore[reportAttributeAccessIssue]
         return False
     return isinstance(model, LayeredModel) and model.keeps_first_sums
-
-
-def whole_block(run: Run) -> Block:
-    """Returns the whole graph as one block, with weights and transpose.
-
-    Raises:
-        InputError: the graph has more edges than a block can number.
-    """
-    topology, given = run.graph.topology, run.graph.topology.weights
-    if topology.num_edges >= 1 << 31 or topology.num_nodes >= 1 << 31:
-        problem = f'mode = "device" makes one block of {topology.num_edges:,} edges, more than 2,147,483,647'
-        raise InputError(problem, 'leave the key out, or set mode = "p2p+reuse"')
-    indptr, reads_all = np.asarray(topology.indptr), isinstance(run.model, OwnModule)
-    types = topology.edge_types if reads_all or run.model.reads_relations else None
-    block = Block(
-        num_dst=topology.num_nodes,
-        num_src=topology.num_nodes,
-        start=indptr[:-1].astype(np.int32),
-        end=indptr[1:].astype(np.int32),
-        indices=np.asarray(topology.indices).astype(np.int32),
-        src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
-        edge_type=None if types is None else np.asarray(types),
-        weight=None if given is None or not (reads_all or run.model.edge_weight in DATA_WEIGHTS) else np.array(given),
-    )
-    block = transpose(block)
-    attach_weights((block,), topology, run.model.edge_weight)
-    return block

@@ -59,6 +59,8 @@ KEPT_BLOCKS_SHARE = 4
 ROWS, BLOCKS = "rows of all nodes between layers", "blocks of chunks"
 """Terms of the host's memory that are as large as the free memory allows (`held_on_host`)."""
 EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
+FILL_BYTES = 8 << 20
+"""Feature rows on their way to a buffer in the host's memory, if they do not lie there as they are read; as much again behind a cache."""
 PARAMETER_COPIES = 4
 
 

@@ -131,6 +131,25 @@ def test_a_sampled_evaluation_has_room_for_the_batches_of_every_split_that_is_sc
     assert found == expected > 0
 
 
+@given(st.sampled_from(["device", "p2p+reuse"]), st.integers(1, 300), st.integers(16, 4096), st.integers(1, 60))
+def test_batches_of_an_evaluation_take_the_memory_of_a_pass_that_is_over(
+    mode: Any, hidden: int, batch_size: int, fanout: int
+) -> None:
+    """Never at once, so the bound has the larger of the two; of packed batches and others that share their input rows likewise."""
+    keys = {"trainer": "fullgraph", "hidden": hidden, "settings": FullGraphSettings(mode=mode)}
+    semantic, execution = case(**keys)
+    sampling = SamplingConfig(fanouts=(fanout, fanout), batch_size=batch_size)
+    sampled = replace(semantic, sampling=sampling), execution
+    exact = replace(semantic, train=replace(semantic.train, eval="exact"), sampling=sampling), execution
+    sizes = replace(SIZES, num_valid=20_000)
+    made = replace(training_case(*sampled, sizes), batch=batch_sizes(sampling, sizes))
+    found, passed = terms(sampled, sizes), terms(exact, sizes)
+    (step,) = (passed[name] for name in ("activations of a step", "a chunk's rows and activations") if name in passed)
+    batches = sum(term.most for term in evaluation_terms(made, 0))
+    more = found["batches of an evaluation that wait"] + found["rows that batches of an evaluation share"]
+    assert step + more == max(step, batches)
+
+
 def test_rows_of_nodes_in_files_take_a_byte_each_and_the_records_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: dict[str, Any] = {"input": "typed", "embedding": "node"}
     sizes = replace(SIZES, num_rows=400_000)

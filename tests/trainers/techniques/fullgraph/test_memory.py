@@ -4,13 +4,19 @@ import gc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.memory import Way, device_bytes, largest
+from graphmill.trainers.techniques.fullgraph.passes import row_passes
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import Place
 from tests.trainers.techniques.fullgraph.passed import cut, made_model
 from tests.trainers.techniques.fullgraph.passes.test_whole_pass import MODES, problem
 
@@ -77,3 +83,37 @@ def test_more_chunks_take_less(model, link):
         assert list(peaks) == sorted(peaks, reverse=True) and len(set(peaks)) == len(peaks)
     # Figure 10: four times the chunks take 51 to 65 % less where neighbours are near; here they are drawn, and a buffer shrinks less.
     assert found[-1][0] < found[0][0] / 2
+
+
+class Noted(LogicalDevice):
+    """Notes the bytes of all that is taken of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+
+    def alloc(self, shape, dtype, purpose):
+        found = super().alloc(shape, dtype, purpose)
+        self.taken.append(found.nbytes)
+        return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(1, 200), st.integers(1, 9), st.integers(1, 3000), st.booleans(), st.booleans())
+def test_features_enter_a_buffer_without_a_second_copy_of_them_all(data, count, width, window, mapped, placed):
+    """Rows of a table that is read as it lies go to their places at once, others through a window."""
+    x = np.random.default_rng(count).standard_normal((count + 5, width)).astype(np.float32)
+    ids = np.sort(np.array(data.draw(st.permutations(range(len(x))))[:count]))
+    places = np.array(data.draw(st.permutations(range(count))), np.int32) if placed else None
+    device = Noted()
+    replicas = Replicas(made_model(width, 3, hidden=4), [Place(part=0, device=device, several=False)])
+    out = torch.zeros(count, width)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(row_passes, "FILL_BYTES", window)
+        rows = row_passes.InputRows(TableSource(x, mapped, 1), replicas, "float32")
+    assert rows.loads_to(device)
+    device.taken.clear()
+    found, crossed = rows.load(ids, device, Ledger(), out, places)
+    assert found is out and crossed == count * width * 4
+    np.testing.assert_array_equal(out.numpy()[slice(None) if places is None else places], x[ids])
+    assert sum(device.taken) <= (max(window, 4 * width) if mapped else 0)

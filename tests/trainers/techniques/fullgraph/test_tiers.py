@@ -116,12 +116,15 @@ def test_the_rows_that_stay_are_those_that_a_pass_loads_most(tmp_path: Path, mod
     """No other choice of as many rows would spare more transfers: what a device asks for is counted as it asks."""
     asked: dict[int, Counter[int]] = {}
     booked: list[Ledger] = []
-    stage, total_loss = InputRows.stage, FullGraph.total_loss
+    of_rows, total_loss = {name: getattr(InputRows, name) for name in ("stage", "load")}, FullGraph.total_loss
 
-    def count(self: Any, ids: Array, device: Any, ledger: Any) -> Any:
-        if ledger in booked:  # sums that are made once, and evaluations, are booked apart
-            asked.setdefault(device.index, Counter()).update(ids.tolist())
-        return stage(self, ids, device, ledger)
+    def counting(name: str) -> Any:
+        def count(self: Any, ids: Array, device: Any, ledger: Any, **given: Any) -> Any:
+            if ledger in booked:  # sums that are made once, and evaluations, are booked apart
+                asked.setdefault(device.index, Counter()).update(ids.tolist())
+            return of_rows[name](self, ids, device, ledger, **given)
+
+        return count
 
     def note(self: Any, random: Any) -> Any:
         booked.append(self.run.ledger)
@@ -130,7 +133,8 @@ def test_the_rows_that_stay_are_those_that_a_pass_loads_most(tmp_path: Path, mod
     options = {"mode": mode, "epochs": 1, **MODELS[name]}
     budget = NODES * 15 // 100
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(InputRows, "stage", count)
+        for each in of_rows:
+            patched.setattr(InputRows, each, counting(each))
         patched.setattr(FullGraph, "total_loss", note)
         cached = train_whole(tmp_path, 2, 4, memory={"device": "15%", "host": 0}, **options)
     best = sum(sum(n for _, n in loads.most_common(budget)) for loads in asked.values())

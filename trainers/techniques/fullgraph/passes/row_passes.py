@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from graphmill.trainers.models.products import summed_over_rows, times_in
 from graphmill.trainers.record.checks import TIERS
 from graphmill.trainers.record.ledger import COMPUTE, Ledger, Line
 from graphmill.trainers.rows.source import H2D, FeatureSource, RowIds, TableSource
+from graphmill.trainers.techniques.fullgraph.memory import FILL_BYTES
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import PassedRows, backward_from
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, Summed
@@ -65,6 +67,7 @@ class InputRows(HostRows):
         # Rows behind a cache are gathered, wherever they are; a user's layer may change the rows that it is given.
         self._plain: Array | None = None if cached or isinstance(model, OwnLayers) else table.plain(dtype)
         self._as_they_are = not model.input_dropout and model.projection is None
+        self._window_rows = max(1, FILL_BYTES // max(1, table.width * self.dtype.itemsize))
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
         """As `HostRows.stage`; the staged rows are the features themselves."""
@@ -72,7 +75,7 @@ class InputRows(HostRows):
         x = None if self._plain is None else rows_in_place(self._plain, ids, device, "staged")
         if x is None:
             x = device.alloc((len(ids), self.table.width), self.dtype, "staged")
-            self.cached.get(device.index, self.table).gather(RowIds(ids), x, moved)
+            self._source(device).gather(RowIds(ids), x, moved)
         else:
             self.table.book(len(ids), moved)
         return x, self._booked(moved, ledger)
@@ -84,16 +87,28 @@ class InputRows(HostRows):
         return rows_in_place(self._plain, ids, device, "staged")
 
     def loads_to(self, device: Device) -> bool:
-        """Returns whether the first layer reads the features as they lie in the host's memory."""
-        return self._plain is not None and self._as_they_are and device.holds(self._plain)
+        """Returns whether the first layer reads the features as they are, in the host's memory."""
+        return self._as_they_are and device.holds(self.table.rows)
 
     def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
-        """As `HostRows.load`."""
-        assert self._plain is not None
-        moved = Ledger()
-        place_rows(self._plain, ids, kernel_array(out), places, self.table.threads)
-        self.table.book(len(ids), moved)
+        """As `HostRows.load`; rows that do not lie in memory as they are read come through a window, not all beside the buffer."""
+        moved, target, threads = Ledger(), kernel_array(out), self.table.threads
+        if self._plain is not None:
+            place_rows(self._plain, ids, target, places, threads)
+            self.table.book(len(ids), moved)
+            return out, self._booked(moved, ledger)
+        to = np.arange(len(ids)) if places is None else places
+        window = device.alloc((min(len(ids), self._window_rows), self.table.width), self.dtype, "staged")
+        for low in range(0, len(ids), len(window)):
+            part = slice(low, low + len(window))
+            rows = window[: len(ids[part])]
+            self._source(device).gather(RowIds(ids[part]), rows, moved)
+            place_rows(kernel_array(rows), None, target, to[part], threads)
         return out, self._booked(moved, ledger)
+
+    def _source(self, device: Device) -> FeatureSource:
+        """Returns the source of the rows of a device: the table, or that with the cached rows before it."""
+        return self.cached.get(device.index, self.table)
 
     def _booked(self, moved: Ledger, ledger: Ledger) -> int:
         """Books what a gather moved besides the rows that crossed the link, and returns the bytes of these."""
