@@ -86,6 +86,7 @@ ON_DEMAND = (
     "predicted",
     "published",
     "quality",
+    "setting_quality",
     "subset",
     "topology",
     "training_memory",
@@ -117,7 +118,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, edge_rows, limited, links, payoff, plans, rivals, row_files, training_memory, whole_scores, whole_wait: what is run",
+        help="of big, edge_rows, limited, links, payoff, plans, rivals, row_files, setting_quality, training_memory, whole_scores, "
+        "whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
@@ -143,6 +145,7 @@ def main() -> None:
         "links": {"parts": options.parts},
         "rivals": {"parts": options.parts},
         "row_files": {"home": options.home, "parts": options.parts},
+        "setting_quality": {"parts": options.parts},
         "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},

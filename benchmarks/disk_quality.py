@@ -101,6 +101,7 @@ def store_rows(
     *,
     memory: MemoryConfig = MEMORY,
     reuse: int = REUSE,
+    packed: PackedConfig | None = None,
 ) -> dict[str, Artifact]:
     """Samples some epochs, plans within a memory and packs."""
     config = samples_config(SamplesTable(epochs=reuse), replace(sampling, reuse=reuse), seed)
@@ -111,7 +112,7 @@ def store_rows(
     inputs = {"features": graph.features, "samples": samples, "budgets": budgets}
     plan = materialize(store, CACHE_PLAN, cache_plan_config(CachePlanTable(), seed), Threads(threads=2), inputs)
     inputs = {"features": graph.features, "samples": samples, "cache_plan": plan}
-    chunks = materialize(store, PACKED_CHUNKS, PackedConfig(), PackedExecution(threads=2), inputs)
+    chunks = materialize(store, PACKED_CHUNKS, packed or PackedConfig(), PackedExecution(threads=2), inputs)
     return {"samples": samples, "cache_plan": plan, "packed_chunks": chunks}
 
 

@@ -23,7 +23,8 @@ from typing import Any
 
 from benchmarks.disk_inputs import home
 from benchmarks.factored_runs import epoch_seconds, weights
-from benchmarks.fresh_quality import CASES, STUDENT
+from benchmarks.fresh_quality import CASES
+from benchmarks.paired import paired
 from benchmarks.record import record
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
@@ -129,14 +130,9 @@ def _scores(store: Store, name: str, case: StaleCase, seed: int, options: dict[s
 
 def _compared(by_seed: list[dict[int, dict[str, Any]]], bound: int) -> dict[str, Any]:
     scores, lacking = ([each[bound][key] for each in by_seed] for key in ("test", "lacking"))
-    differences = [each[bound]["test"] - each[0]["test"] for each in by_seed]
-    half = STUDENT[len(by_seed)] * statistics.stdev(differences) / len(by_seed) ** 0.5
-    return {
-        "scores": scores,
-        "mean": round(statistics.mean(scores), 3),
-        "difference": round(statistics.mean(differences), 3),
-        "half_interval": round(half, 3),
-        "lacking": round(statistics.mean(lacking), 3),
+    found = paired([each[0]["test"] for each in by_seed], scores)
+    return {"scores": scores, "mean": round(statistics.mean(scores), 3), **found} | {
+        "lacking": round(statistics.mean(lacking), 3)
     }
 
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from benchmarks.charts import line_chart
 from benchmarks.disk_inputs import home
-from benchmarks.fresh_quality import CASES, STUDENT, Case, saving_of
+from benchmarks.fresh_quality import CASES, Case, saving_of
+from benchmarks.paired import paired
 from benchmarks.record import record
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
@@ -129,19 +130,13 @@ class _Trainings:
 
 
 def compared(plain: Sequence[tuple[float, float]], made: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Returns the mean difference of test accuracies in points, half of its 95 % interval over the pairs, and the mean saving.
+    """Returns `paired` of test accuracies in points, and the mean saving.
 
     Args:
         plain, made: (test accuracy in percent, saving in [0, 1]) of each seed.
     """
-    differences = np.array([ours - theirs for (ours, _), (theirs, _) in zip(made, plain, strict=True)])
-    half = STUDENT[len(plain)] * differences.std(ddof=1) / len(plain) ** 0.5
     saving = float(np.mean([saved for _, saved in made]))
-    return {
-        "difference": round(float(differences.mean()), 3),
-        "half_interval": round(float(half), 3),
-        "saving": round(saving, 4),
-    }
+    return paired([test for test, _ in plain], [test for test, _ in made]) | {"saving": round(saving, 4)}
 
 
 def show(row: dict[str, Any]) -> None:
