@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
         "--scale",
         type=lambda text: float(Fraction(text)),
         help="of big, gpu and needs: 1 is 111M nodes and 1.6G edges; default 1/8, of gpu 1; "
-        "of topology: 1 is 1G edges, default 5/16",
+        "of topology: 1 is 1G edges, default 5/16 of the ways and 1 of the pipeline",
     )
     parser.add_argument(
         "--home",
@@ -118,8 +118,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, edge_rows, limited, links, payoff, plans, rivals, row_files, setting_quality, training_memory, whole_scores, "
-        "whole_wait: what is run",
+        help="of big, edge_rows, limited, links, payoff, plans, rivals, row_files, setting_quality, topology, training_memory, "
+        "whole_scores, whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
@@ -149,7 +149,7 @@ def main() -> None:
         "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},
-        "topology": {"scale": options.scale, "home": options.home},
+        "topology": {"scale": options.scale, "home": options.home, "parts": options.parts},
     }
     for name in options.names:
         if name not in NAMES + ON_DEMAND:

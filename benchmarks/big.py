@@ -94,7 +94,8 @@ def main(
     print(f"scale {scale:g}: {size['nodes']:,} nodes, {size['edges']:,} edges, {format_bytes(limit)} of memory")
     with folder_of(home, "graphmill-big-") as folder:
         limited = LimitedHome(folder, limit, again)
-        build(limited, size, parts)
+        tables = "".join(TRAIN.format(name=name, more=more) for name, more in TABLES.items())
+        limited.build("big", {part: STAGES.get(part, tables).format(**size) for part in BUILT}, parts)
         trained = [part for part in (*TABLES, *RIVALS) if part in parts]
         for part in random.Random(0).sample(trained, len(trained)):
             if part in RIVALS:
@@ -105,18 +106,6 @@ def main(
     failed = [part for part, row in limited.found.items() if part in parts and row["ended"] != "well"]
     if failed:
         sys.exit(f"not ended well: {', '.join(failed)}")
-
-
-def build(limited: LimitedHome, size: dict[str, int], parts: tuple[str, ...]) -> None:
-    """Writes the pipeline files, and builds the stages that are asked for, each in a group of its own."""
-    recipe, tables = 'name = "big"\n', "".join(TRAIN.format(name=name, more=more) for name, more in TABLES.items())
-    for part in BUILT:
-        recipe += STAGES.get(part, tables).format(**size)
-        (limited.folder / f"{part}.toml").write_text(recipe)
-        if part in parts:
-            row = limited.command(part, "build", f"{part}.toml")
-            if row["ended"] != "well":
-                sys.exit(f"{part} was not built, and what follows needs it")
 
 
 def report(limited: LimitedHome, scale: float, size: dict[str, int]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,6 +86,20 @@ class LimitedHome:
         again = self.again and arguments[0] in ("plan", "train")
         retrain = ["--retrain"] if again and arguments[0] == "train" and "--retrain" not in arguments else []
         return self._row(part, [sys.executable, "-c", code, *arguments, *retrain], seconds, again)
+
+    def build(self, name: str, stages: Mapping[str, str], parts: tuple[str, ...]) -> None:
+        """Builds stage after stage, each in a group of its own with a pipeline file PART.toml that asks for no later one.
+
+        Args:
+            stages: part -> what it adds to the pipeline file, in the order of building.
+            parts: parts that are run; the program ends if one of them is not built.
+        """
+        recipe = f'name = "{name}"\n'
+        for part, text in stages.items():
+            recipe += text
+            (self.folder / f"{part}.toml").write_text(recipe)
+            if part in parts and self.command(part, "build", f"{part}.toml")["ended"] != "well":
+                sys.exit(f"{part} was not built, and what follows needs it")
 
     def note(self, part: str, **values: Any) -> dict[str, Any]:
         """Keeps more values of a part. Returns its row."""

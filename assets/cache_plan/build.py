@@ -10,7 +10,6 @@ import numpy as np
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.cache_plan.layout import Layout, NoSpace, SegmentPlanner, choose_layout, one_copy
 from graphmill.assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
-from graphmill.assets.storage.files.arrays import ArrayAppender
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.disk_cache.segment_plan import CountedPlan
 from graphmill.kernels.rows.placement import Placement
@@ -107,7 +106,7 @@ def _plan_layout(
     progress.start("plan segments", num_batches, "batches")
     with ExitStack() as opened:
         files = {
-            name: opened.enter_context(ArrayAppender(writer.path(f"{name}.npy"), dtype))
+            name: opened.enter_context(writer.append(name, dtype))
             for name, dtype in zip(STREAMED, (ids, ids, np.dtype(np.int32)), strict=True)
         }
         for first, last in layout.cuts:

@@ -14,7 +14,7 @@ from graphmill.assets.chunks.config import ChunksConfig
 from graphmill.assets.chunks.record import encode
 from graphmill.assets.partitions.config import PartitionsConfig
 from graphmill.assets.partitions.metis import run_metis
-from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender
+from graphmill.assets.storage.files.arrays import DATA_OFFSET
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.chunks.counts import StepCounts, cost, count_step
 from graphmill.kernels.chunks.cut import Chunks, cut_chunks
@@ -145,7 +145,7 @@ def write_steps(
     steps = iterate_steps(
         topology.indptr, topology.indices, part_of, chunks, schedule, self_term=self_term, threads=threads
     )
-    with ArrayAppender(writer.path("steps.npy"), np.uint8) as file:
+    with writer.append("steps", np.uint8) as file:
         for devices in steps:
             for each in devices:
                 record = encode(each)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
@@ -30,6 +30,8 @@ EDGE_ROLE = "features.edges"
 """Role of the table of rows of edges among what a step reads."""
 KERNEL_BYTES = 16 << 20
 """What the system takes for the processes of a step, which is in use and in no sum: page tables, sockets, stacks."""
+PASS_SPEED = 600e6
+"""Bytes of the edges that a pass reads, compares and answers in a second."""
 MARGIN = 0.15
 """Share by which formulas may say more than a step takes: so much above the memory that is there, a step is still let try."""
 
@@ -155,6 +157,22 @@ class Speed:
     number: str = ""
 
 
+class Passes(NamedTuple):
+    """Passes over the edges of a graph, and the bytes that they read."""
+
+    count: int
+    num_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the reads on the machine that docs/needs.md names."""
+        return self.num_bytes / PASS_SPEED
+
+    def times(self, number: int) -> Passes:
+        """Returns the passes of a number of rounds."""
+        return Passes(number * self.count, number * self.num_bytes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Need:
     """The need of one artifact or training.
@@ -167,6 +185,7 @@ class Need:
         scratch: bytes of disk that are free again afterwards.
         stored_at_most: whether `stored` is a bound.
         work: number of units of `Stage.speed` that take the time: edges, batches, bytes; 0 if it takes none worth a word.
+        passes: passes over the edges that draw batches, at most (assets/sampling/passes.py).
         decided: whether bounds are near enough to refuse the step by them: of a training whose inputs are there.
     """
 
@@ -176,6 +195,7 @@ class Need:
     stored_at_most: bool = False
     scratch: int = 0
     work: float = 0
+    passes: Passes | None = None
     decided: bool = False
 
     @property

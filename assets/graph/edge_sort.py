@@ -134,9 +134,7 @@ class _Sort:
         num_records = sum(path.stat().st_size for path in self.files) // spool.dtype.itemsize
         self.progress.start("sort edges", num_records, "edges")
         with ExitStack() as stack:
-            out = {
-                name: stack.enter_context(ArrayAppender(writer.path(f"{name}.npy"), t)) for name, t in wanted.items()
-            }
+            out = {name: stack.enter_context(writer.append(name, dtype)) for name, dtype in wanted.items()}
             for path, (low, high) in zip(self.files, pairwise(self.bounds.tolist()), strict=True):
                 records = np.fromfile(path, spool.dtype)
                 self._sort_range(records, low, high, threads, out)

@@ -103,7 +103,8 @@ def open_graph(artifact: Artifact, *, compared: bool = True) -> Graph:
     """Opens a graph artifact without copying an array; it needs only NumPy and xxhash.
 
     Args:
-        compared: whether the rows of the topology are compared with their digests here; False for readers that compare what they read.
+        compared: whether labels and the rows of the topology are compared with their digests here; False for readers that compare what
+            they read, and read no label.
 
     Raises:
         InputError: the artifact is of another stage, lacks an array of the graph stage, or an older version of graphmill wrote it.
@@ -124,7 +125,7 @@ def open_graph(artifact: Artifact, *, compared: bool = True) -> Graph:
     require(artifact, {"stage": "graph", "arrays": arrays})
 
     def array(name: str) -> Array:
-        return artifact.array(name, verified=compared or name not in OF_ROWS)
+        return artifact.array(name, verified=compared or name not in (*OF_ROWS, "labels"))
 
     optional = [name for name in OPTIONAL_ARRAYS if f"{name}.npy" in artifact.files]
     names = tuple(artifact.summary["numbers"]["class_names"])

@@ -10,7 +10,7 @@ import numpy as np
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
-from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Passes, Sizes, Speed, Term
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.hotness.config import (
     SUM_BYTES,
@@ -21,7 +21,14 @@ from graphmill.assets.hotness.config import (
     needed_bytes,
 )
 from graphmill.assets.sampling.bounds import batch_bound, even_seeds
-from graphmill.assets.sampling.passes import FACTS, is_sequential, pass_terms, plans_passes, spilled_bytes
+from graphmill.assets.sampling.passes import (
+    FACTS,
+    is_sequential,
+    likely_passes,
+    pass_terms,
+    plans_passes,
+    spilled_bytes,
+)
 from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
@@ -80,6 +87,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     table, sampling, edges, batches = semantic.hotness, semantic.sampling, sizes.num_edges, 0
     pushes = _pushes(table)
     passes, more, spilled = sampling is not None and table.presamples and plans_passes(sampling, sizes), (), 0
+    drawing: Passes | None = None
     given = semantic, sizes.num_nodes, execution.threads
     most = needed_bytes(*given, sums_at_once=sizes.num_nodes, passes=passes)[0]
     enough, stored = needed_bytes(*given, passes=passes)
@@ -90,6 +98,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         if passes:
             more = pass_terms(sampling, execution.threads, each)
             spilled = spilled_bytes(sizes, count * each.num_edges, count * each.inputs)
+            drawing = likely_passes(sampling, sizes, count, each).times(table.rounds + table.evaluate_epochs)
         edges = (table.rounds + table.evaluate_epochs) * count * each.num_edges
         edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
     counting = (
@@ -106,6 +115,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         stored=stored,
         scratch=max(spilled, _scratch_bytes(semantic) * sizes.num_nodes),
         work=edges,
+        passes=drawing,
     )
 
 

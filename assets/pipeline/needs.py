@@ -69,6 +69,8 @@ def step_needs(
         reference, own = step.recipe.speed, speeds.get(step.recipe.name)
         speed = own or (reference.per_second if reference else None)
         seconds = missing * need.work / speed if need and speed and need.work else None
+        if seconds is not None and own is None and need is not None and need.passes is not None:
+            seconds += missing * need.passes.seconds
         found.append(StepNeed(step=step, missing=missing, need=need, seconds=seconds, measured=own is not None))
     return found
 

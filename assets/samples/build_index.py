@@ -15,6 +15,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, stored_seeds
 from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.samples.tally import VisitSum
+from graphmill.assets.sampling.passes import FACTS
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
@@ -55,11 +56,11 @@ def _passes(parts: Sequence[Artifact]) -> dict[str, Any]:
     records = [record for part in parts if "passes" in (record := part.run_record())]
     if not records:
         return {}
-    found: dict[str, Any] = {
-        name: sum(record[name] for record in records) for name in ("passes", "topology_read_bytes")
+    values = ([record.get(name, 0) for record in records] for name in FACTS)
+    return {
+        name: [sum(each) for each in zip(*found, strict=True)] if name == "groups_by_layer" else sum(found)
+        for name, found in zip(FACTS, values, strict=True)
     }
-    groups = zip(*(record["groups_by_layer"] for record in records), strict=True)
-    return found | {"groups_by_layer": [sum(each) for each in groups]}
 
 
 def access_curve(visits: Array) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ from graphmill.assets.samples.tally import PartTally
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.sampling.sequential import SequentialDraws
 from graphmill.assets.sampling.training_edges import training_edges
-from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender
+from graphmill.assets.storage.files.arrays import DATA_OFFSET
 from graphmill.kernels.links.edge_seeds import EdgeSeeds, distinct_as_of
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
@@ -162,7 +162,7 @@ class _Part(NamedTuple):
         progress.start("sample", len(self.planned), "batches")
         bounds, made = [DATA_OFFSET], list[_Made]()
         tally = PartTally(num_nodes, len(semantic.fanouts), batches.epoch < semantic.epochs)
-        with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
+        with writer.append("batches", np.uint8) as file:
             makers = [_Maker(self, sampler, batches.epoch, tally) for sampler in samplers]
             for each in in_order([maker.make for maker in makers], self.planned):
                 file.append(each.record)

@@ -24,6 +24,8 @@ SeedPlan = Literal["shuffled", "parts"]
 OF_SAMPLING = ("fanouts", "batch_size", "reuse", "sampling_seed")
 """Keys of a sample set that stand in place of those of `[sampling]`."""
 PART_BYTES = 512 << 20
+PARTS_AT_ONCE = 64
+"""Parts of which the batches are drawn by the same passes: their drawn edges lie on the disk at one time."""
 
 PART_NAME = re.compile(r"(?:part-(\d+)-)?epoch-(\d+)-batches-(\d+)-(\d+)")
 

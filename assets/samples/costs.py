@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -9,10 +10,10 @@ import numpy as np
 
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
 from graphmill.assets.partitions.read import open_partitions
-from graphmill.assets.samples.config import epoch_size
+from graphmill.assets.samples.config import PARTS_AT_ONCE, epoch_size
 from graphmill.assets.samples.read import StoredOrder
 from graphmill.assets.sampling.bounds import batch_bound
-from graphmill.assets.sampling.passes import pass_terms, plans_passes, spilled_bytes
+from graphmill.assets.sampling.passes import likely_passes, pass_terms, plans_passes, spilled_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.sampling.sample import Sampler
 
@@ -114,9 +115,10 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
             Term("visits of a part", 4 * nodes),
             Term("batches ahead", 3 * threads * found.most_bytes, "[sampling] batch_size", bound=True),
         )
-        return _need(
-            semantic, sizes, found, num_parts, threads, drawing, spilled_bytes(sizes, found.edges, found.inputs)
-        )
+        spilled = spilled_bytes(sizes, found.edges, found.inputs)
+        rounds = -(-max(num_parts, semantic.num_stored) // PARTS_AT_ONCE)
+        passes = likely_passes(semantic, sizes, -(-found.count // rounds), each).times(rounds)
+        return replace(_need(semantic, sizes, found, num_parts, threads, drawing, spilled), passes=passes)
     processes = (
         [LIBRARIES] if workers == 1 else [LIBRARIES, Term(f"{workers} processes that draw", workers * WORKER_BYTES)]
     )

@@ -9,6 +9,7 @@ from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.costs.needs import Sizes, Speed
 from graphmill.assets.graph.read import SAMPLING, seed_counts
 from graphmill.assets.samples.config import (
+    PARTS_AT_ONCE,
     BatchRange,
     SamplesConfig,
     SamplesExecution,
@@ -24,9 +25,6 @@ from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.tasks.labels import ON_EDGES
 from graphmill.kernels.errors import InputError
-
-PARTS_AT_ONCE = 64
-"""Parts of which the batches are drawn by the same passes: their drawn edges lie on the disk at one time."""
 
 
 def _headline(artifacts: Sequence[Artifact]) -> str:

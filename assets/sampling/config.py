@@ -95,7 +95,8 @@ class Neighbours(Checked):
     # how `samples` and `hotness` read the edges: sequential = passes in the order of the nodes, each for many batches; mapped = row by row,
     # at random; auto = sequential if the topology does not fit into half of the free memory. The batches are the same
     topology: Literal["auto", "sequential", "mapped"] = field(default="auto", metadata=UNHASHED)
-    # memory of sequential passes, at least 64 MiB, beside the largest batch of each thread: more of it makes fewer passes
+    # memory of sequential passes, at least 64 MiB, beside the largest batch of each thread: more of it makes fewer passes. No more than
+    # half of what is free is taken
     memory_limit: int | str = field(default="2GiB", metadata=UNHASHED)
 
     remedy = "for example: fanouts = [10, 5], batch_size = 1024, reuse = 0"

@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping
 
-from graphmill.assets.costs.needs import Sizes, Term
+from graphmill.assets.costs.needs import Passes, Sizes, Term
 from graphmill.assets.sampling.bounds import BatchBound
-from graphmill.assets.sampling.config import Neighbours
+from graphmill.assets.sampling.config import LEAST_MEMORY, Neighbours
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.assets.storage.system.control_group import fits_memory, free_bytes
 
 EDGE_ARRAYS = {"weights": "weight", "edge_types": "edge_type", "edge_ids": "edge_id"}
 """Array of the topology -> the field of a block that has it per edge."""
 MOST_WINDOW_BYTES = 64 << 20
-FACTS = ("passes", "groups_by_layer", "topology_read_bytes")
+FACTS = ("passes", "groups_by_layer", "topology_read_bytes", "spilled_bytes")
 """Names of the facts about passes in the record of a build."""
 READER_BYTES = 48 << 20
 """Memory of the readers, and of the blocks on both ends of windows."""
+
+
+def granted_bytes(how: Neighbours) -> int:
+    """Returns the memory of passes: `memory_limit`, but no more than half of what is free, and at least the least."""
+    limit, free = parse_size(how.memory_limit), free_bytes()
+    return limit if free is None else min(limit, max(LEAST_MEMORY, free // 2))
 
 
 def window_bytes(limit: int) -> int:
@@ -30,9 +36,7 @@ def is_sequential(how: Neighbours, inputs: Mapping[str, Artifact]) -> bool:
 
 def plans_passes(how: Neighbours, sizes: Sizes) -> bool:
     """Returns the same before the graph exists, by what is known of its size."""
-    if (graph := sizes.artifacts.get("graph")) is not None:
-        return _chosen(how, _topology_bytes(graph, sizes.artifacts.get("sampling_tables")))
-    return _chosen(how, 8 * sizes.num_nodes + sizes.id_bytes * sizes.num_edges)
+    return _chosen(how, _known_bytes(sizes))
 
 
 def pass_terms(how: Neighbours, threads: int, largest: BatchBound) -> tuple[Term, ...]:
@@ -41,13 +45,21 @@ def pass_terms(how: Neighbours, threads: int, largest: BatchBound) -> tuple[Term
     return (
         Term(
             "nodes of a group, and windows of edges",
-            parse_size(how.memory_limit),
+            granted_bytes(how),
             "[sampling] memory_limit",
             bound=True,
         ),
         Term("readers of edges", READER_BYTES),
         Term("drawn batches that are put together", threads * batch, "[sampling] batch_size", bound=True),
     )
+
+
+def likely_passes(how: Neighbours, sizes: Sizes, batches: int, largest: BatchBound) -> Passes:
+    """Returns the passes that draw batches together, at most: one for each layer and group of batches (assets/sampling/sequential.py)."""
+    half = granted_bytes(how) // 2
+    in_group = [max(1, half // max(1, sizes.id_bytes * rows)) for rows in largest.rows[1:]]
+    count = sum(-(-batches // each) for each in in_group)
+    return Passes(count, count * _known_bytes(sizes))
 
 
 def spilled_bytes(sizes: Sizes, num_edges: int, num_nodes: int) -> int:
@@ -59,6 +71,13 @@ def _chosen(how: Neighbours, topology_bytes: int) -> bool:
     if how.topology != "auto":
         return how.topology == "sequential"
     return not how.without_passes() and not fits_memory(topology_bytes)
+
+
+def _known_bytes(sizes: Sizes) -> int:
+    """Returns `_topology_bytes` of a graph that may not exist yet."""
+    if (graph := sizes.artifacts.get("graph")) is not None:
+        return _topology_bytes(graph, sizes.artifacts.get("sampling_tables"))
+    return sizes.topology_bytes
 
 
 def _topology_bytes(graph: Artifact, tables: Artifact | None) -> int:

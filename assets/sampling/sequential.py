@@ -7,8 +7,8 @@ written to disk (assets/sampling/spill.py). Then the batches are put together on
 (kernels/sampling/sample_layer.py), and the new sources belong to the nodes of the next layer. The blocks have the bytes of `Sampler` and
 `WeightedSampler`, whatever the groups are.
 
-A group takes the batches whose nodes fit into half of `memory_limit`; a quarter is for windows. So a layer of a group is one pass, and
-reads the topology at most once.
+A group takes the batches whose nodes fit into half of `memory_limit`; a quarter is for windows, and a sixteenth for drawn edges that wait
+until they are written. So a layer of a group is one pass, and reads the topology at most once.
 
 Source: after AGNES (KDD 2026), which answers a thousand batches per pass by blocks of storage, but draws by block, so that batches depend
 on the layout. External sorting of requests is the textbook way.
@@ -33,7 +33,7 @@ from graphmill.assets.building.stage import Progress
 from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sampling.edge_windows import EdgeWindows, Window
 from graphmill.assets.sampling.fanouts import resolved
-from graphmill.assets.sampling.passes import EDGE_ARRAYS, window_bytes
+from graphmill.assets.sampling.passes import EDGE_ARRAYS, granted_bytes, window_bytes
 from graphmill.assets.sampling.spill import Spill
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.artifact import Artifact
@@ -58,7 +58,7 @@ class SequentialDraws:
     Args:
         inputs: role -> artifact: the graph, and tables for weighted sampling.
         folder: scratch folder for the drawn edges.
-        memory_bytes: bytes of the nodes of a group and of windows; None for the `memory_limit` of the drawing.
+        memory_bytes: bytes of the nodes of a group and of windows; None for what the drawing's `memory_limit` grants.
         edges: whether blocks have the weights, types and ids of edges that the graph has.
 
     Attributes:
@@ -78,10 +78,12 @@ class SequentialDraws:
         memory_bytes: int | None = None,
     ):
         how, graph = drawing.neighbours, inputs["graph"]
-        limit = parse_size(how.memory_limit) if memory_bytes is None else memory_bytes
+        limit = granted_bytes(how) if memory_bytes is None else memory_bytes
         self.fanouts, self.threads, self.folder = resolved(how.fanouts, drawing.relations), threads, folder
         self._degrees = graph.array("in_degree")
-        self._most_bytes, self._remedy = limit // 2, "raise memory_limit in [sampling]"
+        self._most_bytes, self._held_bytes = limit // 2, limit // 16
+        less = limit < parse_size(how.memory_limit)
+        self._remedy = "give the process more memory" if less else "raise memory_limit in [sampling]"
         self._layers = [
             LayerSampler(fanout, layer, seed=seed, replace=how.replace)
             for layer, fanout in zip(reversed(range(len(self.fanouts))), self.fanouts, strict=True)
@@ -97,7 +99,7 @@ class SequentialDraws:
         self._names, self._weighted, self._replaces = names, tables is not None, how.replace
         self._spills: list[Spill] = []
         self._numbers: dict[tuple[BatchKey, bytes], int] = {}
-        self.passes, self.groups = 0, [0] * len(self.fanouts)
+        self.passes, self.groups, self._spilled_bytes = 0, [0] * len(self.fanouts), 0
 
     def __enter__(self) -> SequentialDraws:
         return self
@@ -119,14 +121,18 @@ class SequentialDraws:
         named = {self._name(*batch): batch for batch in batches}
         self._numbers, batches = {name: number for number, name in enumerate(named)}, list(named.values())
         for place in range(len(self.fanouts)):
-            self._spills.append(Spill(self.folder / f"layer-{place}", len(batches), self._columns()))
+            path = self.folder / f"layer-{place}"
+            self._spills.append(Spill(path, len(batches), self._columns(), self._held_bytes))
             for group in self._grouped(place, batches):
                 self._require_disk(place, group)
                 self._pass(place, group, progress)
+            self._spills[place].finish()
 
     def facts(self) -> dict[str, Any]:
-        """Returns the numbers of passes and groups, and the bytes that passes read, for the record of a run."""
-        return {"passes": self.passes, "groups_by_layer": self.groups, "topology_read_bytes": self.windows.read_bytes}
+        """Returns the numbers of passes and groups, and the bytes that passes read and that they spilled, for the record of a run."""
+        spilled = self._spilled_bytes + sum(each.num_bytes for each in self._spills)
+        found = {"passes": self.passes, "groups_by_layer": self.groups, "topology_read_bytes": self.windows.read_bytes}
+        return found | {"spilled_bytes": spilled}
 
     def samplers(self) -> list[SpilledSampler]:
         """Returns a sampler of the drawn batches for each thread."""
@@ -156,6 +162,7 @@ class SequentialDraws:
     def _close_spills(self) -> None:
         """Gives the space of the drawn edges back."""
         for each in self._spills:
+            self._spilled_bytes += each.num_bytes
             each.close()
         self._spills = []
 
@@ -234,13 +241,15 @@ class SequentialDraws:
     def _require_disk(self, place: int, group: Iterable[Frontier]) -> None:
         """Refuses a pass whose drawn edges do not fit on the disk."""
         edge_bytes, needed = sum(each.itemsize for each in self._columns().values()), 0
-        most = most_of_row(self.fanouts[place])
+        most, free = most_of_row(self.fanouts[place]), shutil.disk_usage(self.folder).free
+        if most >= 0 and (4 + edge_bytes * most) * sum(len(asked.nodes) for asked in group) <= free:
+            return  # without a look at the degrees
         for asked in group:
             degrees = self._degrees[asked.nodes]
             drawn = degrees if most < 0 else np.minimum(degrees, most)
             edges = most * np.count_nonzero(degrees) if self._replaces and most >= 0 else drawn.sum(dtype=np.int64)
             needed += 4 * len(degrees) + edge_bytes * int(edges)
-        if needed > (free := shutil.disk_usage(self.folder).free):
+        if needed > free:
             problem = f"the drawn edges of a pass take up to {format_bytes(needed)}, and {format_bytes(free)} of disk are free"
             raise InputError(problem, "free disk space, or draw fewer batches: lower `epochs` or `reuse`")
 

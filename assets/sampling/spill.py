@@ -1,7 +1,9 @@
 """The drawn neighbours of one layer of many batches, on disk until the batches are put together.
 
-A pass over the graph answers batch after batch in each window, and writes what it drew as one piece of the file: counts, sources, and what
-belongs to the edges. The pieces of a batch, in the order of windows, are its rows in the order of nodes. Only their places are in memory.
+A pass over the graph answers batch after batch in each window: counts, sources, and what belongs to the edges. What a batch got of some
+windows is one piece of the file, since the pieces of one window are smaller than pages; the batches of a group stand one after the other
+there. The pieces of a batch, in the order of windows, are its rows in the order of nodes. Only their places are in memory, and what is not
+written yet. The file is read at random, so the system is told to read no pages ahead.
 """
 
 import os
@@ -25,42 +27,47 @@ class SpilledEdges(NamedTuple):
 
 
 class Spill:
-    """A file of pieces, which is removed when it is closed; any number of threads may write to it, or read.
+    """A file of pieces, which is removed when it is closed; any number of threads may add to it, or read.
 
     Args:
         columns: name -> type of the arrays with an element per edge, in their stored order.
+        held_bytes: bytes that wait in memory until they are written.
+
+    Attributes:
+        num_bytes: bytes of all pieces that were written.
     """
 
-    def __init__(self, path: Path, num_batches: int, columns: dict[str, np.dtype]):
-        self.columns, self._end, self._lock = columns, 0, threading.Lock()
+    def __init__(self, path: Path, num_batches: int, columns: dict[str, np.dtype], held_bytes: int):
+        self.columns, self.num_bytes, self._lock = columns, 0, threading.Lock()
         self._pieces: list[list[SpilledEdges]] = [[] for _ in range(num_batches)]
+        self._held: dict[int, list[Sequence[Array]]] = {}
+        self._most_bytes, self._held_bytes = held_bytes, 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         path.unlink()
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all pieces."""
-        return self._end
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
 
     def append(self, batch: int, counts: Array, edges: Sequence[Array]) -> None:
-        """Writes the next piece of a batch; one thread at a time writes those of the same batch.
+        """Adds the next rows of a batch; one thread at a time adds those of the same batch.
 
         Args:
-            counts: i32[n], edges of each node.
+            counts: i32[n], edges of each node; like the others it is not written to afterwards.
             edges: arrays of the columns, in their order.
         """
         arrays = [counts, *edges]
         with self._lock:
-            offset, self._end = self._end, self._end + sum(each.nbytes for each in arrays)
-        self._pieces[batch].append(SpilledEdges(offset, len(counts), len(edges[0])))
-        for each in arrays:
-            view = np.ascontiguousarray(each).data.cast("B") if each.nbytes else b""
-            while len(view):
-                written = os.pwrite(self._file, view, offset)
-                view, offset = view[written:], offset + written
+            self._held.setdefault(batch, []).append(arrays)
+            self._held_bytes += sum(each.nbytes for each in arrays)
+            if self._held_bytes > self._most_bytes:
+                self._write()
+
+    def finish(self) -> None:
+        """Writes what waits; nothing is added any more."""
+        with self._lock:
+            self._write()
 
     def read(self, batch: int) -> tuple[Array, dict[str, Array]]:
-        """Returns i32[n], the counts of a batch, and column -> its values, over all pieces."""
+        """Returns i32[n], the counts of a batch, and column -> its values, over all pieces; the spill is finished."""
+        assert not self._held, "finish a spill before it is read"
         pieces = self._pieces[batch]
         types = [np.dtype(np.int32), *self.columns.values()]
         lengths = [(each.num_nodes, *[each.num_edges] * len(self.columns)) for each in pieces]
@@ -76,6 +83,18 @@ class Spill:
     def close(self) -> None:
         """Gives the space back."""
         os.close(self._file)
+
+    def _write(self) -> None:
+        """Writes a piece of each batch that waits, in the order of batches."""
+        for batch, rows in sorted(self._held.items()):
+            arrays = [np.concatenate(each) for each in zip(*rows, strict=True)]
+            self._pieces[batch].append(SpilledEdges(self.num_bytes, len(arrays[0]), len(arrays[1])))
+            for each in arrays:
+                view = each.data.cast("B") if each.nbytes else b""
+                while len(view):
+                    written = os.pwrite(self._file, view, self.num_bytes)
+                    view, self.num_bytes = view[written:], self.num_bytes + written
+        self._held, self._held_bytes = {}, 0
 
 
 def _read_all(file: int, view: memoryview | bytes, offset: int) -> int:

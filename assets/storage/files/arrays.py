@@ -23,14 +23,18 @@ from tokenize import TokenError
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
+from graphmill.assets.storage.files.digests import BLOCK_BYTES, RunningDigests
 from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.assets.storage.system.refused import is_unread
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
 DATA_OFFSET = 4096
+READ_BYTES = 1 << 16
+"""Bytes of the first block that are read at a time."""
 MAGIC = b"\x93NUMPY\x01\x00"
 KINDS = "biuf"  # bool, int, unsigned, float: the types that the kernels read; objects would need pickle
 
@@ -101,32 +105,49 @@ def scratch_arrays(folder: Path) -> Callable[[int, DTypeLike], Array]:
 class ArrayAppender:
     """Writes a padded `.npy` file of one dimension whose length is known only at the end; a context manager.
 
-    Elements go through write(2), so no page of the file is mapped, and a full disk is an ordinary error.
+    Elements go through write(2), so no page of the file is mapped, and a full disk is an ordinary error. Blocks are digested while they
+    are in memory; the first, whose header comes last, is read again.
 
     Args:
         path: the file; it must not exist.
         dtype: bool, integer or float; stored little-endian.
+
+    Attributes:
+        words: u64[blocks], as `block_digests` of the file, when the context has ended without an error.
     """
 
     def __init__(self, path: Path, dtype: DTypeLike):
         self.path, self.dtype, self.length = path, np.dtype(dtype).newbyteorder("<"), 0
         assert self.dtype.kind in KINDS, f"{self.dtype} cannot be stored"
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115
+        self._file = open(path, "x+b", buffering=0)  # noqa: SIM115
         self._file.write(bytes(DATA_OFFSET))
+        self._digests, self._words = RunningDigests(DATA_OFFSET), list[tuple[int, int]]()
+        self.words: Array | None = None
 
     def append(self, values: Array) -> None:
         """Adds dtype[n] at the end."""
         values = np.ascontiguousarray(values, self.dtype)
         write_whole(self._file, self.path, values)
+        self._words += self._digests.update(values.view(np.uint8))
         self.length += len(values)
 
     def __enter__(self) -> ArrayAppender:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: type | None, *error: object) -> None:
         with self._file:
             self._file.seek(0)
             self._file.write(_header((self.length,), self.dtype))
+            if kind is None:
+                later = [word for _, word in (*self._words, *self._digests.rest())]
+                self.words = np.array([self._first_word(), *later], "<u8")
+
+    def _first_word(self) -> int:
+        """Returns the digest of the first block."""
+        block = xxhash.xxh3_64()
+        for place in range(0, BLOCK_BYTES, READ_BYTES):
+            block.update(os.pread(self._file.fileno(), READ_BYTES, place))
+        return block.intdigest()
 
 
 def write_whole(file: io.FileIO, path: Path, values: Array) -> None:

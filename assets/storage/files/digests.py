@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BufferedReader
 from pathlib import Path
@@ -60,6 +60,41 @@ def block_digests(path: Path, threads: int = 1) -> Array:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(span, starts))
     return words
+
+
+class RunningDigests:
+    """Digests the blocks of a file whose bytes come from front to back, while they are in memory.
+
+    Args:
+        position: byte of the file that comes first. A block that it lies inside has no digest.
+    """
+
+    def __init__(self, position: int):
+        self.position = position
+        self._block: xxhash.xxh3_64 | None = None  # of the block that was begun, if its first byte came
+
+    def update(self, data: Array) -> Iterator[tuple[int, int]]:
+        """Takes the next bytes u8[n], and yields number and digest of each block that they fill."""
+        taken = 0
+        while taken < len(data):
+            number, inside = divmod(self.position, BLOCK_BYTES)
+            piece = data[taken : taken + BLOCK_BYTES - inside]
+            if inside == 0:
+                self._block = xxhash.xxh3_64()
+            if self._block is not None:
+                self._block.update(piece.data)
+            self.position, taken = self.position + len(piece), taken + len(piece)
+            if self.position % BLOCK_BYTES == 0:
+                yield from self._ended(number)
+
+    def rest(self) -> Iterator[tuple[int, int]]:
+        """Yields number and digest of the block that the file ends in, unless it was filled."""
+        if self.position % BLOCK_BYTES:
+            yield from self._ended(self.position // BLOCK_BYTES)
+
+    def _ended(self, number: int) -> Iterator[tuple[int, int]]:
+        if self._block is not None:
+            yield number, self._block.intdigest()
 
 
 def page_digests_of(path: Path, offset: int) -> Array:

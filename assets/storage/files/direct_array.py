@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import DTypeLike
 
 from graphmill.assets.storage.files.arrays import reserve_array
-from graphmill.assets.storage.files.digests import BLOCK_BYTES
+from graphmill.assets.storage.files.digests import BLOCK_BYTES, RunningDigests
 from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import NO_DIRECT
@@ -134,17 +134,21 @@ class RegionWriter:
     def __init__(self, file: DirectArray, start: int, end: int, *, page_words: Array | None = None):
         self.file, self.position, self.end = file, start, end
         self._page_words = page_words
-        self._block: xxhash.xxh3_64 | None = None  # of the block that was begun, if it began in this region
+        self._digests = RunningDigests(start)
 
     def write(self, data: Array) -> None:
         """Writes u8[n] behind the bytes written before: whole pages that start on a page of memory."""
         assert self.position + len(data) <= padded_bytes(self.end), "more than the region has space for"
-        self._digest(data[: self.end - self.position])
+        for block, word in self._digests.update(data[: self.end - self.position]):
+            self.file.know(block, word)
         if self._page_words is not None:
             words = page_digests(data)
             self._page_words[: len(words)], self._page_words = words, self._page_words[len(words) :]
         self.file.write(self.position, data)
         self.position += len(data)
+        if self.position >= self.file.num_bytes:
+            for block, word in self._digests.rest():
+                self.file.know(block, word)
 
     def fill_up(self, buffer: Array, used: int) -> None:
         """Writes buffer[:used] and then zeros up to the end of the region; the buffer has space for whole pages."""
@@ -154,17 +158,3 @@ class RegionWriter:
         assert self.position >= self.end, (
             f"{self.end - self.position} bytes of a region of {self.file.path} are missing"
         )
-
-    def _digest(self, data: Array) -> None:
-        at, taken = self.position, 0
-        while taken < len(data):
-            block = at // BLOCK_BYTES
-            end = min((block + 1) * BLOCK_BYTES, self.file.num_bytes)
-            piece = data[taken : taken + end - at]
-            if at % BLOCK_BYTES == 0:
-                self._block = xxhash.xxh3_64()
-            if self._block is not None:
-                self._block.update(piece.data)
-            at, taken = at + len(piece), taken + len(piece)
-            if at == end and self._block is not None:
-                self.file.know(block, self._block.intdigest())

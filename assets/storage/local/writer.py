@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from graphmill.assets.storage.files.arrays import DATA_OFFSET, create_array, read_header, write_array
+from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender, create_array, read_header, write_array
 from graphmill.assets.storage.files.digests import block_digests, words_digest
 from graphmill.assets.storage.files.direct_array import DirectArray
 from graphmill.assets.storage.files.sealed_json import seal
@@ -69,6 +69,7 @@ class Writer:
         self._root, self._replaces, self._backend = root, replaces, backend
         self._mapped: list[np.memmap[Any, Any]] = []
         self._direct: dict[Path, DirectArray] = {}
+        self._appended: dict[Path, ArrayAppender] = {}
         self._notes: dict[str, Any] = {}
         self._staging = Staging(root)
 
@@ -97,6 +98,12 @@ class Writer:
         path = self.path(f"{name}.npy")
         self._direct[path] = DirectArray(path, shape, dtype)
         return self._direct[path]
+
+    def append(self, name: str, dtype: DTypeLike) -> ArrayAppender:
+        """Makes the array `name` of one dimension, whose length is known at the end of the context that this is."""
+        path = self.path(f"{name}.npy")
+        self._appended[path] = ArrayAppender(path, dtype)
+        return self._appended[path]
 
     def save(self, name: str, array: ArrayLike) -> None:
         """Stores a whole array under `name`; rules as for `create`."""
@@ -180,7 +187,9 @@ class Writer:
             blocks = direct.finish(self.threads) if direct else None
             sync_path(path)
             if blocks is None:
-                blocks = block_digests(path, self.threads)
+                appended = self._appended.get(path)
+                blocks = appended.words if appended else None
+                blocks = block_digests(path, self.threads) if blocks is None else blocks
                 note_sound(path, blocks)
             facts = {"digest": words_digest(blocks), "first_block": first, "num_blocks": len(blocks)}
             files[path.relative_to(folder).as_posix()] = _described(path) | facts

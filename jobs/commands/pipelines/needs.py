@@ -85,6 +85,10 @@ class PipelineNeeds:
             most = max(built, key=lambda each: each.need.memory_bytes if each.need else 0)
             yield f"{most.name} takes the most memory:"
             yield from (f"  {line}" for line in (most.need.lines() if most.need else ()))
+        for each in self.steps:
+            if each.need is not None and (passes := each.need.passes) is not None:
+                reads = f"{passes.count:,} passes over the edges read {format_bytes(passes.num_bytes)}"
+                yield f"{each.name}: at most {reads}, {_duration(passes.seconds)}"
         if self.elsewhere:
             yield f"on the nodes of the cluster {self.on}, whose memory counts: {', '.join(sorted(self.elsewhere))}"
         yield from self._doubts()
@@ -173,6 +177,8 @@ def _values(each: StepNeed) -> dict[str, Any]:
         for term in each.need.memory
         if term.most
     ]
+    if (passes := each.need.passes) is not None:
+        found |= {"passes": passes.count, "pass_bytes": passes.num_bytes, "pass_seconds": passes.seconds}
     return found | {
         "memory_bytes": each.need.memory_bytes,
         "memory_at_most": each.need.is_bound,

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from graphmill.assets.building.stage import Silent
-from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.costs.needs import Sizes, sizes_of
 from graphmill.assets.samples.config import SamplesConfig, SamplesExecution
 from graphmill.assets.samples.costs import samples_need
 from graphmill.assets.samples.stage import SAMPLES
@@ -103,6 +103,24 @@ def test_the_need_has_the_limit_and_the_spilled_edges():
     assert near.scratch == 0 and far.scratch > 0 and near.stored == far.stored
     (term,) = [term for term in far.memory if term.key == "[sampling] memory_limit"]
     assert term.most == 1 << 30
+
+
+@pytest.mark.parametrize("free", [1 << 40, 1 << 10])
+def test_no_more_passes_are_made_than_were_planned(tmp_path, monkeypatch, free):
+    """With memory for all batches in a group, and for one."""
+    monkeypatch.setattr("graphmill.assets.sampling.passes.free_bytes", lambda: free)
+    monkeypatch.setattr("graphmill.assets.sampling.passes.LEAST_MEMORY", 2048)
+    monkeypatch.setattr("graphmill.assets.sampling.sequential.window_bytes", lambda limit: 1 << 20)
+    monkeypatch.setattr("graphmill.assets.sampling.sequential.SequentialDraws._require_rows", lambda *given: None)
+    made = build_samples(tmp_path, topology="sequential", **MORE)
+    (graph,) = [each for each in Store(tmp_path).artifacts() if each.stage == "graph"]
+    semantic = SamplesConfig(**(CONFIG | MORE | {"topology": "sequential"}))
+    need = samples_need(semantic, SamplesExecution(), sizes_of({"graph": graph}))
+    record = made.run_record()
+    assert need.passes is not None and record["topology_read_bytes"] <= need.passes.num_bytes
+    assert record["passes"] <= need.passes.count
+    assert (record["passes"] > 2) == (free < 1 << 20)
+    assert record["spilled_bytes"] > 0
 
 
 def test_progress_counts_batches_and_notices_a_cancelled_run(tmp_path):

@@ -15,6 +15,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.sampling import edge_windows
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.sampling.passes import granted_bytes
 from graphmill.assets.sampling.sequential import SequentialDraws
 from graphmill.assets.storage.files.digests import BLOCK_BYTES
 from graphmill.assets.storage.names.version import version_of
@@ -242,6 +243,39 @@ def test_what_no_pass_can_draw_is_refused_with_the_reason(more, reason):
     with pytest.raises(ConfigError, match=reason):
         SamplingConfig(fanouts=(2,), topology="sequential", **more)
     assert SamplingConfig(fanouts=(2,), **more).without_passes()
+
+
+def test_files_of_another_graph_are_refused(tmp_path, monkeypatch):
+    """Before a pass if tables are of another graph, or a file has another size; else by the first block that is read."""
+    batches, how, passes = keyed([[5, 200]]), {"fanouts": (2,), "batch_size": 2}, []
+    rename, file = np.random.default_rng(0).permutation(300), "indices.npy"
+    mine, other, longer = (
+        graph_of(tmp_path, random_topology(300, edges, 9, renamed))
+        for edges, renamed in ((2500, None), (2500, rename), (3500, None))
+    )
+    assert mine.files[file]["bytes"] == other.files[file]["bytes"]
+    weighted = SamplingConfig(**how, method="weighted", weights="node:in_degree")
+    drawn(tmp_path, mine, how, batches)
+    windows = edge_windows.EdgeWindows.windows
+    monkeypatch.setattr(edge_windows.EdgeWindows, "windows", lambda *given: passes.append(1) or windows(*given))
+    table = np.zeros((mine.files[file]["shape"][0], 2), np.uint32)
+    tables = published(tmp_path, "sampling_tables", {"table": table}, inputs={"graph": other})
+    with pytest.raises(InputError, match=r"is not what is needed here(?s:.*)input graph"):
+        open_drawing(weighted, {"graph": mine, "sampling_tables": tables})
+    (mine.path / file).write_bytes((longer.path / file).read_bytes())
+    with pytest.raises(InputError, match=r"indices.npy is damaged: it has \d+ bytes instead of \d+"):
+        drawn(tmp_path, mine, how, batches)
+    assert not passes
+    (mine.path / file).write_bytes((other.path / file).read_bytes())
+    with pytest.raises(InputError, match=r"indices.npy is damaged: bytes 0 to \d+ do not match their digest"):
+        drawn(tmp_path, mine, how, batches)
+
+
+def test_memory_of_passes_is_at_most_half_of_what_is_free(monkeypatch):
+    how = SamplingConfig(fanouts=(2,), memory_limit="1GiB")
+    for free, granted in ((None, 1 << 30), (4 << 30, 1 << 30), (1 << 30, 1 << 29), (1 << 20, 64 << 20)):
+        monkeypatch.setattr("graphmill.assets.sampling.passes.free_bytes", lambda free=free: free)
+        assert granted_bytes(how) == granted
 
 
 def test_a_limit_that_is_too_small_is_refused():

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphmill.assets.storage.files.arrays import (
     DATA_OFFSET,
@@ -11,6 +13,10 @@ from graphmill.assets.storage.files.arrays import (
     open_array,
     write_array,
 )
+from graphmill.assets.storage.files.digests import block_digests
+from graphmill.assets.storage.local import writer as local_writer
+from graphmill.assets.storage.names.version import version_of
+from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.storage.limits import file_size_limit
 
@@ -26,6 +32,31 @@ def test_appended_parts_are_the_array(tmp_path, parts, dtype):
     write_array(tmp_path / "b.npy", whole).flush()
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     assert np.array_equal(open_array(tmp_path / "a.npy"), whole)
+
+
+@settings(max_examples=30, deadline=None)
+@given(parts=st.lists(st.sampled_from([0, 1, 1000, 130_561, 261_120, 262_144, 700_000]), max_size=5))
+def test_digests_of_blocks_are_those_of_the_file(tmp_path_factory, parts):
+    """However the bytes of blocks are cut into pieces, a file that ends with a block included."""
+    draw, path = np.random.default_rng(sum(parts)), tmp_path_factory.mktemp("appended") / "a.npy"
+    with ArrayAppender(path, np.int32) as out:
+        for count in parts:
+            out.append(draw.integers(0, 1 << 31, count, np.int32))
+    assert out.words is not None
+    np.testing.assert_array_equal(out.words, block_digests(path))
+
+
+def test_an_appended_array_is_not_read_again_when_it_is_published(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(local_writer, "block_digests", lambda path, threads: read.append(path) or block_digests(path))
+    with Store(tmp_path).writer("toy", version_of("toy", 1, {}, {}, {})) as writer:
+        with writer.append("long", np.int64) as out:
+            out.append(np.arange(300_000))
+        writer.save("short", np.arange(3))
+        made = writer.publish({}, {}, {"numbers": {}}, {})
+    assert [path.name for path in read] == ["short.npy"]
+    assert made.verify() == []
+    np.testing.assert_array_equal(made.array("long"), np.arange(300_000))
 
 
 def test_a_full_disk_is_an_input_error(tmp_path):

@@ -77,6 +77,20 @@ def test_every_stage_says_what_it_takes_before_anything_is_built(pipeline, tmp_p
     assert found.values()["steps"][0]["step"] == "graph" and found.values()["steps"][0]["memory"][0]["what"]
 
 
+def test_passes_over_the_edges_are_told_with_their_bytes_and_seconds(pipeline, tmp_path):
+    mapped, _ = needs_of(pipeline, tmp_path / "home")
+    assert not any("over the edges" in line for line in mapped.lines())
+    path = tmp_path / "passes.toml"
+    path.write_text(RECIPE.replace("reuse = 1", 'reuse = 1\ntopology = "sequential"'))
+    found, steps = needs_of(load_pipeline(path, TrainTable), tmp_path / "home")
+    lines = [line for line in found.lines() if "over the edges" in line]
+    assert [line.split(":")[0] for line in lines] == ["hotness", "samples"] and all(len(line) <= 80 for line in lines)
+    (samples,) = [each for each in found.values()["steps"] if each["step"] == "samples"]
+    edges = 8 * 2001 + 4 * 18_000  # each with its reverse, and the ends of rows
+    assert samples["passes"] == 2 and samples["pass_bytes"] == 2 * edges
+    assert steps["samples"].seconds > next(each.seconds for each in mapped.steps if each.name == "samples")
+
+
 def test_what_is_there_is_exact_and_speeds_are_measured(pipeline, tmp_path, monkeypatch):
     home = tmp_path / "home"
     launch(Launch(pipeline=pipeline, selection="preprocess", home=home, report=lambda line: None))
