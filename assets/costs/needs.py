@@ -125,7 +125,8 @@ class Term:
     @property
     def least(self) -> int:
         """Bytes that it takes for certain."""
-        return 0 if self.bound else self.most
+        enough = self.most if self.enough is None else self.enough
+        return 0 if self.bound else enough
 
     @property
     def expected(self) -> int:
@@ -167,6 +168,7 @@ class Need:
         scratch: bytes of disk that are free again afterwards.
         stored_at_most: whether `stored` is a bound.
         work: number of units of `Stage.speed` that take the time: edges, batches, bytes; 0 if it takes none worth a word.
+        passes, passes_bytes: passes over the edges in order, past the page cache, and the bytes that they read, at most.
         decided: whether bounds are near enough to refuse the step by them: of a training whose inputs are there.
     """
 
@@ -176,6 +178,8 @@ class Need:
     stored_at_most: bool = False
     scratch: int = 0
     work: float = 0
+    passes: int = 0
+    passes_bytes: int = 0
     decided: bool = False
 
     @property

@@ -85,6 +85,10 @@ class PipelineNeeds:
             most = max(built, key=lambda each: each.need.memory_bytes if each.need else 0)
             yield f"{most.name} takes the most memory:"
             yield from (f"  {line}" for line in (most.need.lines() if most.need else ()))
+        for each in built:
+            if each.need and each.need.passes:
+                read = format_bytes(each.need.passes_bytes)
+                yield f"{each.name} makes at most {each.need.passes} passes over the edges, which read {read}"
         if self.elsewhere:
             yield f"on the nodes of the cluster {self.on}, whose memory counts: {', '.join(sorted(self.elsewhere))}"
         yield from self._doubts()
@@ -173,13 +177,18 @@ def _values(each: StepNeed) -> dict[str, Any]:
         for term in each.need.memory
         if term.most
     ]
-    return found | {
-        "memory_bytes": each.need.memory_bytes,
-        "memory_at_most": each.need.is_bound,
-        "memory": terms,
-        "stored_bytes": each.stored,
-        "stored_at_most": each.need.stored_at_most,
-        "scratch_bytes": each.need.scratch,
-        "seconds": each.seconds,
-        "speed_measured": each.measured,
-    }
+    passes = {"passes": each.need.passes, "passes_bytes": each.need.passes_bytes} if each.need.passes else {}
+    return (
+        found
+        | passes
+        | {
+            "memory_bytes": each.need.memory_bytes,
+            "memory_at_most": each.need.is_bound,
+            "memory": terms,
+            "stored_bytes": each.stored,
+            "stored_at_most": each.need.stored_at_most,
+            "scratch_bytes": each.need.scratch,
+            "seconds": each.seconds,
+            "speed_measured": each.measured,
+        }
+    )
