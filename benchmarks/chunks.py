@@ -31,7 +31,7 @@ from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.kernels.chunks.cut import Chunks
 from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule
-from graphmill.kernels.chunks.sets import count_distinct, neighbour_sets
+from graphmill.kernels.chunks.sets import neighbour_sets, shared_sets
 from graphmill.kernels.chunks.steps import iterate_steps
 from graphmill.kernels.types import Array, Topology
 
@@ -105,13 +105,14 @@ def measured(graph: Graph, topology: Topology, shape: tuple[int, int], folder: P
     chunks = cut_in_order(topology, part_of, parts, config, folder, Silent(), THREADS)
     cutting = time.perf_counter() - started
     started = time.perf_counter()
-    sets = neighbour_sets(topology.indptr, topology.indices, chunks, self_term=graph.self_term, threads=THREADS)
+    bits = neighbour_sets(topology.indptr, topology.indices, chunks, self_term=graph.self_term, threads=THREADS)
+    sets = shared_sets(bits, threads=THREADS)
     plain = choose_schedule(sets, parts, "best", search_words=0, threads=THREADS)
     without = time.perf_counter() - started
     started = time.perf_counter()
     found = choose_schedule(sets, parts, "best", threads=THREADS)
     searching = time.perf_counter() - started
-    distinct = count_distinct(sets, threads=THREADS)
+    distinct = sets.num_distinct
     compare_counts(topology, part_of, chunks, found, distinct, graph.self_term)
     alone = choose_schedule(sets, parts, "best", threads=1)
     assert alone.found == found.found and alone.schedule.tobytes() == found.schedule.tobytes()
@@ -174,10 +175,7 @@ def by_chunks(graph: Graph, topology: Topology, folder: Path) -> dict[str, float
     part_of = parts_of(topology, 4, graph.method, folder)
     config = ChunksConfig(table=ChunksTable(chunks_per_part=128, order=graph.order), seed=1)  # type: ignore[arg-type]
     chunks = cut_in_order(topology, part_of, 4, config, folder, Silent(), THREADS)
-    curve = {
-        str(count): round(value, 3)
-        for count, value in replication_by_chunks(topology, part_of, chunks, Silent()).items()
-    }
+    curve = {str(count): round(value, 3) for count, value in replication_by_chunks(topology, chunks, Silent()).items()}
     print(f"{graph.name:>19} alpha by chunks: {', '.join(f'{count}: {value:.2f}' for count, value in curve.items())}")
     return curve
 

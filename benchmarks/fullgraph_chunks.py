@@ -27,7 +27,7 @@ from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.chunks.schedule import choose_schedule
-from graphmill.kernels.chunks.sets import neighbour_sets
+from graphmill.kernels.chunks.sets import neighbour_sets, shared_sets
 from graphmill.kernels.chunks.steps import iterate_steps
 from graphmill.kernels.types import Array, Topology
 
@@ -76,8 +76,8 @@ def cut_steps(graph: Graph, topology: Topology, part_of: Array, count: int, fold
     """Returns the steps of a graph whose parts are cut into a number of chunks each."""
     config = ChunksConfig(table=ChunksTable(chunks_per_part=count, order=graph.order), seed=1)  # type: ignore[arg-type]
     chunks = cut_in_order(topology, part_of, PARTS, config, folder, Silent(), THREADS)
-    sets = neighbour_sets(topology.indptr, topology.indices, chunks, self_term=True, threads=THREADS)
-    schedule = choose_schedule(sets, PARTS, "best", threads=THREADS).schedule
+    bits = neighbour_sets(topology.indptr, topology.indices, chunks, self_term=True, threads=THREADS)
+    schedule = choose_schedule(shared_sets(bits, threads=THREADS), PARTS, "best", threads=THREADS).schedule
     return InMemory(
         list(
             iterate_steps(topology.indptr, topology.indices, part_of, chunks, schedule, self_term=True, threads=THREADS)

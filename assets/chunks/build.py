@@ -17,11 +17,12 @@ from graphmill.assets.partitions.metis import run_metis
 from graphmill.assets.storage.files.arrays import DATA_OFFSET
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.chunks.counts import StepCounts, cost, count_step
-from graphmill.kernels.chunks.cut import Chunks, cut_chunks
-from graphmill.kernels.chunks.ldg import count_replicas
+from graphmill.kernels.chunks.cut import Chunks, cut_again, cut_chunks
+from graphmill.kernels.chunks.ldg import count_copies
 from graphmill.kernels.chunks.order import part_graphs, rcm_order, sub_part_order
 from graphmill.kernels.chunks.schedule import Scheduled
 from graphmill.kernels.chunks.steps import iterate_steps
+from graphmill.kernels.ranges import Allocate
 from graphmill.kernels.types import Array, Topology
 
 MOST_CHUNKS = 512
@@ -36,11 +37,13 @@ def cut_in_order(
     folder: Path,
     progress: Progress,
     threads: int,
+    allocate: Allocate = np.zeros,
 ) -> Chunks:
     """Cuts parts into chunks, after sorting the nodes of each in the order that the table names.
 
     Args:
         topology, part_of, num_parts: the graph, i32[N] part of each node, and the number m of parts.
+        allocate: makes the array of the nodes of all chunks.
 
     Raises:
         InputError: METIS failed.
@@ -61,26 +64,23 @@ def cut_in_order(
             progress.advance(1)
         progress.done()
         order = sub_part_order(part_of, sub_part_of)
-    return cut_chunks(topology.indptr, part_of, num_parts, table.chunks_per_part, order)
+    return cut_chunks(topology.indptr, part_of, num_parts, table.chunks_per_part, order, allocate=allocate)
 
 
-def replication_by_chunks(topology: Topology, part_of: Array, chunks: Chunks, progress: Progress) -> dict[int, float]:
+def replication_by_chunks(topology: Topology, chunks: Chunks, progress: Progress) -> dict[int, float]:
     """Returns number of chunks in all -> replication factor, for halves and doubles of the number that was cut (HongTu, Table 3).
 
     The nodes of a part stay in their order; a node counts once for each chunk that holds it or has an in-edge from it.
     """
     counts = [n for n in (1 << k for k in range(10)) if n * chunks.num_parts <= MOST_CHUNKS]
-    order = chunks.node_ids
     progress.start("replication", len(counts), "numbers of chunks")
     found = {}
     for count in counts:
         # Nodes of a chunk are listed by id, so cutting these lists again may move a node or two across a boundary.
-        as_cut = count * chunks.num_parts == len(chunks.ptr) - 1
-        cut = chunks if as_cut else cut_chunks(topology.indptr, part_of, chunks.num_parts, count, order)
-        chunk_of = np.empty(len(part_of), np.int32)
-        chunk_of[cut.node_ids] = np.repeat(np.arange(len(cut.ptr) - 1, dtype=np.int32), np.diff(cut.ptr))
-        copies = count_replicas(topology.indptr, topology.indices, chunk_of, chunks.num_parts * count)
-        found[chunks.num_parts * count] = copies / max(1, len(part_of))
+        as_cut = count == chunks.chunks_per_part
+        cut = chunks if as_cut else cut_again(topology.indptr, chunks, count)
+        copies = count_copies(topology.indptr, topology.indices, cut.node_ids, cut.ptr)
+        found[chunks.num_parts * count] = copies / max(1, topology.num_nodes)
         progress.advance(1)
     progress.done()
     return found

@@ -1,7 +1,7 @@
 """The chunks stage: cuts parts into chunks, orders them, and writes the work of every device in every step."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -9,16 +9,15 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
+from graphmill.assets.chunks.costs import chunks_need
 from graphmill.assets.chunks.rates import parse_rates
-from graphmill.assets.chunks.read import number_of_parts
-from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Speed, Term
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.partitions.empty import EVERY_CHUNK, SAYS, empty_check
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.chunks.counts import StepCounts, cost
 from graphmill.kernels.chunks.cut import check_parts
 from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule
-from graphmill.kernels.chunks.sets import count_distinct, neighbour_sets
 from graphmill.kernels.types import Topology
 
 
@@ -56,24 +55,6 @@ CHUNKS_PAGE = Page(
 )
 
 
-def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
-    """Returns the need of the chunks stage."""
-    table, parts, nodes, edges = semantic.table, number_of_parts(sizes), sizes.num_nodes, sizes.num_edges
-    steps, key = table.chunks_per_part, "[chunks] chunks_per_part"
-    # A chunk has at most so many different neighbours, and its own nodes.
-    around = min(nodes, (edges + nodes) // (parts * steps) + 1)
-    order = Term("order and chunks of nodes", 27 * nodes)
-    bits = Term("bits of nodes and chunks", nodes * parts * steps // 8)
-    writing = (
-        order,
-        Term("destinations and edges of two steps", 2 * (4 * edges + 16 * nodes) // steps, key, bound=not sizes.exact),
-        Term("neighbours of two steps", 2 * 8 * parts * around, key, bound=True),
-    )
-    phases = (LIBRARIES, order, bits), (LIBRARIES, *writing), (DRAWING, order)
-    stored = 4 * sizes.num_edges + 40 * sizes.num_nodes
-    return Need(name="chunks", phases=phases, stored=stored, stored_at_most=True, work=sizes.num_edges)
-
-
 class ChunksStage(Stage):
     """Builds the chunks artifact; `CHUNKS` is the one instance."""
 
@@ -102,6 +83,7 @@ class ChunksStage(Stage):
     def build(self, building: Building[ChunksConfig, Threads]) -> Summary:
         """Cuts, schedules and writes; raises InputError if the parts are of another graph."""
         from graphmill.assets.chunks.build import cut_in_order, replication_by_chunks, schedule_numbers, write_steps
+        from graphmill.assets.chunks.lists import sets_of
         from graphmill.assets.figures.chunks import replication_figure, traffic_figure
         from graphmill.assets.partitions.read import open_partitions
 
@@ -110,20 +92,27 @@ class ChunksStage(Stage):
         partitions = open_partitions(inputs["partitions"])
         part_of = check_parts(partitions.part_of, partitions.num_parts, table.chunks_per_part)
         chunks = cut_in_order(
-            topology, part_of, partitions.num_parts, semantic, writer.path("x").parent, progress, threads
+            topology,
+            part_of,
+            partitions.num_parts,
+            semantic,
+            writer.path("x").parent,
+            progress,
+            threads,
+            partial(writer.create, "node_ids"),
         )
+        sets = sets_of(topology, chunks, table.self_term, writer.scratch(), threads, progress)
         progress.start("schedule", None, "schedules")
-        sets = neighbour_sets(topology.indptr, topology.indices, chunks, self_term=table.self_term, threads=threads)
         # The choice does not depend on the bytes of a row.
         rates = parse_rates(table.rates).of_rows(1) if table.rates else None
         found = choose_schedule(sets, partitions.num_parts, table.schedule, rates=rates, threads=threads)
-        num_distinct = count_distinct(sets, threads=threads)
+        num_distinct = sets.num_distinct
         del sets
         progress.done()
-        for name, array in (("chunk_ptr", chunks.ptr), ("node_ids", chunks.node_ids), ("schedule", found.schedule)):
+        for name, array in (("chunk_ptr", chunks.ptr), ("schedule", found.schedule)):
             writer.save(name, array)
         counts = write_steps(topology, part_of, chunks, found.schedule, table.self_term, threads, writer, progress)
-        curve = replication_by_chunks(topology, part_of, chunks, progress)
+        curve = replication_by_chunks(topology, chunks, progress)
         traffic_figure(writer.path("traffic.png"), found.found, found.chosen, num_distinct, counts)
         replication_figure(writer.path("replication.png"), curve, partitions.num_parts)
         numbers = schedule_numbers(found, counts, num_distinct, topology.num_nodes, rates)

@@ -127,7 +127,8 @@ class Term:
     @property
     def least(self) -> int:
         """Bytes that it takes for certain."""
-        return 0 if self.bound else self.most
+        enough = self.most if self.enough is None else self.enough
+        return 0 if self.bound else enough
 
     @property
     def expected(self) -> int:

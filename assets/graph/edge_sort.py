@@ -19,13 +19,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.sources.spool import EdgeSpool, range_edges
 from graphmill.assets.storage.files.arrays import ArrayAppender, open_array, write_whole
-from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels import _native
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.graph.edge_order import edge_order
@@ -34,6 +35,18 @@ from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology, id_dtype
 
 LARGEST_DEGREE = 2**31 - 1
+
+
+class Place(Protocol):
+    """A place for sorted arrays: the writer of an artifact, or a folder of working files."""
+
+    def path(self, name: str) -> Path:
+        """Returns the place of a file."""
+        ...
+
+    def create(self, name: str, shape: Any, dtype: Any) -> Any:
+        """Returns a new mapped array of zeros."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +59,7 @@ class EdgePolicy:
 
 
 def sort_edges(
-    spool: EdgeSpool, policy: EdgePolicy, memory_bytes: int, threads: int, writer: Writer, progress: Progress
+    spool: EdgeSpool, policy: EdgePolicy, memory_bytes: int, threads: int, writer: Place, progress: Progress
 ) -> tuple[Topology, dict[str, int]]:
     """Writes `indptr`, `indices` and the attribute arrays of the topology, and removes the spool.
 
@@ -123,7 +136,7 @@ class _Sort:
                 self.progress.advance(len(batch))
         self.progress.done()
 
-    def sort(self, threads: int, writer: Writer) -> Topology:
+    def sort(self, threads: int, writer: Place) -> Topology:
         """Sorts and merges range after range, and writes the arrays of the topology."""
         spool, columns = self.spool, self.spool.columns
         wanted = {"indices": id_dtype(spool.num_nodes)}

@@ -26,10 +26,12 @@ help. `evaluate_epochs` = E samples the first E epochs of training as well, and 
 counts estimates those of its own caches: from the rates of `bayes`, or with each trial batch left out of the counts that fill its cache.
 
 Cost: about as long as sampling the trial epochs, one by default. `layer_inputs` walks all edges under every destination, which takes about
-as long as sampling them; everything else costs a few percent. Nodes are ranked in ranges whose sums take half of the free memory, and of
-16.8M nodes at least; each range takes a pass over the edges per layer. Peak memory with N nodes, L layers, T threads: 4 N for visits, 4 N L
-for layer visits (`bayes` has them, too), 8 N L for inputs, 4 N for epochs to evaluate on, 8 N to compare epochs if there are several, N to
-test the order; beside it 8 N T for the samplers up to 33.6M nodes and one batch per thread while they count, 16 min(N, 16.8M) (up to 16 N,
-by the free memory) and 100 min(N, 131k) for ranges of nodes while they are ranked. Scratch files, read and written in order: 12 N to sort,
-40 N for `bayes`, 8 N L more by weight and 24 N more by walks. `graphmill inspect PIPELINE` prints the memory.
+as long as sampling them; everything else costs a few percent. Nodes are ranked in ranges of at least 16.8M, whose sums take half of the
+free memory; each range takes a pass over the edges per layer. If trial batches are drawn by passes (`topology` of [sampling]), the ranking
+reads the edges past the page cache, too, each block once per pass, and its sums take `memory_limit` if that is more: `graphmill inspect`
+and the record of the build have passes and bytes. Peak memory with N nodes, L layers, T threads: 4 N for visits, 4 N L for layer visits
+(`bayes` has them, too), 8 N L for inputs, 4 N for epochs to evaluate on, 8 N to compare epochs if there are several, N to test the order;
+beside it 8 N T for the samplers up to 33.6M nodes and one batch per thread while they count, or 16 min(N, 16.8M) (up to 16 N, by the free
+memory) and 100 min(N, 131k) for ranges of nodes while they are ranked. Scratch files, read and written in order: 12 N to sort,
+48 N for `bayes`, 8 N L more by weight and 16 N more by walks. `graphmill inspect PIPELINE` prints the memory.
 """

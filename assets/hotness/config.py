@@ -1,4 +1,4 @@
-"""The `[hotness]` table, the configuration that the stage hashes, and the memory that counting takes."""
+"""The `[hotness]` table, and the configuration that the stage hashes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -7,15 +7,10 @@ from typing import Literal
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.ranges import NODES_AT_ONCE, SUMS_AT_ONCE
-from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.types import id_dtype
 
 Policy = Literal["bayes", "presample", "degree", "pagerank", "random", "optimal"]
 COUNTING: tuple[Policy, ...] = ("bayes", "presample")
 """Policies that count epochs of their own."""
-SUM_BYTES, RANGE_BYTES = 16, 100
-"""Bytes per node of a range of sums, and of a range whose temporary arrays exist at one time (kernels/ranges.py)."""
 MOST_EPOCHS = 10_000
 """Most epochs that may be counted; further counts stop changing the ranking long before."""
 
@@ -81,33 +76,3 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
     return HotnessConfig(
         hotness=table, sampling=replace(sampling, reuse=0, sampling_seed=None), seed=sampling.seed_of(seed)
     )
-
-
-def needed_bytes(
-    config: HotnessConfig, num_nodes: int, threads: int, *, sums_at_once: int = SUMS_AT_ONCE, passes: bool = False
-) -> tuple[int, int]:
-    """Returns (peak memory beside mapped files, bytes in the store) of building this ranking, by the formulas above.
-
-    The maps and batches of samplers are left out where the graph has so many nodes that a map is sized by the batch, or if batches are
-    drawn by `passes`.
-    """
-    table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize
-    layers = len(config.sampling.fanouts) if config.sampling else 0
-    stored = id_bytes
-    if table.presamples:
-        stored += 4 + 4 * layers * (table.layers != "none") + 8 * layers * (table.layers == "inputs")
-    stored += 8 * (table.policy in ("bayes", "degree", "pagerank"))
-    ranges = SUM_BYTES * min(num_nodes, sums_at_once) + RANGE_BYTES * min(num_nodes, NODES_AT_ONCE)
-    # The maps of samplers are gone before nodes are ranked.
-    maps = 8 * threads * num_nodes * (table.presamples and not passes and num_nodes <= Sampler.MOST_DIRECT_NODES)
-    return counted_node_bytes(config) * num_nodes + max(maps, ranges), stored * num_nodes
-
-
-def counted_node_bytes(config: HotnessConfig) -> int:
-    """Returns the bytes of memory per node of the graph, beside the maps of samplers."""
-    table, layers = config.hotness, len(config.sampling.fanouts) if config.sampling else 0
-    if not table.presamples:
-        return 1  # the test that the order is a permutation
-    counts = 4 + 4 * layers * (table.counted_layers != "none") + 8 * layers * (table.layers == "inputs")
-    compared = 8 * (max(table.rounds, table.evaluate_epochs) > 1)  # visits of the epoch before, and of all before it
-    return counts + 4 * (table.evaluate_epochs > 0) + compared + 1

@@ -1,6 +1,7 @@
 """The rankings of every hotness policy, and their caches, measured on training epochs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -9,10 +10,11 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.hotness.config import HotnessConfig, Policy
 from graphmill.assets.hotness.epochs import Counted
 from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.storage.files.arrays import expect_random_reads, mapped_apart
 from graphmill.assets.storage.local.writer import Writer
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.hotness.bayes import Reach, visit_rates
-from graphmill.kernels.hotness.push import reverse_pagerank
+from graphmill.kernels.hotness.push import Passes, reverse_pagerank
 from graphmill.kernels.hotness.ranking import (
     cache_sizes,
     expected_hit_ratios,
@@ -26,7 +28,7 @@ from graphmill.kernels.hotness.visits import VisitCounter
 from graphmill.kernels.hotness.walk_reach import WalkReach
 from graphmill.kernels.hotness.weighted_reach import WeightedReach
 from graphmill.kernels.ranges import Allocate, node_ranges
-from graphmill.kernels.types import Array
+from graphmill.kernels.types import Array, Topology
 
 RATIOS = (0.01, 0.05, 0.1, 0.2)
 """Cache ratios whose hit ratios are in the summary."""
@@ -39,6 +41,7 @@ class Rankings:
 
     Args:
         presampled, evaluated: the counted epochs, None if none were counted.
+        passes: passes over the rows of the graph, None to read them where they are mapped.
         sums_at_once: nodes whose sums may exist at one time, if they are more than usual (kernels/ranges.py).
     """
 
@@ -49,13 +52,16 @@ class Rankings:
         drawing: Drawing | None,
         presampled: Counted | None,
         evaluated: Counted | None,
+        *,
         threads: int,
         allocate: Allocate,
+        passes: Passes | None = None,
         sums_at_once: int = 0,
     ):
         self.graph, self.config, self.drawing, self.threads = graph, config, drawing, threads
-        self.allocate = allocate
-        self.means = {"threads": threads, "allocate": allocate, "sums_at_once": sums_at_once}
+        self.allocate, self._in_order = allocate, passes is not None
+        self.means: dict[str, Any] = {"threads": threads, "allocate": allocate}
+        self.means |= {"sums_at_once": sums_at_once, "passes": passes}
         self.presampled, self.evaluated = presampled, evaluated
 
     @property
@@ -115,12 +121,22 @@ class Rankings:
     def _model(self) -> Reach:
         assert self.drawing is not None
         topology, how = self.graph.topology, self.drawing.neighbours
-        back, means = reciprocity(topology, self.config.seed), self.means
+        back, means = reciprocity(self._probed(), self.config.seed), self.means
         if self.drawing.tables is not None:
             return WeightedReach(topology, self.drawing.tables, back, replace=how.replace, **means)
         if how.method == "random_walk":
             return WalkReach(topology, self.drawing.walks(), back, **means)
         return ReachModel(topology, back, replace=how.replace, **means)
+
+    def _probed(self) -> Topology:
+        """Returns the topology for probes at random, of which the system reads no more than their pages if it exceeds the memory."""
+        topology = self.graph.topology
+        if not self._in_order:
+            return topology
+        apart = {name: mapped_apart(getattr(topology, name)) for name in ("indptr", "indices")}
+        for array in apart.values():
+            expect_random_reads(array)
+        return replace(topology, **apart)
 
     def order(self, policy: Policy, score: Array | None, out: Array | None = None) -> Array:
         """ids[N]: a policy's ranking from its score, in `out` if it is given."""

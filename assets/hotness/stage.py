@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,25 +10,12 @@ import numpy as np
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
-from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Passes, Sizes, Speed, Term
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
-from graphmill.assets.hotness.config import (
-    SUM_BYTES,
-    HotnessConfig,
-    HotnessTable,
-    counted_node_bytes,
-    hotness_config,
-    needed_bytes,
-)
-from graphmill.assets.sampling.bounds import batch_bound, even_seeds
-from graphmill.assets.sampling.passes import (
-    FACTS,
-    is_sequential,
-    likely_passes,
-    pass_terms,
-    plans_passes,
-    spilled_bytes,
-)
+from graphmill.assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
+from graphmill.assets.hotness.costs import RANKING_FACTS, hotness_need, pushes, sums_within
+from graphmill.assets.sampling.passes import FACTS, is_sequential
+from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.assets.storage.files.digests import code_digests
 from graphmill.assets.storage.local.artifact import Artifact
@@ -68,66 +55,13 @@ HOTNESS_PAGE = Page(
     first=tuple(
         f"hit_ratio_{policy}_10_percent" for policy in ("optimal", "presample", "bayes", "degree", "pagerank", "random")
     ),
-    recorded=FACTS,
+    recorded=(*FACTS, *RANKING_FACTS),
     columns={
         "order": "the node at this place of the ranking, hottest first",
         "visits": "counted batches that asked for node i, in row i",
         "score": "what node i is ranked by, in row i",
     },
 )
-
-
-def _pushes(table: HotnessTable) -> bool:
-    """Returns whether visits are estimated by passes over all edges."""
-    return table.policy in ("bayes", "pagerank") or table.evaluate_epochs > 0
-
-
-def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
-    """Returns the need of the hotness stage."""
-    table, sampling, edges, batches = semantic.hotness, semantic.sampling, sizes.num_edges, 0
-    pushes = _pushes(table)
-    passes, more, spilled = sampling is not None and table.presamples and plans_passes(sampling, sizes), (), 0
-    drawing: Passes | None = None
-    given = semantic, sizes.num_nodes, execution.threads
-    most = needed_bytes(*given, sums_at_once=sizes.num_nodes, passes=passes)[0]
-    enough, stored = needed_bytes(*given, passes=passes)
-    if table.presamples and sampling is not None:
-        count, seeds = even_seeds(sizes.num_train, sampling.batch_size)
-        each = batch_bound(sampling, seeds, sizes)
-        batches = min(execution.threads, count) * each.record_bytes
-        if passes:
-            more = pass_terms(sampling, execution.threads, each)
-            spilled = spilled_bytes(sizes, count * each.num_edges, count * each.inputs)
-            drawing = likely_passes(sampling, sizes, count, each).times(table.rounds + table.evaluate_epochs)
-        edges = (table.rounds + table.evaluate_epochs) * count * each.num_edges
-        edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
-    counting = (
-        LIBRARIES,
-        Term("counts and ranking of nodes", most if pushes else enough, "[hotness] policy", enough=enough),
-        Term("a batch per thread", batches, "[sampling] batch_size", bound=True),
-        *more,
-    )
-    counts = counted_node_bytes(semantic) * sizes.num_nodes
-    figure = (DRAWING, Term("counts of nodes", counts, "[hotness] policy"))
-    return Need(
-        name="hotness",
-        phases=(counting, figure),
-        stored=stored,
-        scratch=max(spilled, _scratch_bytes(semantic) * sizes.num_nodes),
-        work=edges,
-        passes=drawing,
-    )
-
-
-def _scratch_bytes(semantic: Any) -> int:
-    """Returns the bytes per node of the scratch files: of sorting, and of the states of `bayes` and PageRank."""
-    policy, sampling = semantic.hotness.policy, semantic.sampling
-    if policy == "pagerank":
-        return 12 + 16
-    if policy != "bayes" or sampling is None:
-        return 12
-    by_weight, walks = sampling.method == "weighted", sampling.method == "walks"
-    return 12 + 40 + 8 * len(sampling.fanouts) * by_weight + 24 * walks
 
 
 class HotnessStage(Stage):
@@ -185,33 +119,36 @@ class HotnessStage(Stage):
 
     def build(self, building: Building[HotnessConfig, Threads]) -> Summary:
         """Counts, ranks, and evaluates if the configuration asks for it."""
+        from graphmill.assets.hotness.in_order import RowPasses
         from graphmill.assets.hotness.rankings import Rankings, evaluate, expect
         from graphmill.assets.sampling.drawing import open_drawing
 
         inputs, semantic, execution, writer = building.inputs, building.semantic, building.execution, building.writer
         sampling, table = semantic.sampling, semantic.hotness
         passes = sampling is not None and is_sequential(sampling, inputs)
-        # Estimates read all edges by themselves, and compare nothing.
-        compared = not passes or _pushes(table)
-        graph, allocate = open_graph(inputs["graph"], compared=compared), scratch_arrays(writer.scratch())
-        drawing = open_drawing(sampling, inputs, compared=compared)
+        # What is read by passes is compared then.
+        graph, allocate = open_graph(inputs["graph"], compared=not passes), scratch_arrays(writer.scratch())
+        drawing = open_drawing(sampling, inputs, compared=not passes)
         presampled, evaluated = _count(building, graph, drawing, allocate, passes)
-        counted_at = time.perf_counter()
-        means = execution.threads, allocate, _sums_at_once(graph.topology.num_nodes)
-        rankings = Rankings(graph, semantic, drawing, presampled, evaluated, *means)
-        order, score = _write(rankings, writer)
+        counted_at, limit = time.perf_counter(), parse_size(sampling.memory_limit) if passes and sampling else 0
+        means: dict[str, Any] = {"threads": execution.threads, "allocate": allocate}
+        means["sums_at_once"] = sums_within(graph.topology.num_nodes, limit, free_bytes())
         numbers: dict[str, Any] = {"num_nodes": graph.topology.num_nodes}
-        figures: dict[str, str] = {}
         for name, counted in (("presample", presampled), ("evaluate", evaluated)):
             if counted is not None:
                 numbers |= counted.numbers(name)
-        if evaluated is not None:
-            found, figures = evaluate(rankings, evaluated.visits, writer)
-            numbers |= found
-        elif presampled is not None:
-            found, figures = expect(rankings, order, score, writer)
-            numbers |= found
-        writer.note(rank_seconds=round(time.perf_counter() - counted_at, 3))
+        figures: dict[str, str] = {}
+        with RowPasses(inputs, limit, building.progress) if passes and pushes(table) else nullcontext() as rows:
+            rankings = Rankings(graph, semantic, drawing, presampled, evaluated, passes=rows, **means)
+            order, score = _write(rankings, writer)
+            if evaluated is not None:
+                found, figures = evaluate(rankings, evaluated.visits, writer)
+                numbers |= found
+            elif presampled is not None:
+                found, figures = expect(rankings, order, score, writer)
+                numbers |= found
+        facts = rows.facts() if rows is not None else {}
+        writer.note(rank_seconds=round(time.perf_counter() - counted_at, 3), **facts)
         checks = [] if presampled is None else presampled.checks(graph)
         return Summary(numbers=numbers, checks=[*checks, _is_permutation(order)], figures=figures)
 
@@ -249,12 +186,6 @@ def _count(
 
 
 HOTNESS = HotnessStage()
-
-
-def _sums_at_once(num_nodes: int) -> int:
-    """Returns the nodes whose sums take half of the memory that is free: each range of them reads all edges once per layer."""
-    free = free_bytes()
-    return num_nodes if free is None else min(num_nodes, free // 2 // SUM_BYTES)
 
 
 def _write(rankings: Any, writer: Writer) -> tuple[Array, Array | None]:

@@ -36,7 +36,7 @@ def is_sequential(how: Neighbours, inputs: Mapping[str, Artifact]) -> bool:
 
 def plans_passes(how: Neighbours, sizes: Sizes) -> bool:
     """Returns the same before the graph exists, by what is known of its size."""
-    return _chosen(how, _known_bytes(sizes))
+    return _chosen(how, pass_bytes(sizes))
 
 
 def pass_terms(how: Neighbours, threads: int, largest: BatchBound) -> tuple[Term, ...]:
@@ -59,7 +59,7 @@ def likely_passes(how: Neighbours, sizes: Sizes, batches: int, largest: BatchBou
     half = granted_bytes(how) // 2
     in_group = [max(1, half // max(1, sizes.id_bytes * rows)) for rows in largest.rows[1:]]
     count = sum(-(-batches // each) for each in in_group)
-    return Passes(count, count * _known_bytes(sizes))
+    return Passes(count, count * pass_bytes(sizes))
 
 
 def spilled_bytes(sizes: Sizes, num_edges: int, num_nodes: int) -> int:
@@ -73,8 +73,8 @@ def _chosen(how: Neighbours, topology_bytes: int) -> bool:
     return not how.without_passes() and not fits_memory(topology_bytes)
 
 
-def _known_bytes(sizes: Sizes) -> int:
-    """Returns `_topology_bytes` of a graph that may not exist yet."""
+def pass_bytes(sizes: Sizes) -> int:
+    """Returns the bytes that a pass reads of a graph that may not exist yet."""
     if (graph := sizes.artifacts.get("graph")) is not None:
         return _topology_bytes(graph, sizes.artifacts.get("sampling_tables"))
     return sizes.topology_bytes

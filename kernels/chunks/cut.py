@@ -8,16 +8,19 @@ multiplies one row by a matrix per node. The cuts are those nearest to equal sha
 two half destinations: max <= total / n + largest destination. A hub that costs more than a share gets a chunk of its own, and others stay
 empty. Chunks are also empty if a part has fewer nodes than chunks.
 
-Time O(N), and O(N log N) to sort the nodes of each chunk if the order is not by id. Memory: 16 bytes per node beside the result.
+Time O(N), and O(N log N) to sort the nodes of each chunk if the order is not by id. Memory: the result, which may be a mapped file, and
+100 bytes for each node of a range (kernels/ranges.py).
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from graphmill.kernels.arrays import as_ids, as_int32
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import Allocate, node_ranges
 from graphmill.kernels.types import Array, id_dtype
 
 NODE_COST = 16
@@ -65,7 +68,15 @@ def cut_chunks_reference(indptr: Array, part_of: Array, num_parts: int, chunks_p
     )
 
 
-def cut_chunks(indptr: Any, part_of: Any, num_parts: int, chunks_per_part: int, order: Any = None) -> Chunks:
+def cut_chunks(
+    indptr: Any,
+    part_of: Any,
+    num_parts: int,
+    chunks_per_part: int,
+    order: Any = None,
+    *,
+    allocate: Allocate = np.zeros,
+) -> Chunks:
     """Cuts each part into ranges of about equal computation.
 
     Args:
@@ -73,26 +84,72 @@ def cut_chunks(indptr: Any, part_of: Any, num_parts: int, chunks_per_part: int, 
         part_of: i32[N], part of each node.
         num_parts, chunks_per_part: m and n, 1 or more. Parts and chunks may be empty.
         order: ids[N], every node once: the order in which the nodes of a part stand; None = by id.
+        allocate: makes the array of the nodes.
     """
     part_of = check_parts(part_of, num_parts, chunks_per_part)
     num_nodes = len(part_of)
-    ids = id_dtype(num_nodes)
     if len(indptr) != num_nodes + 1:
         raise InputError(f"{num_nodes} nodes have a part, the graph has {len(indptr) - 1}", "partition the same graph")
-    sequence = np.arange(num_nodes, dtype=ids) if order is None else check_order(order, num_nodes).astype(ids)
-    sequence = sequence[np.argsort(part_of[sequence], kind="stable")]
-    counts = np.bincount(part_of, minlength=num_parts)
-    firsts = np.concatenate([[0], np.cumsum(counts)])
-    degrees: Array = np.diff(np.asarray(indptr, np.int64))
-    ptr = np.zeros(num_parts * chunks_per_part + 1, np.int64)
-    for part in range(num_parts):
-        members = sequence[firsts[part] : firsts[part + 1]]
-        ends = firsts[part] + _cuts(degrees[members] + NODE_COST, chunks_per_part)
-        ptr[part * chunks_per_part + 1 : (part + 1) * chunks_per_part + 1] = ends
-        if order is not None:
-            for low, high in zip([firsts[part], *ends[:-1]], ends, strict=True):
-                sequence[low:high].sort()
-    return Chunks(num_parts=num_parts, chunks_per_part=chunks_per_part, ptr=ptr, node_ids=sequence)
+    order = None if order is None else check_order(order, num_nodes)
+    nodes = allocate(num_nodes, id_dtype(num_nodes))
+    ends = _by_part(part_of, num_parts, order, nodes)
+    chunks = _cut(indptr, nodes, ends, chunks_per_part)
+    if order is not None:
+        for low, high in pairwise(chunks.ptr):
+            nodes[low:high].sort()
+    return chunks
+
+
+def cut_again(indptr: Any, chunks: Chunks, chunks_per_part: int) -> Chunks:
+    """Returns other chunks of the same parts, whose nodes stay in the order of the chunks before; none is sorted."""
+    return _cut(indptr, chunks.node_ids, chunks.ptr[chunks.chunks_per_part :: chunks.chunks_per_part], chunks_per_part)
+
+
+def _by_part(part_of: Array, num_parts: int, order: Array | None, out: Array) -> Array:
+    """Writes the nodes of part after part, each in the order, and returns i64[m], where those of each part end."""
+    counts = np.zeros(num_parts, np.int64)
+    for low, high in node_ranges(len(part_of)):
+        counts += np.bincount(part_of[low:high], minlength=num_parts)
+    ends = np.cumsum(counts)
+    begins = ends - counts
+    for low, high in node_ranges(len(part_of)):
+        nodes = np.arange(low, high) if order is None else order[low:high]
+        parts = part_of[nodes]
+        sizes = np.bincount(parts, minlength=num_parts)
+        places = np.arange(len(nodes)) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+        out[places] = nodes[np.argsort(parts, kind="stable")]
+        begins += sizes
+    return ends
+
+
+def _cut(indptr: Any, nodes: Array, part_ends: Array, chunks_per_part: int) -> Chunks:
+    """Cuts parts, whose nodes ids[N] stand one after the other, into ranges of about equal computation."""
+    indptr, first, ptr = np.asarray(indptr), 0, [np.zeros(1, np.int64)]
+    for last in part_ends.tolist():
+        ptr.append(first + _ends(indptr, nodes[first:last], chunks_per_part))
+        first = last
+    return Chunks(num_parts=len(part_ends), chunks_per_part=chunks_per_part, ptr=np.concatenate(ptr), node_ids=nodes)
+
+
+def _ends(indptr: Array, nodes: Array, count: int) -> Array:
+    """Returns i64[count]: the ends of ranges whose sums are nearest to equal shares; ties go to the shorter range."""
+    spans = [*node_ranges(len(nodes))]
+    targets = sum(int(_costs(indptr, nodes[low:high]).sum()) for low, high in spans) * np.arange(1, count + 1)
+    ends, before = np.zeros(count, np.int64), 0
+    for low, high in spans:
+        sums = before + np.cumsum(_costs(indptr, nodes[low:high]))
+        # Numbers are compared after multiplication, so nothing is rounded.
+        first, last = np.searchsorted(targets, [before * count, int(sums[-1]) * count], "right")
+        above = np.searchsorted(sums * count, targets[first:last])
+        below = np.concatenate([[before], sums])[above]
+        nearer = targets[first:last] - below * count <= sums[above] * count - targets[first:last]
+        ends[first:last] = low + above + ~nearer
+        before = int(sums[-1])
+    return ends
+
+
+def _costs(indptr: Array, nodes: Array) -> Array:
+    return indptr[nodes + 1] - indptr[nodes] + NODE_COST
 
 
 def check_parts(part_of: Any, num_parts: int, chunks_per_part: int) -> Array:
@@ -105,16 +162,6 @@ def check_parts(part_of: Any, num_parts: int, chunks_per_part: int) -> Array:
         place = int(np.flatnonzero((part_of < 0) | (part_of >= num_parts))[0])
         raise InputError(f"node {place} is in part {part_of[place]} of {num_parts}", "partition the graph again")
     return part_of
-
-
-def _cuts(costs: Array, count: int) -> Array:
-    """Returns i64[count]: the ends of ranges whose sums are nearest to equal shares; ties go to the shorter range."""
-    sums = np.concatenate([[0], np.cumsum(costs, dtype=np.int64)])
-    targets = sums[-1] * np.arange(1, count + 1, dtype=np.int64)
-    # Numbers are compared after multiplication, so nothing is rounded.
-    above = np.minimum(np.searchsorted(sums * count, targets), len(costs))
-    below = np.maximum(above - 1, 0)
-    return np.where(targets - sums[below] * count <= sums[above] * count - targets, below, above)
 
 
 def check_order(order: Any, num_nodes: int) -> Array:

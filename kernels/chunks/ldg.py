@@ -135,8 +135,13 @@ def count_replicas(indptr: Any, indices: Any, part_of: Array, num_parts: int) ->
 
     Memory: 4 N bytes for stamps, the nodes by part.
     """
-    indices = as_ids(indices, "indices")
     by_part = np.argsort(part_of, kind="stable").astype(indices.dtype)
     bounds = np.concatenate([[0], np.cumsum(np.bincount(part_of, minlength=num_parts))]).astype(np.int64)
+    return count_copies(indptr, indices, by_part, bounds)
+
+
+def count_copies(indptr: Any, indices: Any, nodes: Array, bounds: Array) -> int:
+    """Returns the same of sets of nodes: set i is nodes[bounds[i]] to nodes[bounds[i + 1] - 1]; 4 N bytes for stamps."""
+    indices = as_ids(indices, "indices")
     run = _native.replicas32 if indices.dtype == np.int32 else _native.replicas64
-    return run(np.asarray(indptr), indices, by_part, bounds)
+    return run(np.asarray(indptr), indices, nodes.astype(indices.dtype, copy=False), bounds)

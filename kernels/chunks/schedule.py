@@ -24,10 +24,13 @@ The budget counts work, not time, for equal inputs must give equal bytes on ever
 one swap that is weighed. Only nodes that two chunks share have bits here.
 
 Time for C = m n sets of W words: C n W words for overlaps per batching, m n^3 for the assignments (left out above `MOST_ASSIGNED` chunks
-per part), n^2 per pass over a path, n^2 / 2 swaps of W words per pass over a part. Memory: 8 C W bytes for the shared nodes, and 16 n W.
-The result does not depend on the threads.
+per part), n^2 per pass over a path, n^2 / 2 swaps of W words per pass over a part. Memory: 8 C W bytes for the shared nodes, and 16 n W,
+of one range of nodes: everything above is a sum over ranges. Sets that are not held are made anew for each part of each batching, for each
+schedule whose volumes are counted, and for each step whose swaps are weighed, of which the budget allows few where there are many ranges.
+The result does not depend on the threads, and not on the ranges.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,7 +39,7 @@ import numpy as np
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import check_threads
 from graphmill.kernels.chunks.counts import cost
-from graphmill.kernels.chunks.sets import Volumes, overlaps, set_numbers, shared_sets, unions, volumes
+from graphmill.kernels.chunks.sets import SharedSets, Volumes, overlaps, set_numbers, volumes
 from graphmill.kernels.types import Array
 
 Schedule = Literal["identity", "hongtu", "best"]
@@ -92,7 +95,7 @@ def hongtu_schedule_reference(sets: list[set[int]], num_parts: int) -> Array:
 
 
 def choose_schedule(
-    sets: Array,
+    sets: SharedSets,
     num_parts: int,
     schedule: Schedule = "best",
     *,
@@ -103,35 +106,34 @@ def choose_schedule(
     """Returns the schedule that `schedule` names, with its volumes.
 
     Args:
-        sets: u64[m n, W] of `graphmill.kernels.chunks.sets.neighbour_sets`.
+        sets: neighbour sets of the m n chunks, by their numbers.
         schedule: "identity", "hongtu" or "best".
         rates: (T_hd, T_dd, T_ru) in rows per second, by which "best" counts seconds; None to count rows from the host.
         search_words: budget of the swap search of "best".
     """
-    n = len(sets) // num_parts
+    n = len(sets.sizes) // num_parts
     identity = identity_schedule(num_parts, n)
-    shared = shared_sets(sets, threads=check_threads(threads))
-    greedy = _batch_chunks(shared, num_parts, _take_greedily, threads)
-    hongtu = _reordered(greedy, _order_greedily(_batch_overlaps(shared, greedy, threads)))
+    greedy = _batch_chunks(sets, num_parts, _take_greedily, check_threads(threads))
+    hongtu = _reordered(greedy, _order_greedily(_batch_overlaps(sets, greedy, threads)))
     found = {"identity": volumes(sets, identity, threads=threads), "hongtu": volumes(sets, hongtu, threads=threads)}
     if schedule != "best":
         return Scheduled(schedule=identity if schedule == "identity" else hongtu, found=found, chosen=schedule)
     batchings = {"identity": identity, "hongtu": greedy}
     if num_parts > 1 and n <= MOST_ASSIGNED:
-        batchings["assignment"] = _batch_chunks(shared, num_parts, _native.assign_most, threads)
+        batchings["assignment"] = _batch_chunks(sets, num_parts, _native.assign_most, threads)
         if rates is not None:
-            batchings["apart"] = _batch_chunks(shared, num_parts, _assign_least, threads)
+            batchings["apart"] = _batch_chunks(sets, num_parts, _assign_least, threads)
 
     def price(volume: Volumes) -> float:
         return volume.v_ru if rates is None else cost(*volume, rates)
 
     candidates, left = {"identity": identity, "hongtu": hongtu}, search_words
     for place, (name, batching) in enumerate(batchings.items()):
-        tried = _orders(shared, name, batching, threads)
+        tried = _orders(sets, name, batching, threads)
         found |= {said: volumes(sets, each, threads=threads) for said, each in tried.items() if said not in found}
         candidates |= tried
         first = min(tried, key=lambda said: price(found[said]))
-        searched, used = _search(shared, tried[first], left // (len(batchings) - place), threads)
+        searched, used = _search(sets, tried[first], left // (len(batchings) - place), threads)
         left -= used
         if used:
             candidates[f"{first}, swaps"] = searched
@@ -140,9 +142,9 @@ def choose_schedule(
     return Scheduled(schedule=candidates[chosen], found=found, chosen=chosen, search_words=search_words - left)
 
 
-def _orders(shared: Array, name: str, batching: Array, threads: int) -> dict[str, Array]:
+def _orders(sets: SharedSets, name: str, batching: Array, threads: int) -> dict[str, Array]:
     """Returns name -> schedule of a batching in its own order and in that of phase 2, as they are and improved as paths."""
-    overlap = _batch_overlaps(shared, batching, threads)
+    overlap = _batch_overlaps(sets, batching, threads)
     made = {}
     for said, order in {", own order": np.arange(len(overlap)), ", phase 2": _order_greedily(overlap)}.items():
         made[f"{name}{said}"] = _reordered(batching, order)
@@ -150,18 +152,19 @@ def _orders(shared: Array, name: str, batching: Array, threads: int) -> dict[str
     return made
 
 
-def _batch_chunks(sets: Array, num_parts: int, assign: object, threads: int) -> Array:
+def _batch_chunks(sets: SharedSets, num_parts: int, assign: Callable[[Array], Array], threads: int) -> Array:
     """Phase 1: returns i32[m, n], the chunk of part i in batch j; parts join the batches one after the other.
 
     Args:
         assign: i64[n, n] shared nodes of batch j and chunk k -> int[n], the chunk of each batch.
     """
-    n = len(sets) // num_parts
-    chosen, batches = np.tile(np.arange(n, dtype=np.int32), (num_parts, 1)), sets[:n].copy()
+    n = len(sets.sizes) // num_parts
+    chosen = np.tile(np.arange(n, dtype=np.int32), (num_parts, 1))
     for part in range(1, num_parts):
-        own = sets[part * n : (part + 1) * n]
-        chosen[part] = assign(overlaps(batches, own, threads=threads))  # type: ignore[operator]
-        batches |= own[chosen[part]]
+        numbers, gains = set_numbers(chosen), np.zeros((n, n), np.int64)
+        for batches, own in sets.unions(numbers[:part], numbers[part : part + 1]):
+            gains += overlaps(batches, own, threads=threads)
+        chosen[part] = assign(gains)
     return chosen
 
 
@@ -196,17 +199,19 @@ def _improved(overlap: Array, order: Array) -> Array:
     return order
 
 
-def _batch_overlaps(sets: Array, schedule: Array, threads: int) -> Array:
+def _batch_overlaps(sets: SharedSets, schedule: Array, threads: int) -> Array:
     """Returns i64[n, n]: number of nodes that any two batches share."""
-    batches = unions(sets, set_numbers(schedule), threads=threads)
-    return overlaps(batches, batches, threads=threads)
+    found = np.zeros((schedule.shape[1],) * 2, np.int64)
+    for (batches,) in sets.unions(set_numbers(schedule)):
+        found += overlaps(batches, batches, threads=threads)
+    return found
 
 
 def _reordered(schedule: Array, order: Array) -> Array:
     return np.ascontiguousarray(schedule[:, order])
 
 
-def _search(sets: Array, schedule: Array, work: int, threads: int) -> tuple[Array, int]:
+def _search(sets: SharedSets, schedule: Array, work: int, threads: int) -> tuple[Array, int]:
     """Swaps chunks of a part, part after part, and moves batches, until nothing helps; returns the schedule and the words it took."""
     num_parts, n = schedule.shape
     chosen, left = schedule.astype(np.int64), work
@@ -216,13 +221,39 @@ def _search(sets: Array, schedule: Array, work: int, threads: int) -> tuple[Arra
     while better and left > 0:
         better = False
         for part in range(num_parts):
-            numbers = set_numbers(chosen)
-            numbers[part] = -1
-            own = sets[part * n : (part + 1) * n]
-            saved, left = _native.swap_chunks(unions(sets, numbers, threads=threads), own, chosen[part], left, threads)
-            better |= saved > 0
+            swapped, left = _swap(sets, chosen, part, left, threads)
+            better |= swapped
         overlap = _batch_overlaps(sets, chosen, threads)
         order = _improved(overlap, np.arange(n))
         better |= not np.array_equal(order, np.arange(n))
         chosen = _reordered(chosen, order)
     return chosen.astype(np.int32), work - max(0, left)
+
+
+def _swap(sets: SharedSets, chosen: Array, part: int, left: int, threads: int) -> tuple[bool, int]:
+    """Exchanges chunks of one part; for each step in turn all swaps with later steps are weighed, and the best is made if it lowers V_+ru.
+
+    Args:
+        chosen: i64[m, n], changed in place.
+        left: words that may be weighed.
+
+    Returns:
+        (whether a swap was made, words that are left).
+    """
+    n, numbers, swapped = chosen.shape[1], set_numbers(chosen), False
+    own = np.sort(numbers[part : part + 1])
+    numbers[part] = -1
+    held = [*sets.unions(numbers, own)] if sets.held else None
+    for step in range(n - 1):
+        if left <= 0:
+            break
+        change = np.zeros(n - step - 1, np.int64)
+        for others, each in sets.unions(numbers, own) if held is None else held:
+            change += _native.swap_changes(others, each, chosen[part], step, threads)
+        left -= len(change) * sets.words
+        best = int(np.argmin(change))
+        if change[best] < 0:
+            other = step + 1 + best
+            chosen[part, [step, other]] = chosen[part, [other, step]]
+            swapped = True
+    return swapped, left

@@ -30,7 +30,7 @@ from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_ids, check_threads
 from graphmill.kernels.chunks.cut import Chunks, check_parts, cut_chunks
 from graphmill.kernels.chunks.schedule import Schedule, choose_schedule, identity_schedule
-from graphmill.kernels.chunks.sets import neighbour_sets
+from graphmill.kernels.chunks.sets import neighbour_sets, shared_sets
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block, ChunkStep
 
@@ -62,8 +62,8 @@ def chunk_steps(
     chunks = cut_chunks(indptr, part_of, num_parts, chunks_per_part, order)
     chosen = identity_schedule(num_parts, chunks_per_part)
     if schedule != "identity":
-        sets = neighbour_sets(indptr, indices, chunks, self_term=self_term, threads=threads)
-        chosen = choose_schedule(sets, num_parts, schedule, threads=threads).schedule
+        bits = neighbour_sets(indptr, indices, chunks, self_term=self_term, threads=threads)
+        chosen = choose_schedule(shared_sets(bits, threads=threads), num_parts, schedule, threads=threads).schedule
     return list(iterate_steps(indptr, indices, part_of, chunks, chosen, self_term=self_term, threads=threads))
 
 

@@ -8,6 +8,9 @@ thread count and on every machine. O(E): one sequential read of the topology and
 The operation is also called scatter-add, and the product of the transposed adjacency matrix with a vector. Not checked: that sums stay
 below 2^64; they wrap around.
 
+The rows come from `Passes`: ranges of a topology that is mapped (`rows_in_order`), or windows of a file that exceeds the memory
+(assets/sampling/edge_windows.py). No result depends on how they are cut.
+
 Weighted reverse PageRank (Min et al.: Graph neural network training with data tiering, KDD 2022): a walker starts at a training node,
 follows edges backwards, and returns to a training node with probability 1 - DAMPING. Its shares are integers of 2^-55.
 
@@ -15,7 +18,8 @@ Memory: 8 bytes per node for values and 8 for sums, of all nodes in `push` and o
 node, 16 bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +28,11 @@ from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_ids, check_threads
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.ranges import Allocate, node_ranges, sum_ranges
+from graphmill.kernels.sampling.sample_layer import TopologyRows, rows_in_order
 from graphmill.kernels.types import Array, Topology
+
+Passes = Callable[[], Iterator[TopologyRows]]
+"""Function that makes one pass: the rows of all nodes in order, some at a time; those before may be overwritten."""
 
 DAMPING = 85, 100  # numerator, denominator
 ITERATIONS = 10
@@ -52,13 +60,20 @@ def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
     if topology.indptr[-1] != topology.num_edges:
         raise InputError("indptr is no list of row ends", "rebuild the graph with build_csc")
     sums = np.zeros_like(values, order="C", subok=False)
-    _add_values(topology, 0, values, sums, 0, check_threads(threads))
+    rows = TopologyRows(topology.indptr, topology.indices, topology.num_nodes)
+    _add_values(rows, values, sums, 0, check_threads(threads))
     return sums
 
 
+def node_slice(rows: TopologyRows) -> slice:
+    """Returns the nodes of some rows, as a slice of an array with an element per node."""
+    return slice(rows.first_node, rows.first_node + len(rows.indptr) - 1)
+
+
 def push_by_ranges(
-    topology: Topology,
-    values_of: Callable[[int, int], Array],
+    passes: Passes,
+    num_nodes: int,
+    values_of: Callable[[TopologyRows], Array],
     take: Callable[[int, int, Array], None],
     *,
     pairs: bool = False,
@@ -68,34 +83,47 @@ def push_by_ranges(
     """Scatters values as `push` does, without an array of all values or sums: one pass over the edges per range of sums.
 
     Args:
-        values_of: function from (first, last) to these nodes' values, u64[last - first] or u64[.., 2]; asked for every range in every pass.
+        values_of: function from some rows to their nodes' values, u64[n] or u64[n, 2]; asked for all rows in every pass.
         take: function that gets (low, high, sums), the finished sums of these nodes, of the same shape.
         sums_at_once: nodes of a range; see `graphmill.kernels.ranges.sum_ranges`.
 
     Raises:
         InputError: an edge begins outside the graph.
     """
-    for low, high in sum_ranges(topology.num_nodes, sums_at_once):
+    for low, high in sum_ranges(num_nodes, sums_at_once):
         sums = np.zeros((high - low, 2) if pairs else high - low, np.uint64)
-        for first, last in node_ranges(topology.num_nodes):
-            _add_values(topology, first, values_of(first, last), sums, low, check_threads(threads))
+        for rows in passes():
+            _add_values(rows, values_of(rows), sums, low, check_threads(threads))
         take(low, high, sums)
 
 
-def _add_values(topology: Topology, first: int, values: Array, sums: Array, low: int, threads: int) -> None:
-    """Adds the values of the nodes from `first` on to the sums, which are those of the nodes from `low` on."""
-    arrays = topology.indptr[first : first + len(values) + 1], topology.indices, values
-    indptr, indices, values = (np.require(array, requirements=["C", "A"]) for array in arrays)
-    _native.push(indptr, indices, values, sums, low, topology.num_nodes, threads)
+def row_arrays(rows: TopologyRows) -> tuple[Array, Array]:
+    """Returns (i64[n+1], ids[m]) as kernels take them: where each row begins and ends in `indices`, and these."""
+    arrays = rows.indptr - rows.first_edge if rows.first_edge else rows.indptr, rows.indices
+    indptr, indices = (np.require(array, requirements=["C", "A"]) for array in arrays)
+    return indptr, indices
+
+
+def _add_values(rows: TopologyRows, values: Array, sums: Array, low: int, threads: int) -> None:
+    """Adds the values of some rows' nodes to the sums, which are those of the nodes from `low` on."""
+    values = np.require(values, requirements=["C", "A"])
+    _native.push(*row_arrays(rows), values, sums, low, rows.num_nodes, threads)
 
 
 def reverse_pagerank(
-    topology: Topology, train_ids: Any, *, threads: int = 1, allocate: Allocate = np.zeros, sums_at_once: int = 0
+    topology: Topology,
+    train_ids: Any,
+    *,
+    threads: int = 1,
+    allocate: Allocate = np.zeros,
+    sums_at_once: int = 0,
+    passes: Passes | None = None,
 ) -> Array:
     """Returns f64[N]: the share of walkers at each node, multiples of 2^-55; the mass that reaches a node without in-neighbours is lost.
 
     Args:
         train_ids: ids[n], nodes that walkers start at and return to.
+        passes: passes over the rows of the topology, None to read it where it lies.
     """
     train_ids = as_ids(train_ids, "train_ids")
     if len(train_ids) == 0:
@@ -105,14 +133,15 @@ def reverse_pagerank(
     mass, after = (allocate(topology.num_nodes, np.uint64) for _ in range(2))
     mass[train_ids] = WHOLE // len(train_ids)
 
-    def values_of(first: int, last: int) -> Array:
-        return mass[first:last] // np.maximum(np.diff(topology.indptr[first : last + 1]), 1).astype(np.uint64)
+    def values_of(rows: TopologyRows) -> Array:
+        return mass[node_slice(rows)] // np.maximum(np.diff(rows.indptr), 1).astype(np.uint64)
 
     def take(low: int, high: int, sums: Array) -> None:
         after[low:high] = sums * numerator // denominator
 
+    means = {"threads": threads, "sums_at_once": sums_at_once}
     for _ in range(ITERATIONS):
-        push_by_ranges(topology, values_of, take, threads=threads, sums_at_once=sums_at_once)
+        push_by_ranges(passes or partial(rows_in_order, topology), topology.num_nodes, values_of, take, **means)
         after[train_ids] += back
         mass, after = after, mass
     share = after.view(np.float64)  # in the place of the masses before

@@ -21,7 +21,7 @@ whose sum over u is a second column of the same push. Only edges with a reverse 
 
 Determinism: exponents are fixed-point integers, so sums do not depend on their order; logarithms and exponentials are made of IEEE
 operations. Equal bytes at any thread count and on every machine. Precision: the fixed point is at least 2^-28 for a node of 2^31
-out-edges, 2^-40 below 2^19. Memory: 16 bytes per node, read and written in order, and 16 per sum of a range (kernels/ranges.py).
+out-edges, 2^-40 below 2^19. Memory: 24 bytes per node, read and written in order, and 16 per sum of a range (kernels/ranges.py).
 
 Neighbours that are drawn by weight or by walks have models of their own (kernels/hotness/weighted_reach.py, walk_reach.py).
 
@@ -30,13 +30,16 @@ kernels/hotness/bayes.py. This is a mean-field approximation; the removal of the
 that rates are probabilities.
 """
 
+from functools import partial
+
 import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import check_threads
-from graphmill.kernels.hotness.push import push_by_ranges
-from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.hotness.push import Passes, node_slice, push_by_ranges
+from graphmill.kernels.ranges import Allocate
 from graphmill.kernels.rng import draws, key
+from graphmill.kernels.sampling.sample_layer import TopologyRows, rows_in_order
 from graphmill.kernels.types import Array, Stream, Topology
 
 PROBES = 4096  # edges that `reciprocity` looks at
@@ -76,6 +79,7 @@ class ReachModel:
 
     Args:
         reciprocity: share of edges that have a reverse.
+        passes: passes over the rows of the topology, None to read it where it lies.
     """
 
     def __init__(
@@ -87,33 +91,35 @@ class ReachModel:
         replace: bool = False,
         allocate: Allocate = np.zeros,
         sums_at_once: int = 0,
+        passes: Passes | None = None,
     ):
         self.topology, self.reciprocity, self.threads = topology, reciprocity, check_threads(threads)
-        self._sums_at_once = sums_at_once
+        self._sums_at_once, self._passes = sums_at_once, passes or partial(rows_in_order, topology)
         self.replace, self._scale = bool(replace), exponent_scale(topology)
-        self._indptr = np.require(topology.indptr, requirements=["C", "A"])
-        self._allocate, self._drawn = allocate, allocate(topology.num_nodes, np.float64)  # t
+        self._allocate = allocate
+        self._drawn, self._drawn_now = (
+            allocate(topology.num_nodes, np.float64) for _ in range(2)
+        )  # t, before and after
 
     def step(self, rates: Array, fanout: int) -> Array:
         """Returns f64[N]: the probability that a layer draws a node that is none of its destinations; `rates`, f64[N], that it is one."""
         rates = np.require(rates, np.float64, ["C", "A"])
-        drawn, reach = self._drawn, self._allocate(len(rates), np.float64)
+        drawn, after, reach = self._drawn, self._drawn_now, self._allocate(len(rates), np.float64)
 
-        def pick(first: int, last: int) -> tuple[Array, Array]:
-            values, after = np.empty((last - first, 2), np.uint64), np.empty(last - first)
-            arrays = self._indptr[first : last + 1], rates[first:last]
+        def values_of(rows: TopologyRows) -> Array:
+            nodes, ends = node_slice(rows), np.require(rows.indptr, requirements=["C", "A"])
+            values = np.empty((len(ends) - 1, 2), np.uint64)
             settings = fanout, self.replace, self._scale
-            _native.pick_exponents(*arrays, *settings, drawn[first:last], after, values, self.threads)
-            return values, after
+            _native.pick_exponents(ends, rates[nodes], *settings, drawn[nodes], after[nodes], values, self.threads)
+            return values
 
         def take(low: int, high: int, sums: Array) -> None:
             _native.reach(sums, drawn[low:high], self.reciprocity, self._scale, reach[low:high], self.threads)
 
         means = {"threads": self.threads, "sums_at_once": self._sums_at_once}
-        push_by_ranges(self.topology, lambda *nodes: pick(*nodes)[0], take, pairs=True, **means)
-        # Only now, since every sum needs what was drawn before.
-        for first, last in node_ranges(len(rates)):
-            drawn[first:last] = pick(first, last)[1]
+        push_by_ranges(self._passes, len(rates), values_of, take, pairs=True, **means)
+        # In a place of its own until now, since every sum needs what was drawn before.
+        self._drawn, self._drawn_now = after, drawn
         return reach
 
 

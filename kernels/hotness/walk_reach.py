@@ -17,13 +17,16 @@ Determinism: masses are fixed-point integers, so sums do not depend on their ord
 node, read and written in order, and 8 per sum of a range (kernels/ranges.py).
 """
 
+from functools import partial
+
 import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import check_threads
-from graphmill.kernels.hotness.push import push_by_ranges
+from graphmill.kernels.hotness.push import Passes, node_slice, push_by_ranges
 from graphmill.kernels.hotness.reach import exponent_scale
 from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.sampling.sample_layer import TopologyRows, rows_in_order
 from graphmill.kernels.sampling.walk import Walks
 from graphmill.kernels.types import Array, Topology
 
@@ -40,9 +43,10 @@ class WalkReach:
         threads: int = 1,
         allocate: Allocate = np.zeros,
         sums_at_once: int = 0,
+        passes: Passes | None = None,
     ):
         self.topology, self.walks, self.threads = topology, walks, check_threads(threads)
-        self._sums_at_once = sums_at_once
+        self._sums_at_once, self._passes = sums_at_once, passes or partial(rows_in_order, topology)
         self._scale, self._allocate = exponent_scale(topology), allocate
         first = 1 + walks.restart * (walks.length - 2) if walks.length > 1 else 0
         echo, scale = reciprocity * (1 - walks.restart) * first, self._scale
@@ -51,7 +55,7 @@ class WalkReach:
             returns[low:high] = scale
         self.move(returns, self._own)
         for low, high in node_ranges(topology.num_nodes):
-            self._own[low:high] = echo * (self._own[low:high] / scale / self._degree(low, high))
+            self._own[low:high] = echo * (self._own[low:high] / scale / _degrees(topology.indptr[low : high + 1]))
 
     def step(self, rates: Array, fanout: int) -> Array:
         """Returns the reach f64[N], as `ReachModel.step`."""
@@ -87,13 +91,16 @@ class WalkReach:
         def take(low: int, high: int, sums: Array) -> None:
             out[low:high] = sums.astype(np.float64)
 
-        def values_of(first: int, last: int) -> Array:
-            return (mass[first:last] / self._degree(first, last)).astype(np.uint64)
+        def values_of(rows: TopologyRows) -> Array:
+            return (mass[node_slice(rows)] / _degrees(rows.indptr)).astype(np.uint64)
 
-        push_by_ranges(self.topology, values_of, take, threads=self.threads, sums_at_once=self._sums_at_once)
-
-    def _degree(self, low: int, high: int) -> Array:
-        return np.maximum(np.diff(self.topology.indptr[low : high + 1]), 1).astype(np.float64)
+        means = {"threads": self.threads, "sums_at_once": self._sums_at_once}
+        push_by_ranges(self._passes, self.topology.num_nodes, values_of, take, **means)
 
     def _new(self) -> Array:
         return self._allocate(self.topology.num_nodes, np.float64)
+
+
+def _degrees(indptr: Array) -> Array:
+    """Returns f64[n], at least 1, from the ends of rows i64[n+1]."""
+    return np.maximum(np.diff(indptr), 1).astype(np.float64)

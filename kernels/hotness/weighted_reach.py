@@ -15,19 +15,22 @@ node's average.
 
 Cost: per layer one pass over the rows that a batch can have, each with its masses and a root by Newton's method, about 10 exponentials per
 edge; an addition per edge. Exponents are fixed-point integers and functions are made of IEEE operations: equal bytes at any thread count.
-Memory: 8 bytes per node and layer for rates, 8 for the reach and 8 for its state, read and written in order; 16 per sum of a range
+Memory: 8 bytes per node and layer for rates, 8 for the reach and 16 for its state, read and written in order; 16 per sum of a range
 (kernels/ranges.py), each range with all of the cost; and 32 per neighbour of the longest row and thread.
 """
 
+from functools import partial
 from math import exp
 
 import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.hotness.push import Passes, node_slice, row_arrays
 from graphmill.kernels.hotness.reach import SUREST, exponent_scale
-from graphmill.kernels.ranges import Allocate, node_ranges, sum_ranges
+from graphmill.kernels.ranges import Allocate, sum_ranges
 from graphmill.kernels.sampling.alias import WHOLE, AliasTables, masses
+from graphmill.kernels.sampling.sample_layer import TopologyRows, rows_in_order
 from graphmill.kernels.types import Array, Topology
 
 
@@ -60,34 +63,42 @@ class WeightedReach:
         threads: int = 1,
         allocate: Allocate = np.zeros,
         sums_at_once: int = 0,
+        passes: Passes | None = None,
     ):
-        self.topology, self.tables, self.reciprocity, self.replace = topology, tables, reciprocity, bool(replace)
+        self.topology, self.reciprocity, self.replace = topology, reciprocity, bool(replace)
+        self._passes = passes or partial(rows_in_order, topology, tables.table)
         self.threads, self._scale = check_threads(threads), exponent_scale(topology)
         self._rates: list[Array] = []
         self._fanouts: list[int] = []
         self._allocate, self._sums_at_once = allocate, sums_at_once
-        self._drawn = allocate(
-            topology.num_nodes, np.float64
-        )  # that a node drew a neighbour in the layers above, on average
+        # That a node drew a neighbour in the layers above, on average; and in this one as well.
+        self._drawn, self._drawn_now = (allocate(topology.num_nodes, np.float64) for _ in range(2))
 
     def step(self, rates: Array, fanout: int) -> Array:
         """Returns the reach f64[N], as `ReachModel.step`."""
-        topology, drawn = self.topology, self._drawn
-        kept, out = (self._allocate(topology.num_nodes, np.float64) for _ in range(2))
+        num_nodes = self.topology.num_nodes
+        kept, out = (self._allocate(num_nodes, np.float64) for _ in range(2))
         kept[:] = rates
         self._rates.append(kept)
         self._fanouts.append(fanout)
-        arrays = (topology.indptr, topology.indices, self.tables.table)
-        indptr, indices, table = (np.require(array, requirements=["C", "A"]) for array in arrays)
-        settings = self._fanouts, self.replace, self._scale
-        for low, high in sum_ranges(topology.num_nodes, self._sums_at_once):
+        for low, high in sum_ranges(num_nodes, self._sums_at_once):
             sums = np.zeros((high - low, 2), np.uint64)
-            _native.push_weighted(indptr, indices, table, self._rates, *settings, sums, low, self.threads)
-            _native.reach(sums, drawn[low:high], self.reciprocity, self._scale, out[low:high], self.threads)
-        for low, high in node_ranges(topology.num_nodes):
-            degree = np.maximum(np.diff(topology.indptr[low : high + 1]), 1)
-            picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
-            before = drawn[low:high]
-            hit = np.minimum(np.maximum(rates[low:high] - before, 0) / (1 - before) * picked, SUREST)
-            drawn[low:high] = np.minimum(1 - (1 - before) * (1 - hit), SUREST)
+            for rows in self._passes():
+                self._add(rows, sums, low)
+            before = self._drawn[low:high]
+            _native.reach(sums, before, self.reciprocity, self._scale, out[low:high], self.threads)
+        self._drawn, self._drawn_now = self._drawn_now, self._drawn
         return out
+
+    def _add(self, rows: TopologyRows, sums: Array, low: int) -> None:
+        """Adds what some rows give to the sums, which are those of the nodes from `low` on; notes what their nodes have drawn then."""
+        nodes, fanout = node_slice(rows), self._fanouts[-1]
+        table = np.require(rows.table, requirements=["C", "A"])
+        rates = [np.require(each[nodes], requirements=["C", "A"]) for each in self._rates]
+        settings = rates, self._fanouts, self.replace, self._scale
+        place = low, rows.num_nodes, rows.first_node
+        _native.push_weighted(*row_arrays(rows), table, *settings, sums, *place, self.threads)
+        degree, before = np.maximum(np.diff(rows.indptr), 1), self._drawn[nodes]
+        picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
+        hit = np.minimum(np.maximum(rates[-1] - before, 0) / (1 - before) * picked, SUREST)
+        self._drawn_now[nodes] = np.minimum(1 - (1 - before) * (1 - hit), SUREST)

@@ -9,6 +9,7 @@ Cost: O(edges) without a sort. Memory of a Renamer: a hashed map of 16 to 32 byt
 it names a layer 8 bytes and an id per edge. Do not train with it: the fused sampler does both steps at once.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_ids
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.rng import key
 from graphmill.kernels.sampling.relations import Fanout, most_of_row
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
@@ -58,6 +60,19 @@ class DrawnRows(NamedTuple):
     sources: Array
     position: Array | None = None
     share: Array | None = None
+
+
+def rows_in_order(topology: Topology, table: Array | None = None) -> Iterator[TopologyRows]:
+    """Yields the rows of all nodes once, in order.
+
+    Args:
+        table: u32[E, 2], alias tables of the edges, or None.
+    """
+    for low, high in node_ranges(topology.num_nodes):
+        ends = np.asarray(topology.indptr[low : high + 1])
+        edges = slice(int(ends[0]), int(ends[-1]))
+        tables = None if table is None else table[edges]
+        yield TopologyRows(ends, topology.indices[edges], topology.num_nodes, low, edges.start, table=tables)
 
 
 def unweighted_rows(topology: Topology) -> TopologyRows:

@@ -63,6 +63,7 @@ template <class Id>
 void bind(nb::module_& m) {
     m.def("neighbour_sets", &neighbour_sets<Id>, "indptr"_a, "indices"_a, "node_ids"_a, "ptr"_a, "self_term"_a, "threads"_a, "out"_a,
           Unlocked());
+    m.def("listed_unions", &listed_unions<Id>, "indptr"_a, "numbers"_a, "column_of"_a, "out"_a, Unlocked());
     m.def("join_clusters", &join_clusters<Id>, "indptr"_a, "indices"_a, "edge_weights"_a.none(), "weights"_a, "most"_a, "roots"_a,
           "cluster_of"_a, "sizes"_a, Unlocked());
     m.def("contract", &contracted<Id>, "indptr"_a, "indices"_a, "edge_weights"_a.none(), "cluster_of"_a, "by_cluster"_a, "bounds"_a);
@@ -94,7 +95,7 @@ void bind_chunks(nb::module_& m) {
     m.def("reverse_cuthill_mckee", &reverse_cuthill_mckee, "xadj"_a, "adjacency"_a, Unlocked());
     m.def("assign_most", &assign_most, "gains"_a, Unlocked());
     m.def("improve_path", &improve_path, "overlap"_a, "order"_a, "work"_a, Unlocked());
-    m.def("swap_chunks", &swap_chunks, "others"_a, "own"_a, "chosen"_a, "work"_a, "threads"_a, Unlocked());
+    m.def("swap_changes", &swap_changes, "others"_a, "own"_a, "chosen"_a, "step"_a, "threads"_a, Unlocked());
     m.def("set_overlaps", &set_overlaps, "left"_a, "right"_a, "threads"_a, Unlocked());
     m.def("shared_sets", &shared, "bits"_a, "threads"_a);
     m.def("set_sizes", &set_sizes, "bits"_a, "threads"_a, Unlocked());

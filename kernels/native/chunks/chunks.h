@@ -59,9 +59,10 @@ Buffer<int64_t> assign_most(Array<const int64_t> gains);
 // Improves `order` in place; returns the evaluations that are left.
 int64_t improve_path(Array<const int64_t> overlap, Array<int64_t> order, int64_t work);
 
-// (rows that were saved, words of work that are left)
-std::pair<int64_t, int64_t> swap_chunks(Array<const uint64_t> others, Array<const uint64_t> own, Array<int64_t> chosen, int64_t work,
-                                        int threads);
+// What V_+ru changes by, among some nodes, when `step` and each later step exchange their chunks of one part: others[s] is the union of
+// the other parts' sets in step s, own[k] a set of the part, chosen[s] that of step s.
+Buffer<int64_t> swap_changes(Array<const uint64_t> others, Array<const uint64_t> own, Array<const int64_t> chosen, int64_t step,
+                             int threads);
 
 template <class Id>
 void neighbour_sets(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> node_ids, Array<const int64_t> ptr,
@@ -72,6 +73,10 @@ Buffer<int64_t> set_overlaps(Array<const uint64_t> left, Array<const uint64_t> r
 
 // The same sets, one after the other, over those nodes alone that two or more of them hold.
 Buffer<uint64_t> shared_sets(Array<const uint64_t> bits, int threads);
+
+// Unions of sets over the same nodes, from lists of the sets that hold each node, into zeros: out[j] has the sets c with column_of[c] = j.
+template <class Id>
+void listed_unions(Array<const int64_t> indptr, Array<const Id> numbers, Array<const int32_t> column_of, Array<uint64_t> out);
 
 Buffer<int64_t> set_sizes(Array<const uint64_t> bits, int threads);
 

@@ -81,7 +81,7 @@ class Path {
 // Swaps of two chunks of one part. `others[s]` is the union of the other parts' sets in step s, `own[k]` the part's sets.
 class Swaps {
   public:
-    Swaps(const uint64_t* others, const uint64_t* own, int64_t n, int64_t words, int64_t* chosen)
+    Swaps(const uint64_t* others, const uint64_t* own, int64_t n, int64_t words, const int64_t* chosen)
         : others_(others), own_(own), n_(n), words_(words), chosen_(chosen), nothing_(words, 0) {}
 
     // What V_+ru changes by when steps s < t exchange their chunks.
@@ -109,8 +109,6 @@ class Swaps {
         return sum;
     }
 
-    void swap(int64_t s, int64_t t) { std::swap(chosen_[s], chosen_[t]); }
-
   private:
     struct Step {
         const uint64_t *others, *own;
@@ -128,7 +126,7 @@ class Swaps {
 
     const uint64_t *others_, *own_;
     int64_t n_, words_;
-    int64_t* chosen_;
+    const int64_t* chosen_;
     std::vector<uint64_t> nothing_;
 };
 
@@ -187,26 +185,16 @@ int64_t improve_path(Array<const int64_t> overlap, Array<int64_t> order, int64_t
     return path.improve(work);
 }
 
-// For each step in turn, all swaps with later steps are weighed (on threads), and the best is made where it lowers V_+ru. The choice does
-// not depend on the threads.
-std::pair<int64_t, int64_t> swap_chunks(Array<const uint64_t> others, Array<const uint64_t> own, Array<int64_t> chosen, int64_t work,
-                                        int threads) {
-    const int64_t n = others.shape(0), words = others.shape(1);
-    Swaps swaps(others.data(), own.data(), n, words, chosen.data());
-    int64_t saved = 0;
-    std::vector<int64_t> change(n);
-    for (int64_t s = 0; s + 1 < n && work > 0; ++s) {
-        parallel_for(n - s - 1, 1, worth_a_team(8 * (n - s - 1) * words, threads), [&](int64_t begin, int64_t end) {
-            for (int64_t place = begin; place < end; ++place) change[place] = swaps.change(s, s + 1 + place);
-        });
-        work -= (n - s - 1) * words;
-        const auto best = std::min_element(change.begin(), change.begin() + (n - s - 1));
-        if (*best < 0) {
-            swaps.swap(s, s + 1 + (best - change.begin()));
-            saved -= *best;
-        }
-    }
-    return {saved, work};
+Buffer<int64_t> swap_changes(Array<const uint64_t> others, Array<const uint64_t> own, Array<const int64_t> chosen, int64_t step,
+                             int threads) {
+    const int64_t n = others.shape(0), words = others.shape(1), count = n - step - 1;
+    const Swaps swaps(others.data(), own.data(), n, words, chosen.data());
+    Buffer<int64_t> out(count);
+    int64_t* change = out.data();
+    parallel_for(count, 1, worth_a_team(8 * count * words, threads), [&](int64_t begin, int64_t end) {
+        for (int64_t place = begin; place < end; ++place) change[place] = swaps.change(step, step + 1 + place);
+    });
+    return out;
 }
 
 }  // namespace graphmill

@@ -158,6 +158,29 @@ Buffer<uint64_t> shared_sets(Array<const uint64_t> bits, int threads) {
     return out;
 }
 
+template <class Id>
+void listed_unions(Array<const int64_t> indptr, Array<const Id> numbers, Array<const int32_t> column_of, Array<uint64_t> out) {
+    const int64_t *first = indptr.data(), num_nodes = indptr.size() - 1, num_sets = column_of.size(), words = out.shape(1);
+    const Id* held_by = numbers.data();
+    const int32_t* columns = column_of.data();
+    uint64_t* bits = out.data();
+    int64_t place = 0;
+    for (int64_t node = 0; node < num_nodes; ++node) {
+        if (first[node + 1] - first[node] < 2) continue;
+        if (place >= 64 * words) throw InputError("the sets have bits for fewer nodes than they share", "list the sets again");
+        for (int64_t i = first[node]; i < first[node + 1]; ++i) {
+            const int64_t set = held_by[i];
+            if (set < 0 || set >= num_sets) {
+                throw InputError("a node is in set " + std::to_string(set) + " of " + std::to_string(num_sets), "list the sets again");
+            }
+            if (columns[set] >= 0) set_bit(bits + columns[set] * words, place);
+        }
+        ++place;
+    }
+}
+
+template decltype(listed_unions<int32_t>) listed_unions<int32_t>;
+template decltype(listed_unions<int64_t>) listed_unions<int64_t>;
 template decltype(neighbour_sets<int32_t>) neighbour_sets<int32_t>;
 template decltype(neighbour_sets<int64_t>) neighbour_sets<int64_t>;
 

@@ -9,7 +9,7 @@ template <class Id>
 void bind(nb::module_& m) {
     m.def("push", &push<Id>, "indptr"_a, "indices"_a, "values"_a, "sums"_a, "low"_a, "num_nodes"_a, "threads"_a, Unlocked());
     m.def("push_weighted", &push_weighted<Id>, "indptr"_a, "indices"_a, "table"_a, "rates"_a, "fanouts"_a, "replace"_a, "scale"_a,
-          "sums"_a, "low"_a, "threads"_a, Unlocked());
+          "sums"_a, "low"_a, "num_nodes"_a, "first_node"_a, "threads"_a, Unlocked());
     m.def("count_prefixes", &count_prefixes<Id>, "ids"_a, "ends"_a, "counts"_a, Unlocked());
     m.def("count_inputs_under", &count_inputs_under<Id>, "ids"_a, "blocks"_a, "counts"_a, Unlocked());
 }

@@ -22,7 +22,7 @@ void reach(Array<const uint64_t> sums, Array<const double> before, double recipr
 template <class Id>
 void push_weighted(Array<const int64_t> indptr, Array<const Id> indices, Array<const uint32_t> table,
                    const std::vector<Array<const double>>& rates, const std::vector<int64_t>& fanouts, bool replace, double scale,
-                   Array<uint64_t> sums, int64_t low, int threads);
+                   Array<uint64_t> sums, int64_t low, int64_t num_nodes, int64_t first_node, int threads);
 
 // For tests: the inclusion probabilities of one row.
 Buffer<double> weighted_inclusions(Array<const uint32_t> row, int64_t fanout, bool replace);

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/exact_math.h"
-#include "base/input_error.h"
 #include "base/parallel.h"
+#include "hotness/check_rows.h"
 #include "sampling/alias.h"
 
 namespace graphmill {
@@ -69,28 +69,29 @@ void include(const std::vector<double>& chance, int64_t support, int64_t fanout,
 
 }  // namespace
 
-// rates[l] and fanouts[l] are those of the layers so far, the last of them at hand. `sums` are those of the nodes from `low` on; others
-// are left out.
+// The rows are those of the nodes from `first_node` on. rates[l] and fanouts[l] are those of the layers so far, the last of them at hand.
+// `sums` are those of the nodes from `low` on; others are left out.
 template <class Id>
 void push_weighted(Array<const int64_t> indptr, Array<const Id> indices, Array<const uint32_t> table,
                    const std::vector<Array<const double>>& rates, const std::vector<int64_t>& fanouts, bool replace, double scale,
-                   Array<uint64_t> sums, int64_t low, int threads) {
+                   Array<uint64_t> sums, int64_t low, int64_t num_nodes, int64_t first_node, int threads) {
     const int64_t* ends = indptr.data();
     const Id* ids = indices.data();
     const AliasEntry* entries = reinterpret_cast<const AliasEntry*>(table.data());
-    const int64_t num_nodes = indptr.size() - 1, layers = static_cast<int64_t>(fanouts.size());
+    const int64_t num_rows = indptr.size() - 1, num_edges = indices.size(), layers = static_cast<int64_t>(fanouts.size());
     std::vector<const double*> rate;
     for (const Array<const double>& each : rates) rate.push_back(each.data());
     uint64_t* sum = sums.data();
     const int64_t high = low + sums.shape(0);
-    parallel_for(num_nodes, PIECE, threads, [&](int64_t begin, int64_t end) {
+    parallel_for(num_rows, PIECE, threads, [&](int64_t begin, int64_t end) {
+        check_rows(ends, ids, begin, end, num_nodes, num_edges);
         std::vector<uint64_t> mass;
         std::vector<double> chance, inclusion, missed;
         for (int64_t u = begin; u < end; ++u) {
             const int64_t first = ends[u], degree = ends[u + 1] - first;
             const double now = rate[layers - 1][u];
             if (degree == 0 || now <= 0) continue;
-            const int64_t support = read_chances(u, entries + first, degree, mass, chance);
+            const int64_t support = read_chances(first_node + u, entries + first, degree, mass, chance);
             inclusion.resize(degree);
             missed.assign(degree, 1.0);
             for (int64_t layer = 0; layer < layers; ++layer) {
@@ -107,7 +108,6 @@ void push_weighted(Array<const int64_t> indptr, Array<const Id> indices, Array<c
                         continue;
                     }
                     const int64_t v = static_cast<int64_t>(ids[first + i]);
-                    if (v < 0 || v >= num_nodes) throw InputError("the graph has an edge from a node that it does not have", "build it again");
                     if (v < low || v >= high) continue;
                     const double slope = std::min(1.0, inclusion[i] * (1 - q) / missed[i] / (1 - hit));
                     __atomic_fetch_add(sum + 2 * (v - low), static_cast<uint64_t>(minus_log(1 - hit) * scale + 0.5), __ATOMIC_RELAXED);

@@ -5,11 +5,15 @@ import pytest
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
+from graphmill.assets.chunks import lists
 from graphmill.assets.chunks.config import ChunksTable, chunks_config
+from graphmill.assets.chunks.costs import chunks_need
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.chunks.stage import CHUNKS
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.partitions.config import PartitionsConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.chunks.counts import cost
@@ -75,6 +79,32 @@ def test_the_schedule_is_never_worse_and_the_bytes_are_equal(tmp_path, sbm, orde
     curve = numbers["replication_by_chunks"]
     assert [row["chunks"] for row in curve] == [4 << k for k in range(8)]  # up to 512 in all (Table 3)
     assert next(row["replication"] for row in curve if row["chunks"] == 4 * 8) == round(numbers["replication"], 4)
+
+
+@pytest.mark.parametrize(("parts", "chunks", "self_term"), [(4, 8, True), (3, 5, False), (1, 4, True), (8, 100, True)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sets_that_do_not_fit_come_from_lists_in_ranges_of_nodes(
+    tmp_path, sbm, monkeypatch, parts, chunks, self_term, threads
+):
+    """The artifact has the bytes of the one whose sets are held, also where there are more chunks than nodes."""
+    held = build(sbm, tmp_path / "held", parts, chunks, self_term=self_term)
+    monkeypatch.setattr(lists, "free_bytes", lambda: 0)
+    monkeypatch.setattr(lists, "LISTS_BYTES", memory := 4 * parts * chunks)  # bits of a few nodes
+    sorted_at_once = []
+    sort = lists.sort_edges
+    monkeypatch.setattr(lists, "sort_edges", lambda *given: sorted_at_once.append(given[2]) or sort(*given))
+    listed = build(sbm, tmp_path / "listed", parts, chunks, threads=threads, self_term=self_term)
+    assert sorted_at_once == [memory]
+    assert listed.version == held.version and listed.files == held.files and listed.summary == held.summary
+    assert not list(listed.path.parent.parent.glob(".staging/*"))
+
+
+def test_ten_billion_nodes_take_the_lists_and_no_bit_for_each_chunk():
+    configs = {"partitions": PartitionsConfig(method="ldg", parts=64, seed=0)}
+    sizes = Sizes(num_nodes=10**10, num_edges=10**11, configs=configs)
+    need = chunks_need(chunks_config(ChunksTable(chunks_per_part=512), 0), Threads(threads=8), sizes)
+    assert need.memory_bytes > 70 << 40 and need.required_bytes < 240 << 30
+    assert need.least_bytes <= need.required_bytes and need.scratch > 3 << 40
 
 
 def test_given_speeds_decide_the_schedule_and_the_page_names_the_one_of_rows(tmp_path, sbm):

@@ -8,25 +8,33 @@ import pytest
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
+from graphmill.assets.costs.needs import Sizes, known_sizes
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.hotness import stage as hotness_stage
 from graphmill.assets.hotness.config import HotnessTable, Policy, hotness_config
+from graphmill.assets.hotness.costs import hotness_need
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling import config as sampling_config
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sizes import parse_size
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.names.user_code import Reference
 from graphmill.assets.storage.store import Store
+from graphmill.kernels import ranges
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.hotness.bayes import visit_rates
 from graphmill.kernels.hotness.visits import count_reference
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Stream
-from tests.trainers.graphs import random_graph_artifacts
+from tests.assets.sampling.test_sequential import graph_of
+from tests.trainers.graphs import random_graph_artifacts, random_topology
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=50)
+FAR = ("mapped", "sequential")
 OWN = """
 import numpy as np
 
@@ -42,6 +50,12 @@ def first_ones(topology, node_ids, fanout, random):
 def graph(tmp_path_factory):
     config = config_class("rmat")(nodes=2000, edges=12000, features=4, train_ratio=0.1)
     return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, Threads(threads=1), {})
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A graph of several blocks per array."""
+    return graph_of(tmp_path_factory.mktemp("large"), random_topology(300_000, 2_500_000, 1))
 
 
 def build(graph, home, threads=2, sampling=SAMPLING, seed=3, **table):
@@ -65,6 +79,49 @@ def test_passes_over_the_edges_count_the_same(graph, tmp_path, method, threads):
     near, made = build(graph, tmp_path / "near", **table), build(graph, tmp_path / "far", threads, far, **table)
     assert made.version == near.version and made.files == near.files and made.summary == near.summary
     assert (made.run_record()["passes"], made.run_record()["groups_by_layer"]) == (6, [3, 3])
+
+
+@pytest.mark.parametrize("policy", ["bayes", "pagerank"])
+@pytest.mark.parametrize(("limit", "ranges_of_sums"), [("64MiB", 1), ("4MiB", 3)])
+def test_passes_read_the_edges_once_per_layer_and_range_of_sums(
+    large, tmp_path, monkeypatch, policy, limit, ranges_of_sums
+):
+    """Each pass reads each block once; their number is that of the formula, and the ranking that of a mapped topology."""
+    for module, name, value in (
+        (sampling_config, "LEAST_MEMORY", 1 << 20),
+        (ranges, "SUMS_AT_ONCE", 1000),
+        (hotness_stage, "free_bytes", lambda: parse_size(limit)),
+    ):
+        monkeypatch.setattr(module, name, value)
+    table = HotnessTable(policy=policy, layers="visits")
+    how = {name: SamplingConfig(fanouts=(4, 3), batch_size=4096, topology=name, memory_limit=limit) for name in FAR}
+    near, far = (hotness_config(table, how[name], 3) for name in FAR)
+    mapped, made = (
+        materialize(Store(tmp_path / name), HOTNESS, config, Threads(threads=2), {"graph": large})
+        for name, config in zip(FAR, (near, far), strict=True)
+    )
+    assert made.version == mapped.version and made.files == mapped.files and made.summary == mapped.summary
+    need, found = hotness_need(far, Threads(threads=2), known_sizes({"graph": large})), made.run_record()
+    whole = sum(large.files[f"{name}.npy"]["bytes"] for name in ("indptr", "indices"))
+    assert found["ranking_passes"] == (2 if policy == "bayes" else 10) * ranges_of_sums
+    assert found["ranking_read_bytes"] == found["ranking_passes"] * whole
+    assert need.passes is not None and need.passes.count == found["passes"] + found["ranking_passes"]
+    assert need.passes.num_bytes == need.passes.count * whole
+    assert found["topology_read_bytes"] <= found["passes"] * whole  # blocks without an asked row are left out
+    assert hotness_need(near, Threads(threads=2), known_sizes({"graph": large})).passes is None
+    assert "ranking_passes" not in mapped.run_record()
+
+
+def test_at_papers100m_a_ranking_reads_the_edges_four_times():
+    """111M nodes, 1.6G edges, two layers: 27 GiB in 8 GiB of memory, where a pass for each 16.8M sums would be 14 and 95 GiB."""
+    how = SamplingConfig(fanouts=(10, 10), batch_size=1024, topology="sequential")
+    sizes = Sizes(num_nodes=111_059_956, num_edges=1_615_685_872, num_train=1_207_179)
+    need = hotness_need(hotness_config(HotnessTable(), how, 0), Threads(threads=2), sizes)
+    assert need.passes is not None and need.passes.count == 4 and 26 << 30 < need.passes.num_bytes < 28 << 30
+    assert need.memory_bytes < 5 << 30
+    few = dataclasses.replace(how, memory_limit="64MiB")
+    more = hotness_need(hotness_config(HotnessTable(), few, 0), Threads(threads=2), sizes).passes
+    assert more is not None and more.count > 14
 
 
 def test_counts_are_those_of_the_presampled_epochs(graph, tmp_path):

@@ -3,19 +3,26 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from graphmill.kernels.chunks.cut import MOST, NODE_COST, cut_chunks, cut_chunks_reference
+from graphmill.kernels import ranges
+from graphmill.kernels.chunks.cut import MOST, NODE_COST, cut_again, cut_chunks, cut_chunks_reference
 from graphmill.kernels.errors import InputError
 from tests.kernels.chunks.drawn import Drawn, drawn
 from tests.kernels.graphs import random_topology
 
 
-@given(drawn())
-def test_cutting_equals_the_rule(case: Drawn) -> None:
+@given(drawn(), st.sampled_from([1, 2, 5, 1000]), st.integers(1, 6))
+def test_cutting_equals_the_rule(case: Drawn, at_once: int, again: int) -> None:
+    """For any range of nodes that is cut at a time; and when the nodes of the chunks are cut once more."""
     indptr, num_nodes = case.topology.indptr, case.topology.num_nodes
     order = np.arange(num_nodes) if case.order is None else case.order
     expected = cut_chunks_reference(indptr, case.part_of, case.num_parts, case.chunks_per_part, order)
-    found = cut_chunks(indptr, case.part_of, case.num_parts, case.chunks_per_part, case.order)
+    twice = cut_chunks_reference(indptr, case.part_of, case.num_parts, again, expected.node_ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "NODES_AT_ONCE", at_once)
+        found = cut_chunks(indptr, case.part_of, case.num_parts, case.chunks_per_part, case.order)
+        assert np.array_equal(cut_again(indptr, found, again).ptr, twice.ptr)
     assert np.array_equal(found.ptr, expected.ptr) and np.array_equal(found.node_ids, expected.node_ids)
     assert found.ptr.dtype == np.int64 and found.node_ids.dtype == np.int32
 

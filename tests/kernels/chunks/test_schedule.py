@@ -12,7 +12,7 @@ from graphmill.kernels.chunks.counts import cost
 from graphmill.kernels.chunks.cut import cut_chunks
 from graphmill.kernels.chunks.schedule import choose_schedule, hongtu_schedule_reference, identity_schedule
 from graphmill.kernels.chunks.sets import (
-    count_distinct,
+    listed_sets,
     neighbour_sets,
     neighbour_sets_reference,
     overlaps,
@@ -35,11 +35,13 @@ def test_sets_volumes_and_schedules_equal_set_arithmetic(case: Drawn, threads: i
     graph, m, n = case.topology, case.num_parts, case.chunks_per_part
     chunks = cut_chunks(graph.indptr, case.part_of, m, n, case.order)
     expected = neighbour_sets_reference(graph.indptr, graph.indices, chunks, case.self_term)
-    sets = neighbour_sets(graph.indptr, graph.indices, chunks, self_term=case.self_term, threads=threads)
-    assert members(sets) == expected
-    assert set_sizes(sets, threads=threads).tolist() == [len(each) for each in expected]
-    assert overlaps(sets, sets, threads=threads).tolist() == [[len(a & b) for b in expected] for a in expected]
-    assert count_distinct(sets, threads=threads) == len(set().union(*expected))
+    bits = neighbour_sets(graph.indptr, graph.indices, chunks, self_term=case.self_term, threads=threads)
+    assert members(bits) == expected
+    assert set_sizes(bits, threads=threads).tolist() == [len(each) for each in expected]
+    assert overlaps(bits, bits, threads=threads).tolist() == [[len(a & b) for b in expected] for a in expected]
+    sets = shared_sets(bits, threads=threads)
+    assert sets.sizes.tolist() == [len(each) for each in expected]
+    assert sets.num_distinct == len(set().union(*expected))
     hongtu = choose_schedule(sets, m, "hongtu", threads=threads)
     assert np.array_equal(hongtu.schedule, hongtu_schedule_reference(expected, m))
     best = choose_schedule(sets, m, "best", threads=threads)
@@ -55,23 +57,66 @@ def test_sets_volumes_and_schedules_equal_set_arithmetic(case: Drawn, threads: i
     assert best.found[best.chosen].v_ru <= min(best.found["identity"].v_ru, best.found["hongtu"].v_ru)
 
 
-@given(drawn())
-def test_shared_sets_lack_only_what_one_set_holds(case: Drawn) -> None:
+@given(drawn(), st.sampled_from([1, 2, 8, 1000]))
+def test_shared_sets_lack_only_what_one_set_holds(case: Drawn, memory: int) -> None:
+    """Made of bits, and of lists for any range of nodes."""
     graph = case.topology
     chunks = cut_chunks(graph.indptr, case.part_of, case.num_parts, case.chunks_per_part, case.order)
-    sets = neighbour_sets(graph.indptr, graph.indices, chunks, self_term=case.self_term)
-    full = members(sets)
+    bits = neighbour_sets(graph.indptr, graph.indices, chunks, self_term=case.self_term)
+    full = members(bits)
     kept = [v for v in range(graph.num_nodes) if sum(v in each for each in full) > 1]
-    assert members(shared_sets(sets, threads=2)) == [{kept.index(v) for v in each if v in kept} for each in full]
+    held, listed = shared_sets(bits, threads=2), listed_sets(*lists_of(full, graph.num_nodes), len(full), memory)
+    every = np.arange(len(full))[None, :]
+    for sets in (held, listed):
+        assert sets.num_shared == len(kept) and sets.num_distinct == len(set().union(*full))
+        assert sets.sizes.tolist() == [len(each) for each in full]
+        low = 0
+        for one, union in sets.unions(every, every.T):  # one range after the other, numbered from 0 in each
+            width = len(set().union(*members(one)))
+            assert members(one) == [
+                {kept.index(v) - low for v in each if v in kept[low : low + width]} for each in full
+            ]
+            assert members(union) == [set(range(width))]
+            low += width
+        assert low == len(kept)
+
+
+@given(
+    drawn(), st.sampled_from([1, 3, 1000]), st.sampled_from([0, 5, 40, 10**6]), st.sampled_from([None, (10, 1, 100)])
+)
+@settings(max_examples=60, deadline=None)
+def test_the_schedule_does_not_depend_on_the_ranges(
+    case: Drawn, memory: int, words: int, rates: tuple[float, float, float] | None
+) -> None:
+    graph, m = case.topology, case.num_parts
+    chunks = cut_chunks(graph.indptr, case.part_of, m, case.chunks_per_part, case.order)
+    bits = neighbour_sets(graph.indptr, graph.indices, chunks, self_term=case.self_term)
+    lists = listed_sets(*lists_of(members(bits), graph.num_nodes), len(bits), memory)
+    one, many = (choose_schedule(sets, m, rates=rates, search_words=words) for sets in (shared_sets(bits), lists))
+    assert one.schedule.tobytes() == many.schedule.tobytes() and one.found == many.found
+    assert (one.chosen, one.search_words) == (many.chosen, many.search_words)
+
+
+def lists_of(sets: list[set[int]], num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each node the sets that hold it, as rows."""
+    rows = [[number for number, each in enumerate(sets) if v in each] for v in range(num_nodes)]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return indptr, np.array([number for row in rows for number in row], np.int32)
 
 
 def test_shared_sets_of_many_words() -> None:
     bits = np.random.default_rng(0).random((5, 64 * 300)) < 0.2
     packed = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
     kept = bits[:, bits.sum(0) > 1]
-    found = shared_sets(packed, threads=2)
+    (found,) = next(shared_sets(packed, threads=2).unions(np.arange(5)[None, :]))
     made = np.unpackbits(found.view(np.uint8), axis=1, bitorder="little")
     assert np.array_equal(made[:, : kept.shape[1]], kept) and not made[:, kept.shape[1] :].any()
+
+
+def test_lists_with_a_set_that_is_none_are_refused() -> None:
+    for numbers in ([0, 3], [0, 9]):
+        with pytest.raises(InputError, match="of 3"):
+            listed_sets(np.array([0, 2]), np.array(numbers, np.int32), 3, 64)
 
 
 @given(st.integers(1, 6), st.integers(0, 10**6))
@@ -112,7 +157,8 @@ def test_a_shuffled_chain_is_put_in_order() -> None:
 def test_the_schedule_does_not_depend_on_threads_and_a_small_budget_is_kept(threads: int) -> None:
     graph = random_topology(3000, 20000, seed=4)
     part_of = np.random.default_rng(1).integers(0, 4, 3000).astype(np.int32)
-    sets = neighbour_sets(graph.indptr, graph.indices, cut_chunks(graph.indptr, part_of, 4, 12))
+    bits = neighbour_sets(graph.indptr, graph.indices, cut_chunks(graph.indptr, part_of, 4, 12))
+    sets = shared_sets(bits)
     for words in (0, 5000, 10**8):
         one, many = (choose_schedule(sets, 4, "best", search_words=words, threads=team) for team in (1, threads))
         assert np.array_equal(one.schedule, many.schedule) and one.found == many.found and one.chosen == many.chosen
@@ -130,9 +176,10 @@ def test_swaps_lower_the_volume_where_batches_are_mixed_up() -> None:
         indptr.append(len(indices))
     part_of = (np.arange(num_nodes) >= 80).astype(np.int32)
     chunks = cut_chunks(np.array(indptr), part_of, 2, 8)
-    sets = neighbour_sets(np.array(indptr, np.int64), np.array(indices, np.int32), chunks, self_term=False)
+    bits = neighbour_sets(np.array(indptr, np.int64), np.array(indices, np.int32), chunks, self_term=False)
+    sets = shared_sets(bits)
     best = choose_schedule(sets, 2, "best")
-    assert best.found["identity"].v_ru > best.found[best.chosen].v_ru == 80 == count_distinct(sets)
+    assert best.found["identity"].v_ru > best.found[best.chosen].v_ru == 80 == sets.num_distinct
 
 
 @given(drawn(), st.sampled_from([(12.0, 200.0, 1500.0), (10.0, 1.0, 100.0), (1.0, 1.0, 1.0)]))
@@ -140,9 +187,10 @@ def test_swaps_lower_the_volume_where_batches_are_mixed_up() -> None:
 def test_given_speeds_choose_the_fewest_seconds(case: Drawn, rates: tuple[float, float, float]) -> None:
     m, n = case.num_parts, case.chunks_per_part
     chunks = cut_chunks(case.topology.indptr, case.part_of, m, n, case.order)
-    sets = neighbour_sets(case.topology.indptr, case.topology.indices, chunks, self_term=case.self_term)
+    bits = neighbour_sets(case.topology.indptr, case.topology.indices, chunks, self_term=case.self_term)
+    sets = shared_sets(bits)
     by_rows, by_seconds = choose_schedule(sets, m, "best"), choose_schedule(sets, m, "best", rates=rates)
-    assert volumes_reference(members(sets), by_seconds.schedule) == by_seconds.found[by_seconds.chosen]
+    assert volumes_reference(members(bits), by_seconds.schedule) == by_seconds.found[by_seconds.chosen]
     assert sorted(by_seconds.schedule.reshape(-1).tolist()) == sorted(m * [*range(n)])
     chosen = cost(*by_seconds.found[by_seconds.chosen], rates)
     assert chosen == min(cost(*each, rates) for each in by_seconds.found.values())
@@ -160,9 +208,10 @@ def test_slow_peers_take_another_schedule_than_rows_would() -> None:
         indptr.append(len(indices))
     part_of = (np.arange(60) >= 30).astype(np.int32)
     chunks = cut_chunks(np.array(indptr), part_of, 2, 3)
-    sets = neighbour_sets(np.array(indptr, np.int64), np.array(indices, np.int32), chunks, self_term=False)
+    bits = neighbour_sets(np.array(indptr, np.int64), np.array(indices, np.int32), chunks, self_term=False)
+    sets = shared_sets(bits)
     orders = [*itertools.permutations(range(3))]
-    every = {volumes_reference(members(sets), np.array(both)) for both in itertools.product(orders, orders)}
+    every = {volumes_reference(members(bits), np.array(both)) for both in itertools.product(orders, orders)}
     found = {}
     for peers in (50, 1):  # rows per second, beside 10 from the host and 100 inside a device
         best = choose_schedule(sets, 2, "best", rates=(10, peers, 100))

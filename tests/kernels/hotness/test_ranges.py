@@ -1,8 +1,10 @@
 """Results are the same bytes however nodes are cut into ranges, and sorting out of core is sorting."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphmill.kernels import _native, ranges
@@ -27,6 +29,7 @@ from graphmill.kernels.hotness.weighted_reach import WeightedReach
 from graphmill.kernels.sampling.alias import build_alias
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.sample_layer import TopologyRows
 from graphmill.kernels.sampling.walk import Walks
 from graphmill.kernels.types import Stream, Topology
 
@@ -47,9 +50,13 @@ def sampled():
     return graph, plan, counter, build_alias(graph, weights)
 
 
-def results(sampled):
+def results(sampled, passes=None):
     graph, plan, counter, tables = sampled
-    models = ReachModel(graph, 0.2), WeightedReach(graph, tables, 0.2), WalkReach(graph, Walks(), 0.2)
+    models = (
+        ReachModel(graph, 0.2, passes=passes),
+        WeightedReach(graph, tables, 0.2, passes=passes),
+        WalkReach(graph, Walks(), 0.2, passes=passes),
+    )
     made, sizes = [], cache_sizes([0, 0.1, 0.5, 1], NODES)
     for model in models:
         score = visit_rates(
@@ -58,7 +65,7 @@ def results(sampled):
         )  # fmt: skip
         made += [score, rank(score), expected_hit_ratios(rank(score), score, sizes)]
         made += [hit_ratios(rank(score), counter.visits, sizes)]
-    made += [reverse_pagerank(graph, plan.train_ids), rank(counter.visits), random_ranking(NODES, 4)]
+    made += [reverse_pagerank(graph, plan.train_ids, passes=passes), rank(counter.visits), random_ranking(NODES, 4)]
     return [*made, held_out_hit_ratios(counter.visits, plan.num_batches, sizes)]
 
 
@@ -69,6 +76,27 @@ def test_no_result_depends_on_the_ranges(sampled, nodes, sums, monkeypatch):
         monkeypatch.setattr(ranges, name, nodes)
     monkeypatch.setattr(ranges, "SUMS_AT_ONCE", sums)
     assert [each.tobytes() for each in results(sampled)] == whole
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(0, NODES), max_size=9), before=st.integers(0, 3), sums=st.sampled_from([700, NODES]))
+def test_no_result_depends_on_how_rows_come(sampled, cuts, before, sums):
+    """In any pieces, of arrays that begin with edges of other rows and are overwritten after use, for any ranges of sums."""
+    graph, _, _, tables = sampled
+    bounds = sorted({0, NODES, *cuts})
+
+    def passes():
+        for low, high in pairwise(bounds):
+            ends = graph.indptr[low : high + 1].copy()
+            indices = np.concatenate([np.full(before, -7, np.int32), graph.indices[ends[0] : ends[-1]]])
+            table = np.concatenate([np.zeros((before, 2), np.uint32), tables.table[ends[0] : ends[-1]]])
+            yield TopologyRows(ends, indices, NODES, low, int(ends[0]) - before, table=table)
+            ends[:], indices[:], table[:] = -1, -1, 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "SUMS_AT_ONCE", sums)
+        found = [each.tobytes() for each in results(sampled, passes)]
+    assert found == [each.tobytes() for each in results(sampled)]
 
 
 @pytest.mark.parametrize(("at_once", "passes"), [(0, 6), (1_000, 3), (1_999, 2), (3_000, 1)])
