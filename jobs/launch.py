@@ -46,7 +46,7 @@ from graphmill.jobs.runs.instance import (
     reporting_history,
 )
 from graphmill.jobs.runs.listed import listed_in_ui
-from graphmill.jobs.runs.slot import POOL, num_slots
+from graphmill.jobs.runs.slot import POOL, num_slots, start_method
 from graphmill.jobs.runs.training import LAUNCHED_TAG, EpochLines, steps_by_job
 from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, is_first, launcher
 from graphmill.kernels.errors import InputError
@@ -299,7 +299,7 @@ def _execute_in_processes(
             job,
             instance=instance,
             asset_selection=[key_of(step) for step in steps],
-            run_config=_run_config(order, steps),
+            run_config=_run_config(order, steps) | {"execution": {"config": {"multiprocess": start_method(__name__)}}},
             tags=TAGS,
         ) as result,
     ):

@@ -158,7 +158,7 @@ class Speed:
     number: str = ""
 
 
-class Passes(NamedTuple):
+class EdgePasses(NamedTuple):
     """Passes over the edges of a graph, and the bytes that they read."""
 
     count: int
@@ -169,9 +169,9 @@ class Passes(NamedTuple):
         """Seconds of the reads on the machine that docs/needs.md names."""
         return self.num_bytes / PASS_SPEED
 
-    def times(self, number: int) -> Passes:
+    def times(self, number: int) -> EdgePasses:
         """Returns the passes of a number of rounds."""
-        return Passes(number * self.count, number * self.num_bytes)
+        return EdgePasses(number * self.count, number * self.num_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,7 @@ class Need:
     stored_at_most: bool = False
     scratch: int = 0
     work: float = 0
-    passes: Passes | None = None
+    passes: EdgePasses | None = None
     decided: bool = False
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Passes, Sizes, Term
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, EdgePasses, Need, Sizes, Term
 from graphmill.assets.hotness.config import HotnessConfig, HotnessTable
 from graphmill.assets.sampling.bounds import BatchBound, batch_bound, even_seeds
 from graphmill.assets.sampling.passes import (
@@ -121,7 +121,7 @@ def _ranking_terms(config: HotnessConfig, sizes: Sizes, in_order: bool) -> tuple
     )
 
 
-def _passes(config: HotnessConfig, sizes: Sizes, count: int, largest: BatchBound) -> Passes:
+def _passes(config: HotnessConfig, sizes: Sizes, count: int, largest: BatchBound) -> EdgePasses:
     """Returns the passes over the edges of trial batches and of estimates, at most, if `memory_limit` is free.
 
     Args:
@@ -132,7 +132,7 @@ def _passes(config: HotnessConfig, sizes: Sizes, count: int, largest: BatchBound
     limit, one = parse_size(sampling.memory_limit), pass_bytes(sizes)
     drawn = likely_passes(sampling, sizes, count, largest).times(table.rounds + table.evaluate_epochs)
     found = ranking_passes(config, sizes.num_nodes, sums_within(sizes.num_nodes, limit, limit)) * pushes(table)
-    return Passes(drawn.count + found, drawn.num_bytes + found * one)
+    return EdgePasses(drawn.count + found, drawn.num_bytes + found * one)
 
 
 def _stored_bytes(config: HotnessConfig, sizes: Sizes) -> int:

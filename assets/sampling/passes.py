@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from graphmill.assets.costs.needs import Passes, Sizes, Term
+from graphmill.assets.costs.needs import EdgePasses, Sizes, Term
 from graphmill.assets.sampling.bounds import BatchBound
 from graphmill.assets.sampling.config import LEAST_MEMORY, Neighbours
 from graphmill.assets.sizes import parse_size
@@ -54,12 +54,12 @@ def pass_terms(how: Neighbours, threads: int, largest: BatchBound) -> tuple[Term
     )
 
 
-def likely_passes(how: Neighbours, sizes: Sizes, batches: int, largest: BatchBound) -> Passes:
+def likely_passes(how: Neighbours, sizes: Sizes, batches: int, largest: BatchBound) -> EdgePasses:
     """Returns the passes that draw batches together, at most: one for each layer and group of batches (assets/sampling/sequential.py)."""
     half = granted_bytes(how) // 2
     in_group = [max(1, half // max(1, sizes.id_bytes * rows)) for rows in largest.rows[1:]]
     count = sum(-(-batches // each) for each in in_group)
-    return Passes(count, count * pass_bytes(sizes))
+    return EdgePasses(count, count * pass_bytes(sizes))
 
 
 def spilled_bytes(sizes: Sizes, num_edges: int, num_nodes: int) -> int:

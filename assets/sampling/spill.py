@@ -61,7 +61,7 @@ class Spill:
                 self._write()
 
     def finish(self) -> None:
-        """Writes what waits; nothing is added any more."""
+        """Writes the waiting pieces; nothing is added any more."""
         with self._lock:
             self._write()
 

@@ -135,8 +135,16 @@ def free_lost_slots(instance: dg.DagsterInstance, pool: str = POOL) -> None:
                 instance.event_log_storage.free_concurrency_slots_for_run(slot.run_id)
 
 
-PRELOADED = "graphmill.jobs.launch"
-"""The module that is imported by the process from which steps' processes are forked."""
+def start_method(*modules: str) -> dict[str, Any]:
+    """Returns a part of the executor's config: processes are forks of one that has imported some modules, Dagster at least.
+
+    A control group that limits the memory has each process started anew, by an empty part.
+    """
+    return (
+        {}
+        if limit_bytes() is not None
+        else {"start_method": {"forkserver": {"preload_modules": [*modules, "dagster"]}}}
+    )
 
 
 def _open(context: dg.InitExecutorContext) -> dg.Executor:
@@ -149,8 +157,7 @@ def _open(context: dg.InitExecutorContext) -> dg.Executor:
         limits = [
             {"key": SLOT_TAG, "value": pool, "limit": max(1, size)} for pool, size in sizes.items() if size is not None
         ]
-        if limit_bytes() is None:
-            given["multiprocess"].setdefault("start_method", {"forkserver": {"preload_modules": [PRELOADED]}})
+        given["multiprocess"] = start_method() | given["multiprocess"]
         given["multiprocess"]["tag_concurrency_limits"] = [
             *(given["multiprocess"].get("tag_concurrency_limits") or []),
             *limits,
