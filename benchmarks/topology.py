@@ -71,7 +71,7 @@ evaluate = true
 """,
     "hotness": '[hotness]\npolicy = "presample"\n',
     "partitions": '[partitions]\nmethod = "ldg"\nparts = 2\n',
-    "packed_chunks": '[memory]\ndevice = "3%"\nhost = "6%"\ndisk = "20x"\n[cache_plan]\n[packed]\n',
+    "packed_chunks": '[memory]\ndevice = "3%"\nhost = "6%"\ndisk = "20x"\n[cache_plan]\n[packed]\ngroups = 4\n',
     "train": """
 [[train]]
 name = "disk"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,11 +71,9 @@ def streamed_parts(
     progress = progress or Silent()
     progress.start("ldg", LDG_PASSES, "passes")
     weights = measures(topology, trained, allocate)
-    for _ in range(LDG_PASSES):
-        part_of = balanced_pass(topology, weights, num_parts, part_of)
-        progress.advance(1)
+    means: Any = {"slack": SLACK, "part_of": part_of, "passes": LDG_PASSES, "advance": progress.advance}
+    part_of = ldg(topology.indptr, topology.indices, weights, num_parts, **means)
     progress.done()
-    assert part_of is not None
     return part_of
 
 

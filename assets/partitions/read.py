@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.local.read_verified import map_vector
 from graphmill.assets.storage.local.require import require
-from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.chunks.by_part import count_nodes
 from graphmill.kernels.types import Array
 
 
@@ -29,7 +27,4 @@ def open_partitions(artifact: Artifact) -> Partitions:
     """Opens and verifies the parts of a graph."""
     require(artifact, {"stage": "partitions", "arrays": {"part_of": {"dtype": "int32", "ndim": 1}}})
     part_of, num_parts = map_vector(artifact, "part_of"), int(artifact.config["parts"])
-    num_nodes = np.zeros(num_parts, np.int64)
-    for low, high in node_ranges(len(part_of)):
-        num_nodes += np.bincount(part_of[low:high], minlength=num_parts)
-    return Partitions(part_of=part_of, num_parts=num_parts, num_nodes=num_nodes)
+    return Partitions(part_of=part_of, num_parts=num_parts, num_nodes=count_nodes(part_of, num_parts))

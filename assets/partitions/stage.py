@@ -15,7 +15,8 @@ from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable
 from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
 from graphmill.assets.partitions.method import choose_method, contracted_terms, metis_bytes
 from graphmill.assets.storage.local.artifact import Artifact
-from graphmill.kernels.ranges import NODES_AT_ONCE
+from graphmill.kernels.chunks.by_part import count_nodes
+from graphmill.kernels.ranges import NODES_AT_ONCE, node_ranges
 from graphmill.kernels.types import Array
 
 EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"
@@ -65,7 +66,8 @@ def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     """Returns the need of the partitions stage by method; METIS works on a copy of the graph, in a process of its own."""
     nodes, graph = sizes.num_nodes, (sizes.num_nodes, sizes.num_edges, _undirected(sizes))
     method = "range" if semantic.parts == 1 else choose_method(semantic.method, *graph).method  # one part needs none
-    drawn = Term("parts, and random ones beside them", 8 * nodes + 40 * min(nodes, NODES_AT_ONCE))
+    counted = (12 + sizes.id_bytes) * nodes + 40 * min(nodes, NODES_AT_ONCE)
+    drawn = Term("parts, random ones beside them, and nodes by part", counted)
     phases = [(LIBRARIES, drawn), (DRAWING, Term("parts", 8 * nodes))]
     if method == "metis-contracted":
         terms = contracted_terms(*graph)
@@ -131,9 +133,12 @@ class PartitionsStage(Stage):
             numbers |= beside_random(semantic.method, numbers, quality(graph, drawn, semantic.parts)[0])
         numbers |= {"num_nodes": graph.topology.num_nodes, "num_parts": semantic.parts, "method": semantic.method}
         numbers |= {"method_chosen": why} if why else {}
-        held = np.bincount(part_of, minlength=semantic.parts)
+        held = count_nodes(part_of, semantic.parts)
         part_figure(writer.path("parts.png"), held, cut)
-        wrong = int(np.count_nonzero((part_of < 0) | (part_of >= semantic.parts)))
+        wrong = sum(
+            int(np.count_nonzero((part_of[low:high] < 0) | (part_of[low:high] >= semantic.parts)))
+            for low, high in node_ranges(len(part_of))
+        )
         checks = [
             Check(
                 name=EVERY_NODE,

@@ -22,14 +22,17 @@ Every decision follows from the one before, so one thread makes them and the res
 reading the neighbours' parts (4 N bytes) at random. Memory beside the mapped topology: 4 N bytes for the parts, 8 N per measure.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_ids, as_int32
+from graphmill.kernels.chunks.by_part import nodes_by_part
 from graphmill.kernels.chunks.cut import check_order
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 
 MOST_PARTS = 4096
@@ -76,7 +79,7 @@ def ldg_reference(
 
 def ldg(
     indptr: Any, indices: Any, weights: Any, num_parts: int, *, passes: int = 1, slack: float = 0.05,
-    part_of: Array | None = None, order: Array | None = None,
+    part_of: Array | None = None, order: Array | None = None, advance: Callable[[int], None] = lambda num_passes: None,
 ) -> Array:  # fmt: skip
     """Assigns nodes to parts.
 
@@ -87,6 +90,7 @@ def ldg(
         slack: share by which a part may be fuller than the mean.
         part_of: i32[N], part of each node before; -1 or None for no part. Not changed.
         order: ids[N], the order of the stream; None for ascending ids.
+        advance: function that gets the number of passes that ended since its last call.
 
     Returns:
         i32[N]. No part exceeds a capacity, unless a node fits nowhere.
@@ -103,14 +107,18 @@ def ldg(
         raise InputError(f"part_of has parts {given.min()} to {given.max()}", f"give -1 to {num_parts - 1}")
     if len(indptr) == 0 or int(indptr[-1]) != len(indices):
         raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
-    if len(indices) and not 0 <= indices.min() <= indices.max() < num_nodes:
-        raise InputError(f"an edge leads to no node of {num_nodes}", "build the graph again")
+    # By ranges, so that edges that are larger than the memory are read once for both ends.
+    for low, high in node_ranges(len(indices)):
+        if not 0 <= indices[low:high].min() <= indices[low:high].max() < num_nodes:
+            raise InputError(f"an edge leads to no node of {num_nodes}", "build the graph again")
     out = given.copy()
     sequence = np.empty(0, indices.dtype) if order is None else check_order(order, num_nodes).astype(indices.dtype)
     capacity = capacities(weights, num_parts, slack)
     run = _native.ldg32 if indices.dtype == np.int32 else _native.ldg64
     for _ in range(passes):
-        if run(np.asarray(indptr), indices, sequence, weights, capacity, num_parts, out) == 0:
+        moved = run(np.asarray(indptr), indices, sequence, weights, capacity, num_parts, out)
+        advance(1)
+        if moved == 0:
             break
     return out
 
@@ -133,11 +141,9 @@ def cut_matrix(indptr: Any, indices: Any, part_of: Array, num_parts: int) -> Arr
 def count_replicas(indptr: Any, indices: Any, part_of: Array, num_parts: int) -> int:
     """Returns the sum over parts of their nodes and in-neighbours, each once: N x the replication factor (HongTu, Table 3).
 
-    Memory: 4 N bytes for stamps, the nodes by part.
+    Memory: 4 N bytes for stamps, and an id per node.
     """
-    by_part = np.argsort(part_of, kind="stable").astype(indices.dtype)
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(part_of, minlength=num_parts))]).astype(np.int64)
-    return count_copies(indptr, indices, by_part, bounds)
+    return count_copies(indptr, indices, *nodes_by_part(part_of, num_parts, indices.dtype))
 
 
 def count_copies(indptr: Any, indices: Any, nodes: Array, bounds: Array) -> int:

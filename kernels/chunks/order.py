@@ -13,12 +13,14 @@ Time O(E log d) to sort the rows of the graph inside, O(E) per breadth-first sea
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.chunks.by_part import nodes_by_part
 from graphmill.kernels.types import Array, id_dtype
 
 
@@ -70,10 +72,9 @@ def part_graphs(
         indptr, indices: in-neighbours; may be mapped.
         part_of: i32[N], part of each node.
     """
-    sequence = np.argsort(part_of, kind="stable").astype(indices.dtype)
-    ends = np.cumsum(np.bincount(part_of, minlength=num_parts))
+    sequence, bounds = nodes_by_part(part_of, num_parts, indices.dtype)
     local = np.full(len(part_of), -1, np.int32)
-    for low, high in zip([0, *ends[:-1]], ends, strict=True):
+    for low, high in pairwise(bounds):
         nodes = sequence[low:high]
         local[nodes] = np.arange(len(nodes), dtype=np.int32)
         yield nodes, *_native.part_graph(indptr, indices, nodes, local, check_threads(threads))

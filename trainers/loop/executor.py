@@ -86,6 +86,8 @@ class Executor(ABC):
     source: PreparedSource | None = None
     # The rows of stored batches, if the training reads packed ones beside the samplers; evaluations of stored batches do, too.
     packed: PackedRows | None = None
+    # Whether the rows of stored batches, those of evaluations included, come packed by the training's own source.
+    packs_stored: bool = False
 
     def __init__(self, run: Run):
         self.run = run
@@ -120,11 +122,12 @@ class Executor(ABC):
             samplers = [run.drawing.sampler(topology, **how) for _ in range(run.num_samplers)]
         batching = run.evaluation_batching(stored or plan)
         made = OnlineSource(batching, run.features.source, samplers, run.in_turn and stored is None)
-        if shared := shared_rows(run.features, samplers[0], stored or plan, run.shared_bytes, SHARING):
-            made.features, made.shared = shared
         if stored is not None and self.packed is not None:
             # The files are closed when the evaluation ends.
             made.features, made.files = linked(self.packed, run.features.device), closing(self.packed)
+        elif stored is None or not self.packs_stored:
+            shared = shared_rows(run.features, samplers[0], stored or plan, run.shared_bytes, SHARING)
+            made.features, made.shared = shared or (made.features, made.shared)
         if self.source is not None:
             made.inputs = self.source.inputs
         return made

@@ -4,18 +4,19 @@ An evaluation of many batches reads its hot rows again and again, each time at r
 so known before: some of them are drawn ahead, and the rows that many of them are expected to read come to memory in one pass
 over the file, in order (`CachedSource`). The other rows are read batch by batch as before. No bit of a batch depends on it.
 
-Memory: the rows, within `memory_bytes`, and 16 bytes per node while they are chosen, 8 afterwards.
+Memory: the rows, within `memory_bytes`, 8 bytes per node, and 16 for each row that is chosen from.
 """
 
 from math import ceil
 
 import numpy as np
 
-from graphmill.kernels.hotness.ranking import rank
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.kernels.rows.placement import place_rows
+from graphmill.kernels.rows.placement import Placement
+from graphmill.kernels.rows.slots import ELSEWHERE, HOST, NO_FEATURES, make_slots
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import id_dtype
 from graphmill.trainers.rows.cache import CachedSource, Features
 from graphmill.trainers.rows.direct import DirectSource
 
@@ -46,11 +47,16 @@ def shared_rows(
     if stored.row_of is not None:
         visits[np.asarray(stored.row_of) < 0] = 0
     least = max(1, ceil(sharing * len(picked) / len(items)))
-    count = min(int(np.count_nonzero(visits >= least)), memory_bytes // stored.row_bytes)
-    order = np.array(rank(visits))
-    order[:count].sort()  # in the order of the file
-    spared = int(visits[order[:count]].sum()) * len(items) // len(picked) * max(PAGE_BYTES, stored.row_bytes)
-    if not count or spared < PASSES * stored.num_bytes:
+    chosen, count = np.flatnonzero(visits >= least), memory_bytes // stored.row_bytes
+    if len(chosen) > count:  # the hottest, ties by id, in the order of the file
+        chosen = np.sort(chosen[np.argsort(-visits[chosen], kind="stable")[:count]])
+    spared = int(visits[chosen].sum()) * len(items) // len(picked) * max(PAGE_BYTES, stored.row_bytes)
+    if not len(chosen) or spared < PASSES * stored.num_bytes:
         return None
-    placement = place_rows(order, 0, count, stored.row_of)
-    return CachedSource(stored, table, placement, features.device), count
+    slot = np.full(stored.num_nodes, ELSEWHERE, np.int32)
+    if stored.row_of is not None:
+        slot[np.asarray(stored.row_of) < 0] = NO_FEATURES
+    slot[chosen] = make_slots(HOST, np.arange(len(chosen)))
+    ids = chosen.astype(id_dtype(stored.num_nodes))
+    placement = Placement(slot=slot, device_ids=ids[:0], host_ids=ids)
+    return CachedSource(stored, table, placement, features.device), len(chosen)

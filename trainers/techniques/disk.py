@@ -24,6 +24,7 @@ class DiskExecutor(BatchExecutor):
     """Trains on stored batches, one after the other; every number of its ledger is known before the training."""
 
     source: DiskSource
+    packs_stored = True
 
     def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
         """Returns the source of an evaluation's batches: from disk as those of training, if they are stored and so packed."""

@@ -17,6 +17,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.samples.sampled import CONFIG, build_samples, contents
 from tests.assets.storage.damage import flip
+from tests.assets.storage.limits import file_size_limit
 from tests.forks import ROOT
 from tests.trainers.graphs import random_graph_artifacts
 
@@ -91,6 +92,15 @@ def test_a_damaged_graph_ends_the_build_with_one_message(tmp_path):
     with pytest.raises(InputError, match=r"indices.npy is damaged(?s:.*)graphmill repair graph"):
         build_samples(tmp_path, graph=graph, topology="sequential")
     assert not parts_of(tmp_path)
+
+
+def test_a_disk_that_is_full_in_a_pass_ends_the_build_with_one_message(tmp_path):
+    """Others took the space since it was compared with what the pass needs."""
+    graph = random_graph_artifacts(tmp_path).graph
+    with file_size_limit(4096), pytest.raises(InputError, match="larger than allowed"):
+        build_samples(tmp_path, graph=graph, topology="sequential")
+    assert not parts_of(tmp_path)
+    assert not [path for path in (tmp_path / "store" / ".staging").glob("*") if path.is_dir()]
 
 
 def test_the_need_has_the_limit_and_the_spilled_edges():
