@@ -37,7 +37,7 @@ from graphmill.kernels.types import Array, Topology, id_dtype
 LARGEST_DEGREE = 2**31 - 1
 
 
-class Place(Protocol):
+class ArrayFolder(Protocol):
     """A place for sorted arrays: the writer of an artifact, or a folder of working files."""
 
     def path(self, name: str) -> Path:
@@ -59,7 +59,7 @@ class EdgePolicy:
 
 
 def sort_edges(
-    spool: EdgeSpool, policy: EdgePolicy, memory_bytes: int, threads: int, writer: Place, progress: Progress
+    spool: EdgeSpool, policy: EdgePolicy, memory_bytes: int, threads: int, writer: ArrayFolder, progress: Progress
 ) -> tuple[Topology, dict[str, int]]:
     """Writes `indptr`, `indices` and the attribute arrays of the topology, and removes the spool.
 
@@ -136,7 +136,7 @@ class _Sort:
                 self.progress.advance(len(batch))
         self.progress.done()
 
-    def sort(self, threads: int, writer: Place) -> Topology:
+    def sort(self, threads: int, writer: ArrayFolder) -> Topology:
         """Sorts and merges range after range, and writes the arrays of the topology."""
         spool, columns = self.spool, self.spool.columns
         wanted = {"indices": id_dtype(spool.num_nodes)}
