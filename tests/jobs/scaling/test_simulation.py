@@ -61,7 +61,7 @@ def test_bytes_between_machines_are_those_of_the_formulas() -> None:
 def test_what_breaks_comes_in_the_order_of_a_run() -> None:
     found = simulate_cluster(TEN_BILLION, MACHINES)
     stops = [limit.name for limit in found.limits if limit.stops]
-    assert stops[:2] == ["chunks", "hotness"] and "distributed_packed" not in stops
+    assert stops[0] == "hotness" and not {"chunks", "distributed_packed"} & {*stops}
     assert any("pages of the disk" in limit.text for limit in found.limits if limit.name == "distributed")
     assert any("of memory, a machine has" in limit.text for limit in found.limits if limit.name == "samples")
     roomy = simulate_cluster(TEN_BILLION, replace(MACHINES, memory_bytes=1 << 40))
