@@ -20,7 +20,7 @@ from benchmarks.setting_quality import (
     case_of,
     fresh,
     measured,
-    shipped_settings,
+    shipped,
     told,
 )
 from graphmill.assets.pipeline.file import load_pipeline
@@ -36,7 +36,7 @@ GRAPH = {"nodes": 600, "edges": 4_000, "features": 16, "classes": 4, "noise": 3.
 @pytest.fixture
 def case() -> Case:
     graph = config_class("sbm")(**GRAPH, undirected=True, train_ratio=0.4, valid_ratio=0.1)
-    keys = {"hidden": 8, "epochs": 4, "eval": "exact", "eval_every": 0, "threads": 1, "lr": 0.02}
+    keys = {"hidden": 16, "epochs": 4, "eval": "exact", "eval_every": 0, "threads": 1, "lr": 0.02}
     return Case(graph=graph, sampling=SamplingConfig(fanouts=(4, 4), batch_size=20), keys=keys)
 
 
@@ -55,11 +55,12 @@ def test_what_changes_nothing_differs_by_nothing_and_harm_is_found(case: Case, t
     settings = {
         "nothing kept": fresh(FreshSettings(t_stale=0)),
         "untrained": Setting(keys={"lr": 1e-9}),
-        "stored": fresh(FreshSettings(**ALL_ADMITTED, t_stale=6, lookahead=1), stored=True),
+        "stored": fresh(FreshSettings(**ALL_ADMITTED, t_stale=6, lookahead=1), reuse=1),
     }
     row = measured(Store(tmp_path), case, settings, 2)
     nothing, untrained, stored = row["settings"]
     assert nothing["scores"] == row[PLAIN] and nothing["held"] and nothing["shown"] and nothing["saving"] == 0
+    assert not nothing["changed"] and untrained["changed"] and stored["changed"]
     assert untrained["difference"] < -10 and not untrained["held"] and "LOST" in told(untrained)
     assert stored["saving"] > 0.1 and row["steps"] == 12
 
@@ -69,7 +70,7 @@ def test_the_library_the_samples_and_the_parts_of_a_setting_reach_the_training(c
     plain, other = trainings.model(Setting(), 0), trainings.model(SETTINGS["other products"], 0)
     names = [model.run_record()["products"] for model in (plain, other)]
     assert sorted(names) == ["blas", "onednn"]
-    assert trainings.sampling(Setting(stored=True)).reuse == 1
+    assert trainings.sampling(Setting(reuse=2)).reuse == 2
     assert trainings.sampling(Setting(parts=2)).batch_size == 10
     assert trainings.model(Setting(parts=2), 0).config["train"]["trainer"] == "distributed"
     assert trainings.table(SETTINGS["half the epochs"]).epochs == 2
@@ -85,11 +86,12 @@ def test_the_score_counts_validation_and_test_nodes(case: Case, tmp_path: Path) 
 
 
 def test_the_shipped_setting_is_that_of_the_pipeline() -> None:
-    (table,) = (each for each in load_pipeline(FOLDER / "link.toml", TrainTable).train if each.trainer == "fresh")
-    settings = shipped_settings()
-    for name in ("p_grad", "t_stale", "stabilise", "policy", "arena", "lookahead"):
+    pipeline, setting = load_pipeline(FOLDER / "link.toml", TrainTable), shipped()
+    (table,) = (each for each in pipeline.train if each.trainer == "fresh")
+    settings = setting.keys["settings"]
+    for name in ("p_grad", "t_stale", "stabilise", "lookahead"):
         assert getattr(settings, name) == getattr(table.settings, name)
-    assert SETTINGS["shipped"].stored and LIMIT == 0.3
+    assert settings.policy == "accuracy" and setting.reuse == pipeline.sampling.reuse and LIMIT == 0.3
 
 
 def test_each_graph_has_about_a_hundred_steps_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
