@@ -81,6 +81,7 @@ ON_DEMAND = (
     "gather_cuda",
     "growth",
     "limited",
+    "movielens",
     "payoff",
     "plans",
     "predicted",
@@ -93,9 +94,9 @@ ON_DEMAND = (
     "typed_quality",
     "whole_scores",
 )  # fmt: skip
-"""In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "edge_rows", "ends",
-"factored_staleness", "fresh_packing", "limited", "payoff", "published", "quality", "topology", "training_memory" and "whole_scores"
-take longer than a minute even when quick."""
+"""In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "edge_rows", "ends", "factored_staleness",
+"fresh_packing", "limited", "movielens", "payoff", "published", "quality", "topology", "training_memory" and "whole_scores" take longer
+than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -28,11 +28,12 @@ from graphmill.trainers.inference.windows import WINDOW_BYTES, MemoryRows, Rows,
 from graphmill.trainers.models.attention import attended
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
+from graphmill.trainers.models.layers.gcn import PassingLayer
 from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst, NarrowGcnLayer, NarrowSageLayer
 from graphmill.trainers.models.precision import BF16
 from graphmill.trainers.recipe.costs.exact import TILE_BYTES, TILE_EDGE_BYTES
 
-KINDS = (GatLayer, *NARROW, *NARROW.values())
+KINDS = (GatLayer, PassingLayer, *NARROW, *NARROW.values())
 """Layers that read nothing of a block but its edges, their weights and its sources' rows."""
 SHAREABLE = (NarrowGcnLayer, NarrowSageLayer)
 """Layers whose products are those of `map_evaluated` alone, if their residual is not mapped: they have the same bits on any threads."""

@@ -23,7 +23,7 @@ from graphmill.trainers.models.layers.edge_features import WITH_EDGES
 from graphmill.trainers.models.layers.feed_forward import feed_forward_layer
 from graphmill.trainers.models.layers.finish import ACTIVATIONS, LayerOptions
 from graphmill.trainers.models.layers.gat import GatLayer
-from graphmill.trainers.models.layers.gcn import GcnLayer
+from graphmill.trainers.models.layers.gcn import GcnLayer, PassingLayer
 from graphmill.trainers.models.layers.gin import GinLayer
 from graphmill.trainers.models.layers.map_first import NARROW
 from graphmill.trainers.models.layers.pinsage import PinSageLayer
@@ -189,7 +189,7 @@ def _plain_kind(config: TrainConfig, relations: int) -> Any:
     if config.model == "sage":
         return AGGREGATORS[config.aggregator]
     if config.model not in ("rgcn", "rgat"):
-        return LAYERS[config.model]
+        return LAYERS[config.model] if config.maps else PassingLayer
     if not relations:
         problem = f'model = "{config.model}" has matrices per relation, and the edges of the graph have no relations'
         remedy = "give the source a column or folders of relations (docs/own-data.md), or take another model"

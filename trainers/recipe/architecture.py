@@ -9,10 +9,12 @@ from graphmill.assets.storage.names.user_code import is_reference
 
 ModelName = Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat", "rows"]
 MODELS = get_args(ModelName)
-LinkHeadName = Literal["dot", "bilinear", "distmult", "transe", "rotate", "mlp", "label"]
+LinkHeadName = Literal["dot", "bilinear", "distmult", "transe", "rotate", "mlp", "label", "product"]
 DISTANCE_HEADS: tuple[LinkHeadName, ...] = ("transe", "rotate")
 RELATION_HEADS: tuple[LinkHeadName, ...] = ("distmult", *DISTANCE_HEADS)
 """Heads of links whose scores are negative distances, and those with a learnable row for each relation."""
+LABEL_HEADS: tuple[LinkHeadName, ...] = ("label", "product")
+"""Heads that give the label of an edge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +41,16 @@ class Architecture(Checked):
     # Score of a pair of rows, of [task] kind = "links": dot = their product; bilinear = with a square matrix between; distmult = with a
     # learnable row for each relation; transe, rotate = the negative distance of the target from the source, which each relation moves or
     # turns; mlp = a network with one hidden layer over both. label = such a network that gives the label of an edge, which is the head of
-    # [task] kind = "edge_classes" and "edge_regression" without the key.
+    # [task] kind = "edge_classes" and "edge_regression" without the key; product = linear maps of both rows, as biases, and of their
+    # product, for such labels: with model = "rows" a factorisation of the matrix of ratings.
     link_head: LinkHeadName = field(default="dot", metadata={"hashed": "unless default"})
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
     # Aggregate of `sage`: mean, sum or max of the neighbours' rows beside the node's own; gcn = the mean of both, with one map.
     aggregator: Literal["mean", "gcn", "max", "sum"] = field(default="mean", metadata={"hashed": "unless default"})
+    # Whether layers of `gcn` have a matrix, a bias and an activation each; false = they pass on sums of rows alone, so that rows of nodes,
+    # a projection and a head are all that is learnt (LightGCN, with `residual`).
+    maps: bool = field(default=True, metadata={"hashed": "unless default"})
     # Matrices that those of the relations of `rgcn` are sums of; 0 = every relation has a matrix of its own.
     bases: int = field(default=0, metadata=within(0, 1_000, hashed="unless default"))
     # Whether the data's edge weights multiply messages, in `gcn`, `sage`, `gin`, `gat` and `rgcn`; means are weighted means.
@@ -141,6 +147,7 @@ class Architecture(Checked):
         own = {
             ("gat", "rgat"): {"heads": 1, "attention_dropout": 0.0},
             ("sage",): {"aggregator": "mean"},
+            ("gcn",): {"maps": True},
             ("rgcn",): {"bases": 0},
         }
         for models, keys in own.items():
@@ -164,6 +171,20 @@ class Architecture(Checked):
             yield KeyProblem("hidden heads", f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
         if self.feed_forward:
             yield from self._feed_forward_problems()
+        if not self.maps:
+            yield from self._passing_problems()
+
+    def _passing_problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that do not fit layers without parameters."""
+        given = {"norm": "none", "activation": "relu", "feed_forward": 0.0, "edge_features": False}
+        for name in (name for name, none in given.items() if getattr(self, name) != none):
+            text = (
+                f"{name} = {getattr(self, name)!r} is for layers with parameters, and maps = false: remove one of them"
+            )
+            yield KeyProblem(f"maps {name}", text)
+        if not self.projects:
+            text = f"maps = false keeps the width of rows, and input = {self.input!r} brings that of the features"
+            yield KeyProblem("maps input", f'{text}: write input = "linear" or "typed" too')
 
     def without_relations(self) -> str:
         """Returns the reason why the model cannot learn from rows that are drawn with fan-outs per relation, "" if it can."""

@@ -27,7 +27,7 @@ from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.assets.tasks.labels import OF_LABEL
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.architecture import Architecture
+from graphmill.trainers.recipe.architecture import LABEL_HEADS, Architecture
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.file_rules import EXACT_LATER
 from graphmill.trainers.recipe.settings import Settings
@@ -95,6 +95,9 @@ class TrainConfig(Architecture):
     link_loss: Literal["bpr", "margin", "binary"] = field(default="bpr", metadata={"hashed": "unless default"})
     # Difference of scores from which another pair costs nothing, of link_loss = "margin".
     margin: float = field(default=1.0, metadata=within(0, 1e6, hashed="unless default"))
+    # Weight, in the loss of an edge, of half the squared lengths of the rows of its ends, of a [task] on edges; of links a mean over the
+    # edge and the pairs that it is compared with. An L2 penalty of the learnable rows that a step reads, which weight_decay leaves out.
+    row_penalty: float = field(default=0.0, metadata=within(0, 1e6, hashed="unless default"))
     # Whether a batch's neighbours are drawn without the edges that it predicts and their reverses, of [task] kind = "links",
     # "edge_classes" and "edge_regression".
     exclude_targets: bool = field(default=True, metadata={"hashed": "unless default"})
@@ -148,6 +151,9 @@ class TrainConfig(Architecture):
         if isinstance(self.threads, str) and self.threads != "auto":
             yield KeyProblem("threads", f'threads = {self.threads!r} is not "auto", nor a whole number')
         yield from self._optimiser_problems()
+        if not self.maps and self.head == "convolution" and not self.predicts_links:
+            text = "maps = false leaves no map that gives the logits of nodes"
+            yield KeyProblem("maps head", f'{text}: write head = "linear" too')
         for name in ("patience", "patience_epochs"):
             if (value := getattr(self, name)) and not self.eval_every:
                 text = f"{name} = {value} needs evaluations on the way, and eval_every = 0 has one, at the end: set one of them"
@@ -166,7 +172,7 @@ class TrainConfig(Architecture):
     @property
     def predicts_links(self) -> bool:
         """Whether it is for a [task] on edges: links by its metric, as other kinds have others, and labels of edges by its head."""
-        return self.metric in METRICS_OF["links"] or self.link_head == "label"
+        return self.metric in METRICS_OF["links"] or self.link_head in LABEL_HEADS
 
     def scored_splits(self, num_train: int, num_valid: int, num_test: int) -> tuple[str, ...]:
         """Returns the splits on which the trained model is scored: validation, test, and training if its nodes are few or asked for.

@@ -16,6 +16,7 @@ from graphmill.assets.sampling.fanouts import by_relation, spelled
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.tasks.labels import LINKS, OF_LABEL, ON_EDGES
 from graphmill.kernels.errors import did_you_mean
+from graphmill.trainers.recipe.architecture import LABEL_HEADS
 from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.record.scores import METRICS_OF
 
@@ -96,7 +97,7 @@ KINDS_OF = {
     "label_smoothing": ("classes", "edge_classes"),
     "pos_weight": ("multilabel",),
     "error": ("regression", "edge_regression"),
-    **dict.fromkeys(("link_head", "exclude_targets"), ON_EDGES),
+    **dict.fromkeys(("link_head", "exclude_targets", "row_penalty"), ON_EDGES),
     **dict.fromkeys(("link_loss", "margin"), (LINKS,)),
 }
 """Key of a train table -> the kinds of `[task]` for which it has a meaning."""
@@ -131,7 +132,7 @@ RULES = (
     ),
     FileRule(
         "link_head",
-        lambda c: c.kind in ON_EDGES and (c.train.link_head == "label") != (c.kind in OF_LABEL),
+        lambda c: c.kind in ON_EDGES and (c.train.link_head in LABEL_HEADS) != (c.kind in OF_LABEL),
         'link_head = "{case.train.link_head}" is not a head of [task] kind = "{case.kind}": remove the key',
     ),
     *(FileRule(key, partial(_foreign, key=key), f"{key} = {{found}}") for key in KINDS_OF),

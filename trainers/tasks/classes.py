@@ -9,9 +9,10 @@ import numpy as np
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import CrossEntropy, class_weights
+from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.class_scores import ClassScores, count_classes
 from graphmill.trainers.record.scores import same_answer, score
-from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
+from graphmill.trainers.tasks.task import Scored, TrainingTask
 
 
 class Classes(TrainingTask):
@@ -19,9 +20,9 @@ class Classes(TrainingTask):
 
     kind = "classes"
 
-    def loss(self, train: TaskKeys) -> CrossEntropy:
+    def loss(self, train: TrainConfig) -> CrossEntropy:
         """Returns the cross entropy with the table's class weights."""
-        return CrossEntropy(class_weights(train, self.graph), train.label_smoothing)  # pyright: ignore[reportArgumentType]
+        return CrossEntropy(class_weights(train, self.graph), train.label_smoothing)
 
     def score(self, metric: str, logits: Array, labels: Array) -> float | None:
         """Returns a metric; None for the area under the ROC curve of one class."""
@@ -31,7 +32,7 @@ class Classes(TrainingTask):
         """Returns the score of the largest class; of the area under the ROC curve that of a score drawn at random, one half."""
         return class_chance(metric, labels, self.names, self.seeds)
 
-    def require(self, train: TaskKeys) -> None:
+    def require(self, train: TrainConfig) -> None:
         """Refuses metrics of other kinds, and the area under the ROC curve if the validation nodes are of one class."""
         super().require(train)
         labels = self.graph.split_labels("valid")

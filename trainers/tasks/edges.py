@@ -25,10 +25,11 @@ from graphmill.trainers.models.links.heads import LabelHead
 from graphmill.trainers.models.links.losses import LabelLoss
 from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE
 from graphmill.trainers.tasks.classes import Classes
 from graphmill.trainers.tasks.regression import TargetNumbers
-from graphmill.trainers.tasks.task import Infer, Outputs, TaskKeys, TrainingTask
+from graphmill.trainers.tasks.task import Infer, Outputs, TrainingTask
 
 SEEN_AT_ONCE = 1 << 16
 """Most ends, and other nodes of their edges, that are seen as of times at once; keys of their draws depend on it."""
@@ -63,7 +64,7 @@ class OnEdges(TrainingTask):
         """Returns the number of edges of a split."""
         return int(np.count_nonzero(self.links.split == PARTS.index(split)))
 
-    def scored(self, train: TaskKeys, splits: Sequence[str]) -> Sequence[str]:
+    def scored(self, train: TrainConfig, splits: Sequence[str]) -> Sequence[str]:
         """Returns validation and test, and training if it is asked for or nothing else is there: all its edges take long."""
         return PARTS if train.score_train or not self.size("valid") else PARTS[1:]
 
@@ -71,11 +72,12 @@ class OnEdges(TrainingTask):
 class EdgeLabels(OnEdges):
     """The labels of edges; their form decides loss and metrics."""
 
-    def loss(self, train: TaskKeys) -> LabelLoss:
+    def loss(self, train: TrainConfig) -> LabelLoss:
         """Returns the loss of nodes with such labels, which takes the outputs of the head of the model that it is bound to."""
         of_labels: Loss = super().loss(train)  # pyright: ignore[reportAbstractUsage]
         assert self.links.labels is not None
-        return LabelLoss(of_labels, torch.float32 if self.links.labels.dtype == np.float32 else torch.int32)
+        dtype = torch.float32 if self.links.labels.dtype == np.float32 else torch.int32
+        return LabelLoss(of_labels, dtype, penalty=train.row_penalty)
 
     def outputs(self, splits: Sequence[str], infer: Infer, model: Model, *, at_once: bool, metric: str = "") -> Outputs:
         """Returns outputs and labels of the edges of each split."""

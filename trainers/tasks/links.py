@@ -47,6 +47,7 @@ from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE
 from graphmill.trainers.recipe.links import OF_PAIRS
 from graphmill.trainers.record.link_scores import (
@@ -59,7 +60,7 @@ from graphmill.trainers.record.link_scores import (
 )
 from graphmill.trainers.record.scores import METRICS_OF
 from graphmill.trainers.tasks.edges import SEEN_AT_ONCE, OnEdges
-from graphmill.trainers.tasks.task import Infer, Outputs, Scored, TaskKeys
+from graphmill.trainers.tasks.task import Infer, Outputs, Scored
 
 SIDES: tuple[Side, ...] = ("target", "source")
 OF_RANKS, OF_LISTS = METRICS_OF["links"][:2], METRICS_OF["links"][4:]
@@ -97,9 +98,9 @@ class LinkTask(OnEdges):
         self.two_way = np.array(within) & (np.array(self.links.reverse_of) == np.arange(len(within)))
         self._known: KnownEdges | None = None
 
-    def loss(self, train: TaskKeys) -> PairLoss:
+    def loss(self, train: TrainConfig) -> PairLoss:
         """Returns the loss of pairs, which takes the head of the model that it is bound to."""
-        return PairLoss(None, LinkLoss(train.link_loss, train.margin))
+        return PairLoss(None, LinkLoss(train.link_loss, train.margin), train.row_penalty)
 
     def outputs(self, splits: Sequence[str], infer: Infer, model: Model, *, at_once: bool, metric: str = "") -> Outputs:
         """Returns ranks and scores of the edges of each split, and their numbers; those that `metric` does not need are not numbers."""

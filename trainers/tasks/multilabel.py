@@ -9,8 +9,9 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import BinaryCrossEntropy
 from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.column_scores import ColumnScores, label_score, scores_by_label
-from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
+from graphmill.trainers.tasks.task import Scored, TrainingTask
 
 
 class SeveralLabels(TrainingTask):
@@ -18,12 +19,12 @@ class SeveralLabels(TrainingTask):
 
     kind = "multilabel"
 
-    def loss(self, train: TaskKeys) -> BinaryCrossEntropy:
+    def loss(self, train: TrainConfig) -> BinaryCrossEntropy:
         """Returns the binary cross entropy with the table's factors of the labels that nodes have."""
         weights, dtype = self._pos_weight(train), getattr(torch, kept_dtype(train.dtype))
         return BinaryCrossEntropy(None if weights is None else torch.from_numpy(weights).to(dtype))
 
-    def _pos_weight(self, train: TaskKeys) -> Array | None:
+    def _pos_weight(self, train: TrainConfig) -> Array | None:
         """Returns float64[C], or None; raises InputError if the list of the table has another length."""
         given = train.pos_weight
         if given == "none":
@@ -59,7 +60,7 @@ class SeveralLabels(TrainingTask):
         """Returns, beside the table's metric, F1 over all labels and its mean over labels."""
         return super().numbers("f1_macro", scored) | super().numbers(metric, scored)
 
-    def require(self, train: TaskKeys) -> None:
+    def require(self, train: TrainConfig) -> None:
         """Refuses metrics of other kinds, and one that no label of the validation nodes defines."""
         super().require(train)
         labels = self.graph.split_labels("valid")

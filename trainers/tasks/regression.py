@@ -12,8 +12,9 @@ import torch
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import TargetError
 from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.column_scores import ColumnScores, error_score, in_units, scores_by_target, standard
-from graphmill.trainers.tasks.task import Scored, TaskKeys, TrainingTask
+from graphmill.trainers.tasks.task import Scored, TrainingTask
 
 
 class TargetNumbers(TrainingTask):
@@ -22,7 +23,7 @@ class TargetNumbers(TrainingTask):
     kind = "regression"
     loss_unit = ""
 
-    def loss(self, train: TaskKeys) -> TargetError:
+    def loss(self, train: TrainConfig) -> TargetError:
         """Returns the table's error of the standardised targets."""
         dtype = getattr(torch, kept_dtype(train.dtype))
         mean, deviation = (torch.from_numpy(each).to(dtype) for each in standard(self.graph))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -18,9 +18,9 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.tasks.labels import Kind
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
-from graphmill.trainers.models.links.losses import LinkLossName
 from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.scores import METRICS_OF
 
 Scored = Mapping[str, tuple[Array, Array]]
@@ -37,29 +37,6 @@ class Infer(Protocol):
         ...
 
 
-class TaskKeys(Protocol):
-    """The keys of a train table that a task reads."""
-
-    @property
-    def dtype(self) -> str: ...  # noqa: D102
-    @property
-    def metric(self) -> str: ...  # noqa: D102
-    @property
-    def class_weights(self) -> str | tuple[float, ...]: ...  # noqa: D102
-    @property
-    def label_smoothing(self) -> float: ...  # noqa: D102
-    @property
-    def error(self) -> Literal["auto", "squared", "absolute", "huber"]: ...  # noqa: D102
-    @property
-    def pos_weight(self) -> str | tuple[float, ...]: ...  # noqa: D102
-    @property
-    def link_loss(self) -> LinkLossName: ...  # noqa: D102
-    @property
-    def margin(self) -> float: ...  # noqa: D102
-    @property
-    def score_train(self) -> bool: ...  # noqa: D102
-
-
 class TrainingTask(ABC):
     """What a training learns of nodes or edges."""
 
@@ -74,7 +51,7 @@ class TrainingTask(ABC):
         self.graph, self.names = graph, graph.class_names
 
     @abstractmethod
-    def loss(self, train: TaskKeys) -> Loss:
+    def loss(self, train: TrainConfig) -> Loss:
         """Returns the loss of a train table, its tensors on the host; raises InputError if a key does not fit the labels."""
 
     @abstractmethod
@@ -89,7 +66,7 @@ class TrainingTask(ABC):
         """Returns the number of nodes, or edges, of a split."""
         return len(getattr(self.graph, f"{split}_ids"))
 
-    def scored(self, train: TaskKeys, splits: Sequence[str]) -> Sequence[str]:
+    def scored(self, train: TrainConfig, splits: Sequence[str]) -> Sequence[str]:
         """Returns the splits on which the trained model is scored, of those that are scored if their nodes are the seeds."""
         return splits
 
@@ -112,7 +89,7 @@ class TrainingTask(ABC):
             first += len(node_ids)
         return found
 
-    def require(self, train: TaskKeys) -> None:
+    def require(self, train: TrainConfig) -> None:
         """Raises InputError for a metric of another kind, and for one that the validation nodes do not define."""
         if train.metric not in METRICS_OF[self.kind]:
             problem = f"metric = {train.metric!r} is not a metric of [task] kind = {self.kind!r}"

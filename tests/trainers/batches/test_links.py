@@ -158,18 +158,21 @@ def test_a_training_has_equal_bits_at_any_number_of_workers(graph: Graph) -> Non
 
 @pytest.mark.parametrize("head", ["dot", "bilinear", "distmult", "transe", "rotate", "mlp"])
 @pytest.mark.parametrize("loss", ["bpr", "margin", "binary"])
-def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(loss: Any, head: Any) -> None:
+@pytest.mark.parametrize("penalty", [0.0, 0.3])
+def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(penalty: float, loss: Any, head: Any) -> None:
     generator = torch.Generator().manual_seed(1)
     rows = torch.randn(9, 4, generator=generator, dtype=torch.float64, requires_grad=True)
     places = torch.randint(0, 9, (5, 4, 3), generator=generator, dtype=torch.int32)
     places[..., 2] = torch.arange(5)[:, None] % 3
     scorer = link_head(head, 4, relations=3).double()
     initialise(scorer, 1)
-    PairLoss(scorer, LinkLoss(loss))(rows, places).backward()
+    PairLoss(scorer, LinkLoss(loss), penalty)(rows, places).backward()
     found, rows.grad = rows.grad, None
     for pairs in places.tolist():
         scores = [scorer(rows[a], rows[b], torch.tensor(relation)) for a, b, relation in pairs]
-        LinkLoss(loss)(scores[0][None], torch.stack(scores[1:])[None]).backward()
+        lengths = [rows[a] @ rows[a] + rows[b] @ rows[b] for a, b, _ in pairs]
+        compared = LinkLoss(loss)(scores[0][None], torch.stack(scores[1:])[None])
+        (compared + penalty * torch.stack(lengths).mean() / 2).backward()
     assert found is not None and rows.grad is not None
     torch.testing.assert_close(found, rows.grad, rtol=0, atol=1e-10)
 

@@ -34,6 +34,7 @@ BROKEN = {
     "an error of labels": text_of('error = "huber"', SEVERAL),
     "weights of labels, of classes": text_of('pos_weight = "balanced"'),
     "a head of links, of classes": text_of('link_head = "mlp"'),
+    "a penalty of rows, of classes": text_of("row_penalty = 0.1"),
     "a head of labels, of links": text_of('link_head = "label"', f'{SAMPLING}[task]\nkind = "links"\n'),
     "a loss of links, of classes": text_of('link_loss = "binary"'),
     "a margin of links, of classes": text_of("margin = 2.0"),

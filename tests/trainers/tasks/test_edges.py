@@ -25,6 +25,7 @@ from graphmill.trainers.models.layer import initialise
 from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.links.losses import LabelLoss
 from graphmill.trainers.models.loss import CrossEntropy, TargetError
+from graphmill.trainers.recipe.architecture import LABEL_HEADS, LinkHeadName
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import build_config
@@ -104,40 +105,62 @@ def test_each_labelled_edge_is_stored_with_its_label_and_those_of_one_link_in_on
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(0, 99), st.sampled_from(["edge_classes", "edge_regression"]))
-def test_the_loss_of_a_batch_is_that_of_its_edges(seed: int, kind: str) -> None:
+@given(
+    st.integers(0, 99),
+    st.sampled_from(["edge_classes", "edge_regression"]),
+    st.sampled_from(LABEL_HEADS),
+    st.sampled_from([0.0, 0.3]),
+)
+def test_the_loss_of_a_batch_is_that_of_its_edges(seed: int, kind: str, name: LinkHeadName, penalty: float) -> None:
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     classes, count = kind == "edge_classes", int(rng.integers(1, 9))
     labels = rng.integers(0, 3, 20).astype(np.int32) if classes else rng.normal(3, 2, (20, 1)).astype(np.float32)
     edges = EdgeSeeds(source=rng.integers(0, 9, 20), target=rng.integers(9, 15, 20), labels=labels)
     chosen = rng.permutation(20)[:count]
     batch = edges.batch(BatchKey(Stream.TRAIN, 0, 0), chosen)
-    head = link_head("label", 4, outputs=3 if classes else 1).double()
+    head = link_head(name, 4, outputs=3 if classes else 1).double()
     initialise(head, seed)
     of_all = torch.randn(15, 4, generator=generator, dtype=torch.float64)
     mean, deviation = torch.tensor([3.0]).double(), torch.tensor([2.0]).double()
     inner = CrossEntropy() if classes else TargetError(mean, deviation)
     rows = of_all[torch.from_numpy(batch.nodes)].requires_grad_()
-    loss = LabelLoss(inner, torch.int32 if classes else torch.float32, head)(rows, torch.from_numpy(batch.scored))
+    loss = LabelLoss(inner, torch.int32 if classes else torch.float32, head, penalty)(
+        rows, torch.from_numpy(batch.scored)
+    )
     loss.backward()
     gradient, expected = torch.zeros_like(of_all), of_all.clone().requires_grad_()
     gradient[torch.from_numpy(batch.nodes)] = rows.grad
     u, v = (torch.from_numpy(each[chosen]) for each in (edges.source, edges.target))
-    outputs = head.label(torch.relu(head.source(expected[u]) + head.target(expected[v])))
+    of_source, of_target = head.source(expected[u]), head.target(expected[v])
+    outputs = (
+        head.label(torch.relu(of_source + of_target))
+        if name == "label"
+        else head.label(expected[u] * expected[v]) + of_source + of_target
+    )
     given_ones = torch.from_numpy(labels[chosen])
     if classes:
         reference = functional.cross_entropy(outputs, given_ones.long(), reduction="sum")
     else:
         reference = functional.mse_loss(outputs, (given_ones.double() - mean) / deviation, reduction="sum")
+    reference = reference + penalty / 2 * (expected[u] ** 2 + expected[v] ** 2).sum()
     reference.backward()
     assert abs(loss.item() - reference.item()) < 1e-10
     torch.testing.assert_close(gradient, expected.grad, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(("kind", "column"), [("edge_classes", "word"), ("edge_regression", "number")])
-def test_a_model_learns_the_labels_of_edges_and_writes_a_row_for_each(tmp_path: Path, kind: str, column: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "column", "keys"),
+    [
+        ("edge_classes", "word", {}),
+        ("edge_regression", "number", {}),
+        ("edge_regression", "number", {"link_head": "product", "row_penalty": 1e-4}),
+    ],
+)
+def test_a_model_learns_the_labels_of_edges_and_writes_a_row_for_each(
+    tmp_path: Path, kind: str, column: str, keys: dict[str, Any]
+) -> None:
     graph = written(tmp_path, made(0), "tables", "parquet", label_column=column)
-    pipeline, store, built = opened(tmp_path, graph, {"kind": kind})
+    pipeline, store, built = opened(tmp_path, graph, {"kind": kind}, **keys)
     (model,) = train_table(store, built.inputs, pipeline.train[0], pipeline.sampling, 0, report=lambda line: None)
     numbers, checks = model.summary["numbers"], {each["name"]: each for each in model.summary["checks"]}
     assert numbers["test_accuracy" if kind == "edge_classes" else "test_r2"] > 0.9
@@ -223,6 +246,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
     "a head of links": (LABELLED, {}, {"link_head": "dot"}, {}, 'link_head = "dot" is not a head of'),
     "a metric of numbers": (LABELLED, {}, {"metric": "r2"}, {}, "is not a metric of"),
     "an error of classes": (LABELLED, {}, {"error": "huber"}, {}, "error = 'huber' is for .*edge_regression"),
+    "a penalty below 0": (LABELLED, {}, {"row_penalty": -1.0}, {}, "row_penalty"),
     "a loss of links": (LABELLED, {}, {"link_loss": "margin"}, {}, "link_loss = 'margin' is for"),
     "negatives": (LABELLED, {}, {}, {"per_positive": 3}, "per_positive = 3 is for"),
     "candidates": (LABELLED, {"uniform_candidates": 9}, {}, {}, "uniform_candidates is a key of links"),

@@ -229,4 +229,4 @@ def convolution_of(layer: nn.Module, library: Library) -> Convolution:
     for kind, make in CONVOLUTIONS.items():
         if isinstance(layer, kind):
             return make(layer, library)
-    raise NoCounterpartError(f"a layer {type(layer).__name__} of your own has none")
+    raise NoCounterpartError(f"there is none of a layer {type(layer).__name__}")

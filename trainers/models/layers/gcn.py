@@ -4,7 +4,13 @@ The coefficients c_uv = 1 / sqrt((d_in(v) + 1) (d_out(u) + 1)) come from the who
 sampled block estimates the same sum; the self term belongs to the model, and the graph holds no self-loops.
 
 With `edge_weight = true` the data's weight w_uv multiplies c_uv. Degrees stay counts of edges, and the self term has the weight 1.
+
+With `maps = false` the sum is all: h_v = sum of c_uv h_u + c_vv h_v, without W, b and act, and with `residual = true` plus h_v. So L layers
+give (S + I)^L h_0 of the matrix S of coefficients, a sum of all its powers up to L, as light graph convolution does (He et al.: LightGCN,
+2020, with equal weights of the powers and without the self term); without the residual simple graph convolution (Wu et al., 2019).
 """
+
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -34,6 +40,27 @@ class SumLayer(nn.Module):
         """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
         summed, reduce = self.summed(block)
         return aggregate_grad(summed, grad, reduce)
+
+
+class PassingLayer(SumLayer):
+    """One layer without parameters, whose sum has as many columns as its input."""
+
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions):
+        super().__init__()
+        assert in_width == out_width, "nothing maps rows"
+        self.edge_weight = "data gcn" if options.edge_weight else "gcn"
+        self.finish = Finish(in_width, out_width, replace(options, last=True))
+        self.reads_own = options.residual
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The sum, with the residual: float[num_dst, out_width]."""
+        return self.finish(agg, h_dst, rng)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor | None, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, as in `GcnLayer.update_backward`."""
+        return grad, None
 
 
 class GcnLayer(SumLayer):

@@ -7,6 +7,10 @@
     rotate     -|h_u o r - h_v|, with a learnable angle per relation and pair of columns (Sun et al., 2019)
     mlp        w . relu(A h_u + B h_v + b) + c
     label      W relu(A h_u + B h_v + b) + c, one number for each class or target of an edge
+    product  W (h_u h_v) + A h_u + B h_v + c, the same, of the product column by column
+
+With learnable rows the last one is the factorisation of a matrix of ratings with biases (Koren, Bell and Volinsky: Matrix factorization
+techniques for recommender systems, 2009): A h_u and B h_v are those of the ends, and c adds to the mean by which targets are standardised.
 
 |.| is the Euclidean length. Of `rotate` the first half of a row are real parts and the second half imaginary ones; o turns each of these
 complex numbers by its angle. Angles begin uniform in a full turn.
@@ -196,7 +200,15 @@ class MlpHead(LinkHead):
 
 
 class LabelHead(nn.Module):
-    """The outputs for the labels of edges: a network with one hidden layer over the rows of both ends.
+    """Gives the outputs for the labels of edges."""
+
+    @abstractmethod
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Returns float[n, C] of pairs of rows, float[n, H] each."""
+
+
+class HiddenLabelHead(LabelHead):
+    """A network with one hidden layer over the rows of both ends.
 
     Args:
         width: columns of a row; hidden: those of the hidden layer.
@@ -209,8 +221,25 @@ class LabelHead(nn.Module):
         self.label = nn.Linear(hidden, outputs)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Returns float[n, C] of pairs of rows, float[n, H] each."""
+        """Returns float[n, C] of pairs of rows."""
         return self.label(torch.relu(self.source(source) + self.target(target)))
+
+
+class ProductLabelHead(LabelHead):
+    """Linear maps of both rows and of their product, column by column.
+
+    Args:
+        width: columns of a row; outputs: number of classes or targets.
+    """
+
+    def __init__(self, width: int, outputs: int):
+        super().__init__()
+        self.source, self.target = (nn.Linear(width, outputs, bias=False) for _ in range(2))
+        self.label = nn.Linear(width, outputs)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Returns float[n, C] of pairs of rows."""
+        return self.label(source * target) + self.source(source) + self.target(target)
 
 
 def link_head(
@@ -222,7 +251,7 @@ def link_head(
         width: columns H of a row.
         relations: number of relations, 0 if edges have none.
         hidden: columns of the hidden layer of "mlp" and "label", None for H.
-        outputs: outputs of "label".
+        outputs: outputs of "label" and "product".
 
     Raises:
         InputError: the name is not that of a head.
@@ -234,7 +263,8 @@ def link_head(
         "transe": lambda: TransEHead(width, relations),
         "rotate": lambda: RotatEHead(width, relations),
         "mlp": lambda: MlpHead(width, hidden or width),
-        "label": lambda: LabelHead(width, hidden or width, outputs),
+        "label": lambda: HiddenLabelHead(width, hidden or width, outputs),
+        "product": lambda: ProductLabelHead(width, outputs),
     }
     if name not in makes:
         *names, last = makes

@@ -4,6 +4,10 @@
     margin   mean over negatives of relu(margin - positive + negative)      (Bordes et al., 2013)
     binary   mean over the edge and its k negatives of the binary cross entropy of scores as logits
 
+With a penalty w an edge's loss has w/2 (|h_u|^2 + |h_v|^2) besides, a mean over the edge and its negatives (Rendle et al., 2009, section
+4.2; of ratings Koren, Bell and Volinsky: Matrix factorization techniques for recommender systems, 2009). So the row of a node shrinks as
+often as an edge or a negative reads it, and no other row changes.
+
 Each is a sum over edges, which the optimiser step divides by the edges of the step. So one of k negatives counts as in the mean over all
 pairs that other libraries take. torch's softplus is linear from 20 on, which is 2e-9 off; its logsigmoid is exact.
 """
@@ -61,6 +65,8 @@ class PairLoss(Loss):
     head: LinkHead | None
     # Compares the scores.
     loss: LinkLoss = LinkLoss()
+    # Weight of the lengths of rows.
+    penalty: float = 0.0
 
     def of(self, model: Any) -> PairLoss:
         """Returns the loss of the rows of a model, scored by its head."""
@@ -76,7 +82,7 @@ class PairLoss(Loss):
         # The gradient of `index_select` adds in order, that of an index from several threads at once.
         ends = logits.index_select(0, places).view(*labels.shape[:2], 2, -1)
         scores = self.head(ends[:, :, 0], ends[:, :, 1], relation if self.head.reads_relations else None)
-        return self.loss(scores[:, 0], scores[:, 1:])
+        return _penalised(self.loss(scores[:, 0], scores[:, 1:]), ends, self.penalty)
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,8 @@ class LabelLoss(Loss):
     dtype: torch.dtype
     # Gives the outputs of pairs of rows; a module of the model. None until `of`.
     head: LabelHead | None = None
+    # Weight of the lengths of rows.
+    penalty: float = 0.0
 
     def of(self, model: Any) -> LabelLoss:
         """Returns the loss of the rows of a model, by its head."""
@@ -101,6 +109,13 @@ class LabelLoss(Loss):
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns float[] from rows float[b, H] of nodes, and i32[p, 1, 3 + T], places of two ends, relation and the bits of labels."""
         assert self.head is not None
-        ends = logits.index_select(0, labels[:, 0, :2].reshape(-1).long()).view(len(labels), 2, logits.shape[1])
+        ends = logits.index_select(0, labels[:, 0, :2].reshape(-1).long()).view(len(labels), 1, 2, logits.shape[1])
         given = labels[:, 0, 3:].contiguous().view(self.dtype)
-        return self.of_labels(self.head(ends[:, 0], ends[:, 1]), given if given.is_floating_point() else given[:, 0])
+        outputs = self.head(ends[:, 0, 0], ends[:, 0, 1])
+        loss = self.of_labels(outputs, given if given.is_floating_point() else given[:, 0])
+        return _penalised(loss, ends, self.penalty)
+
+
+def _penalised(loss: Tensor, ends: Tensor, penalty: float) -> Tensor:
+    """Returns float[], a loss of p edges and the penalty of the lengths of rows float[p, 1 + k, 2, H], of both ends of each pair."""
+    return loss + ends.square().sum() * (penalty / (2 * ends.shape[1])) if penalty else loss

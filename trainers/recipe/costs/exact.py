@@ -23,7 +23,7 @@ from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.machine import usable_cores
-from graphmill.trainers.recipe.architecture import DISTANCE_HEADS
+from graphmill.trainers.recipe.architecture import DISTANCE_HEADS, LABEL_HEADS
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.batch import whole_batch
 from graphmill.trainers.recipe.costs.course import Case
@@ -245,7 +245,7 @@ def score_bytes(case: Case) -> int:
     item = item_bytes(train)
     scored = [sizes.num_valid, sizes.num_test, *([sizes.num_train] if train.score_train or not sizes.num_valid else [])]
     at_once = min(max(scored), RANKED_AT_ONCE)
-    if train.link_head == "label":
+    if train.link_head in LABEL_HEADS:
         return at_once * SCORED_COPIES * train.hidden * item + LINK_ROW_BYTES * sum(scored)
     ranked = rank_bytes(at_once, train.hidden, round(at_once * _known_ends(sizes)), item)
     more = {"mlp": 2 * CANDIDATES * train.hidden, **dict.fromkeys(DISTANCE_HEADS, QUERIES * CANDIDATES)}

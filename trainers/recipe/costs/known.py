@@ -310,7 +310,9 @@ def _drawn(semantic: ModelConfig) -> dict[str, Any]:
 def _of_links(semantic: ModelConfig) -> list[Any]:
     """Returns the keys that decide the loss of a step on links."""
     train = semantic.train
-    return [train.link_head, train.link_loss, train.exclude_targets] if train.predicts_links else []
+    return (
+        [train.link_head, train.link_loss, train.exclude_targets, train.row_penalty > 0] if train.predicts_links else []
+    )
 
 
 def _own_settings(semantic: ModelConfig, sizes: Sizes) -> dict[str, Any]:

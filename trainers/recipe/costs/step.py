@@ -40,8 +40,9 @@ SURPLUS = 1.25
 """Times as much as a device counts that the formulas may say; a test measures them."""
 
 
-PAIR_COPIES, RELATION_COPIES = 6.2, {"distmult": 1.0, "rotate": 2.7}
-"""Rows for each pair of a loss of links: of both ends, with products and gradients; and head -> those of relations and turned ends."""
+PAIR_COPIES, RELATION_COPIES, PENALTY_COPIES = 6.2, {"distmult": 1.0, "rotate": 2.7}, 2.0
+"""Rows for each pair of a loss of links: of both ends, with products and gradients; head -> those of relations and turned ends; and those
+of the gradients of lengths."""
 ROW_COPIES = 3
 """Rows of the seeds of `model = "rows"`: as they are learnt, as the loss reads them, and their gradients."""
 
@@ -86,7 +87,8 @@ def pair_values(train: TrainConfig, pairs: int) -> int:
     Args:
         pairs: number of links with their negatives.
     """
-    return int(pairs * train.hidden * (PAIR_COPIES + RELATION_COPIES.get(train.link_head, 0.0)))
+    copies = PAIR_COPIES + RELATION_COPIES.get(train.link_head, 0.0) + PENALTY_COPIES * (train.row_penalty > 0)
+    return int(pairs * train.hidden * copies)
 
 
 def item_bytes(train: TrainConfig) -> int:
@@ -109,7 +111,7 @@ def parameter_bytes(
         pooled = train.model == "sage" and train.aggregator == "gcn"
         maps = {"gcn": 1, "gin": 1, "gat": train.heads if last else 1, "rgcn": 1 + (train.bases or relations)}
         maps["rgat"] = 1 + relations * (train.heads if last else 1)
-        maps = 1 if pooled else maps.get(train.model, 2)
+        maps = 1 if pooled else maps.get(train.model, 2) * train.maps
         count += maps * wide * out + out * out * (train.model == "gin")
         count += wide * (wide if last else out) * (train.model == "pinsage")
         count += wide * out * (train.residual == "linear" or (train.residual and wide != out))

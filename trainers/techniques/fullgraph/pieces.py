@@ -114,7 +114,7 @@ def _pair_seconds(case: Case, model: LayeredModel) -> float:
     places = np.arange(2 * count * per_link, dtype=np.int32).reshape(count, per_link, 2)
     labels = torch.from_numpy(np.concatenate([places, np.zeros((count, per_link, 1), np.int32)], axis=2))
     rows = torch.rand((places.size, train.hidden), dtype=dtype_of(model), requires_grad=True)
-    loss = PairLoss(model.link_head, LinkLoss(train.link_loss, train.margin))
+    loss = PairLoss(model.link_head, LinkLoss(train.link_loss, train.margin), train.row_penalty)
     return _median(lambda: loss(rows, labels).backward()) * pairs / (count * per_link)
 
 

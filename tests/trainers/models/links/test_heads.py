@@ -151,7 +151,7 @@ def test_the_binary_loss_is_that_of_all_pairs_as_other_libraries_take_it():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(InputError, match="dot, bilinear, distmult, transe, rotate, mlp or label"):
+    with pytest.raises(InputError, match="dot, bilinear, distmult, transe, rotate, mlp, label or product"):
         link_head("cosine", 4)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="rows of 5 columns are no complex numbers"):
         link_head("rotate", 5, relations=2)

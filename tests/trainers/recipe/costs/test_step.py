@@ -43,7 +43,9 @@ def counted(train: TrainConfig, per_positive: int = 1) -> tuple[int, int, BatchS
     with device.active():
         out = model(blocks, x, StepRandom(0))
         if train.predicts_links:
-            PairLoss(None, LinkLoss(train.link_loss)).of(model)(out, torch.from_numpy(pairs)).backward()
+            PairLoss(None, LinkLoss(train.link_loss), train.row_penalty).of(model)(
+                out, torch.from_numpy(pairs)
+            ).backward()
         else:
             functional.cross_entropy(out, torch.zeros(256, dtype=torch.long)).backward()
     rows = (*(block.num_src for block in blocks), blocks[-1].num_dst)
@@ -88,6 +90,7 @@ def test_a_step_takes_what_its_widths_say(options: dict, layers: int) -> None:
     "options",
     [
         {"link_head": "dot", "model": "gcn"},
+        {"link_head": "dot", "model": "sage", "row_penalty": 0.1},
         {"link_head": "dot", "model": "gat", "link_loss": "margin"},
         {"link_head": "bilinear", "model": "sage"},
         {"link_head": "distmult", "model": "rgcn", "link_loss": "binary"},
@@ -95,7 +98,7 @@ def test_a_step_takes_what_its_widths_say(options: dict, layers: int) -> None:
         {"link_head": "rotate", "model": "gcn"},
         {"link_head": "mlp", "model": "sage"},
     ],
-    ids=lambda options: "-".join(options.values()),
+    ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_a_step_of_links_takes_its_pairs_besides(options: dict, per_positive: int) -> None:
     train = TrainConfig(hidden=64, layers=2, metric="auc", **options)
