@@ -29,12 +29,14 @@ class FeatureTables:
         named: name -> keys of `[features.NAME]`, in the order of the file.
         alone: whether `[features]` has keys of its own, so that the main table is built as well.
         edges: the keys of `[features.edges]`, the rows of edges; None without.
+        of_relations: relation -> keys of `[features.edges.RELATION]`, the rows of its edges; {} if one table has those of all.
     """
 
     main: TableConfig = field(default_factory=TableConfig)
     named: Mapping[str, TableConfig] = field(default_factory=dict)
     alone: bool = True
     edges: TableConfig | None = None
+    of_relations: Mapping[str, TableConfig] = field(default_factory=dict)
 
     def find(self, name: str) -> TableConfig:
         """Returns the table of a name, "" for the main one."""
@@ -58,6 +60,8 @@ class FeaturesConfig:
     node_type: str | None = None
     # whether the rows are those of edges
     of_edges: bool = field(default=False, metadata={"hashed": "unless default"})
+    # relation -> the table with the rows of its edges, whose files' digests have the names of the relations
+    of_relations: Mapping[str, TableConfig] = field(default_factory=dict, metadata={"hashed": False})
 
     @property
     def normalize(self) -> Literal["none", "row"]:
@@ -65,32 +69,52 @@ class FeaturesConfig:
         return "none" if self.of_edges else self.graph.normalize
 
 
-def features_config(graph: GraphConfig, table: TableConfig | None = None, *, of_edges: bool = False) -> FeaturesConfig:
+def features_config(
+    graph: GraphConfig,
+    table: TableConfig | None = None,
+    *,
+    of_edges: bool = False,
+    of_relations: Mapping[str, TableConfig] | None = None,
+) -> FeaturesConfig:
     """Returns the configuration of a feature table, reduced to the keys that decide its rows.
 
     Args:
         table: the feature table, None for the main one as the source has it.
         of_edges: whether its rows are those of edges.
+        of_relations: relation -> table with the rows of its edges.
 
     Raises:
         InputError: the source cannot read the table.
     """
-    table = table or TableConfig()
+    table, of_relations = table or TableConfig(), of_relations or {}
     if of_edges:
-        require_edge_table(graph, table)
+        require_edge_table(graph, table, of_relations)
+    beside = of_edges and (table.file is not None or bool(of_relations))
     return FeaturesConfig(
         graph=graph,
-        read={} if of_edges and table.file is not None else graph.for_table(table).feature_keys(table),
+        read={} if beside else graph.for_table(table).feature_keys(table),
         dtype=table.dtype,
         table=table,
         tensor=table.tensor,
         node_type=table.node_type,
         of_edges=of_edges,
+        of_relations=of_relations,
     )
 
 
-def require_edge_table(graph: GraphConfig, table: TableConfig) -> None:
-    """Raises InputError unless a source has rows of edges, or takes them from a file."""
+def require_edge_table(graph: GraphConfig, table: TableConfig, of_relations: Mapping[str, TableConfig]) -> None:
+    """Raises InputError unless a source has rows of edges, or takes them from a file, or from files of relations."""
+    for name, own in of_relations.items():
+        if own.file is None or own != TableConfig(file=own.file, tensor=own.tensor):
+            raise InputError(
+                f"{name}: the rows of a relation have the keys file and tensor",
+                "give it a file, and write other keys in [features.edges]",
+            )
+    if of_relations and table.file is not None:
+        problem = (
+            f"file = {str(table.file)!r} has the rows of all edges, and {next(iter(of_relations))} has rows of its own"
+        )
+        raise InputError(problem, "leave one of them out")
     if table.node_type is not None:
         raise InputError(f"node_type = {table.node_type!r}, but rows of edges are of no node type", "leave it out")
     if table.columns is not None or table.encode is not None:
@@ -101,7 +125,7 @@ def require_edge_table(graph: GraphConfig, table: TableConfig) -> None:
     if not graph.takes_edge_rows:
         problem = f"source = '{graph.source}' gives its edges no ids, by which their rows are found"
         raise InputError(problem, "take another source: docs/own-data.md")
-    if table.file is None and not graph.has_edge_rows:
+    if table.file is None and not of_relations and not graph.has_edge_rows:
         problem = f"source = '{graph.source}' has no rows of edges of its own"
         raise InputError(problem, "give a file [E, F] with a row for each edge, in the order of the source")
 

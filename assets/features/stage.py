@@ -112,7 +112,7 @@ class FeaturesStage(SourceStage):
         for name, keys in named_tables(found).items():
             named[name], wrong = tables.parse(TableConfig, keys, (self.table, name))
             problems += wrong
-        edges, wrong = self._edges(found, tables)
+        edges, of_relations, wrong = self._edges(found, tables)
         problems += wrong
         own = {
             key: value
@@ -121,21 +121,24 @@ class FeaturesStage(SourceStage):
         }
         main, wrong = tables.parse(TableConfig, own, (self.table,))
         problems += wrong
-        tables_of = FeatureTables(main=main, named=named, alone=bool(own), edges=edges)
+        tables_of = FeatureTables(main=main, named=named, alone=bool(own), edges=edges, of_relations=of_relations)
         return (None if problems else tables_of), problems
 
-    def _edges(self, found: Mapping[str, Any], tables: Any) -> tuple[TableConfig | None, list[Any]]:
-        """Checks `[features.edges]`."""
+    def _edges(
+        self, found: Mapping[str, Any], tables: Any
+    ) -> tuple[TableConfig | None, dict[str, TableConfig], list[Any]]:
+        """Checks `[features.edges]`, and `[features.edges.RELATION]`."""
         if not has_edge_table(found):
-            return None, []
+            return None, {}, []
         where, keys = (self.table, "edges"), found["edges"]
-        apart = [name for name, value in keys.items() if isinstance(value, Mapping) and name != "encode"]
-        if apart:
-            text = f"[features.edges.{apart[0]}] has the rows of one relation, which are not read yet: give [features.edges] a file with"
-            return None, [
-                tables.problem((*where, apart[0]), f"{text} a row for each edge of all relations, in their order")
-            ]
-        return tables.parse(TableConfig, keys, where)
+        apart = {name: value for name, value in keys.items() if isinstance(value, Mapping) and name != "encode"}
+        own = {name: value for name, value in keys.items() if name not in apart}
+        edges, problems = tables.parse(TableConfig, own, where)
+        of_relations = {}
+        for name, value in apart.items():
+            of_relations[name], wrong = tables.parse(TableConfig, value, (*where, name))
+            problems += wrong
+        return edges, of_relations, problems
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yields the tables that the source cannot read."""
@@ -149,7 +152,7 @@ class FeaturesStage(SourceStage):
                 yield name, f"{error.problem}; {error.remedy}"
         if found.edges is not None:
             try:
-                features_config(graph, found.edges, of_edges=True)
+                features_config(graph, found.edges, of_edges=True, of_relations=found.of_relations)
             except InputError as error:
                 yield "edges", f"{error.problem}; {error.remedy}"
 
@@ -162,7 +165,8 @@ class FeaturesStage(SourceStage):
         found = {step_name(name): features_config(pipeline.graph, tables.find(name)) for name in names}
         if tables.edges is None:
             return found
-        return found | {EDGES: features_config(pipeline.graph, tables.edges, of_edges=True)}
+        more: Any = {"of_edges": True, "of_relations": tables.of_relations}
+        return found | {EDGES: features_config(pipeline.graph, tables.edges, **more)}
 
     def survey(self, semantic: FeaturesConfig) -> Survey:
         """Returns the survey of the source with this table, of rows of nodes or of edges."""
@@ -178,6 +182,10 @@ class FeaturesStage(SourceStage):
 
     def raw(self, semantic: FeaturesConfig) -> Mapping[str, str]:
         """Returns the digests of the content that decides the rows."""
+        if semantic.of_relations:
+            return {
+                _name(name, each): sha256_file(each.file) for name, each in semantic.of_relations.items() if each.file
+            }
         if semantic.of_edges and semantic.table.file is not None:
             return {"file": sha256_file(semantic.table.file)}
         return {**_file_digests(semantic.table), **self.source_digests(semantic)}
@@ -235,6 +243,11 @@ def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlo
         problem = f"{found[0].where}: the features have 0 columns, so a model would know nothing of a node"
         raise InputError(problem, "give at least one column; a graph without features gets a column of ones")
     return found
+
+
+def _name(relation: str, table: TableConfig) -> str:
+    """Returns the name of the digest of a relation's file."""
+    return f"rows of {relation}" + (f", tensor {table.tensor}" if table.tensor else "")
 
 
 def _write_encoders(writer: Writer, opened: OpenSource, blocks: Sequence[FeatureBlock]) -> None:

@@ -250,6 +250,7 @@ class GraphStage(SourceStage):
         links = take_links(raw, semantic)[0] if semantic.links is not None else None
         parts = _split(raw, semantic)
         require_times(raw, np.concatenate(parts))
+        _, early = times_found(raw, semantic, np.concatenate(parts), links)
         found = degrees(raw, semantic)
         if not found[0].any():
             raise InputError("all edges are self-loops, which are dropped", 'set self_loops = "keep" in [graph]')
@@ -259,7 +260,7 @@ class GraphStage(SourceStage):
         counts["num_dropped_edges"] = raw.numbers.get("num_dropped_edges", 0)
         shared = label_checks(raw.labels, len(raw.class_names))
         shared += [] if links is None else [odd_links(links, found[0] + found[1])]
-        return Sound(counts, self._expected(semantic, [*shared, *remarks(raw, semantic, parts, *found)]))
+        return Sound(counts, self._expected(semantic, [*shared, *early, *remarks(raw, semantic, parts, *found)]))
 
     def _expected(self, semantic: GraphConfig, checks: Sequence[Check]) -> list[Check]:
         """Returns the checks that are about the task: links are no classes."""
@@ -276,6 +277,7 @@ class GraphStage(SourceStage):
         require_times(raw, seeds)
         raw.directions = watch_directions(raw, semantic)
         later = [later_check(raw, seeds)] if semantic.untold_times else []
+        timed, early = times_found(raw, semantic, seeds, None if found is None else found[0])
         topology, dropped = _compress(raw, semantic, building.execution, writer, progress)
         for name, array in (
             ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
@@ -289,7 +291,6 @@ class GraphStage(SourceStage):
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
         checks += node_checks(raw.labels, len(raw.class_names), parts)
         checks += remarks(raw, semantic, parts, topology.in_degree, topology.out_degree)
-        timed, early = times_found(raw, topology, seeds, None if found is None else found[0])
         numbers, checks = numbers | timed, [*checks, *early, *later]
         if found is not None:
             links, held_out = found

@@ -4,7 +4,7 @@ Numbers are kept as the source has them, dates as microseconds since 1970; both 
 beside milliseconds can: some times are then at least 512 times all others, and nothing lies between. One wrong date among many is not
 taken for a unit.
 
-Cost: one pass over the times of the edges, in slices.
+Cost: one pass over the edges before they are compressed, in slices.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,9 @@ from graphmill.assets.building.stage import Check
 from graphmill.assets.graph.checks import SLICE_EDGES
 from graphmill.assets.sources.interface import GraphConfig, RawGraph
 from graphmill.assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool
-from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.assets.tasks.links import Links
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.types import Array, Topology
+from graphmill.kernels.types import Array
 
 TIMES = {"time_column", "time", "node_time", "node_time_column"}
 """Keys of [graph] that name times."""
@@ -69,12 +68,9 @@ def require_times(raw: RawGraph, seeds: Array) -> None:
         raise InputError(problem, "give each node of the split its time, or leave it out of the split")
 
 
-def _require_one_unit(topology: Topology, seed_times: Array) -> None:
-    """Raises InputError if times of edges and seeds, f64[n], are of two units."""
-    assert topology.edge_times is not None
-    counts = np.stack(
-        [sum(map(_powers, _slices(topology.edge_times)), np.zeros(POWERS, np.int64)), _powers(seed_times)]
-    )
+def _require_one_unit(of_edges: Array, of_seeds: Array) -> None:
+    """Raises InputError if times of edges and seeds, i64[POWERS] each by their power of two, are of two units."""
+    counts = np.stack([of_edges, of_seeds])
     occupied = np.flatnonzero(counts.any(axis=0))
     for low, high in pairwise(occupied.tolist()):
         sides = np.stack([counts[:, : low + 1].sum(axis=1), counts[:, high:].sum(axis=1)])
@@ -97,30 +93,40 @@ def _powers(times: Array) -> Array:
     return np.bincount(np.frexp(times[times >= 1])[1] - 1, minlength=POWERS)
 
 
-def _slices(times: Array) -> Iterator[Array]:
-    for low in range(0, len(times), SLICE_EDGES):
-        yield times[low : low + SLICE_EDGES]
-        forget_pages(times)
+def _edge_times(raw: RawGraph, config: GraphConfig) -> Iterator[Array]:
+    """Yields f64[n], the times of the edges as the source has them, without self-loops that are dropped."""
+    drop = config.self_loops == "drop"
+    if raw.spool is not None:
+        for records in raw.spool.batches():
+            yield records["time"][records["src"] != records["dst"]] if drop else records["time"]
+        return
+    assert raw.edge_marks is not None, "the source gives times"
+    for low in range(0, len(raw.src), SLICE_EDGES):
+        own = slice(low, low + SLICE_EDGES)
+        times = raw.edge_marks.values[own]
+        yield times[raw.src[own] != raw.dst[own]] if drop else times
 
 
 def times_found(
-    raw: RawGraph, topology: Topology, seeds: Array, links: Links | None
+    raw: RawGraph, config: GraphConfig, seeds: Array, links: Links | None
 ) -> tuple[dict[str, Any], list[Check]]:
-    """Returns the numbers and the checks of a graph about its times; none of a graph without times.
+    """Returns the numbers and the checks of a graph about its times, before its edges are compressed; none without times.
 
     Raises:
         InputError: times of edges and of seeds, nodes ids[n] or links, are of two units.
     """
-    if topology.edge_times is None:
+    if not config.times:
         return {}, []
-    if links is not None and links.times is not None:
-        _require_one_unit(topology, links.times)
-    ends = [(float(part.min()), float(part.max())) for part in _slices(topology.edge_times)]
-    numbers = {"edge_times": [min(low for low, _ in ends), max(high for _, high in ends)] if ends else [0.0, 0.0]}
-    if raw.node_times is None:
-        return numbers, []
-    _require_one_unit(topology, raw.node_times[seeds])
-    return numbers, [_early_check(numbers["edge_times"][0], raw.node_times[seeds])]
+    powers, ends = np.zeros(POWERS, np.int64), list[tuple[float, float]]()
+    for times in _edge_times(raw, config):
+        powers += _powers(times)
+        ends += [(float(times.min()), float(times.max()))] if len(times) else []
+    of_seeds = raw.node_times[seeds] if raw.node_times is not None else None if links is None else links.times
+    if of_seeds is not None:
+        _require_one_unit(powers, _powers(of_seeds))
+    first, last = (min(low for low, _ in ends), max(high for _, high in ends)) if ends else (0.0, 0.0)
+    numbers = {"edge_times": [first, last]}
+    return numbers, [] if raw.node_times is None else [_early_check(first, raw.node_times[seeds])]
 
 
 def later_check(raw: RawGraph, seeds: Array) -> Check:

@@ -23,6 +23,14 @@ TIMES = (
     'times of edges split links, with [task] kind = "links" and split = "time", or say what a seed sees, with [sampling] '
     'before = "seed": they are time_column of an edge table'
 )
+ROWS_AS_OF = (
+    "a node has one row of features, as of no time: those that change with time are not read. Times of edges and of seeds are keys of "
+    '[graph], for [sampling] before = "seed"'
+)
+SNAPSHOTS = (
+    "a training on the whole graph knows no times, since it computes each node once: trainers that sample give each seed the edges "
+    'before it, with [sampling] before = "seed"'
+)
 
 TRAIN: Mapping[str, str] = {
     "task": TASK, "task_type": TASK, "objective": TASK, "target": TASK, "num_tasks": TASK, "multilabel": TASK, "regression": TASK,
@@ -49,6 +57,7 @@ TRAIN: Mapping[str, str] = {
     "l2": "it is called weight_decay", "l2_reg": "it is called weight_decay", "wd": "it is called weight_decay",
     **{old: SPEED.format(new=new) for old, new in (("link_gbps", "link"), ("rank_gbps", "rank_link"), ("peer_gbps", "peer_link"))},
     "split": "splits belong to the graph: see [graph]",
+    "snapshots": SNAPSHOTS, "num_snapshots": SNAPSHOTS,
 }  # fmt: skip
 """Keys that are no keys of a `[[train]]` table."""
 
@@ -62,8 +71,12 @@ ELSEWHERE: Mapping[str, str] = (
 )
 """Keys that are keys of no table, and no tables either."""
 
+FEATURES: Mapping[str, str] = dict.fromkeys(("time_column", "time", "node_time", "as_of", "timestamp"), ROWS_AS_OF)
+"""Keys that are no keys of a `[features]` table."""
+OF_TABLES: Mapping[str, Mapping[str, str]] = {"train": TRAIN, "features": FEATURES}
+
 
 def sentence(key: str, table: str) -> str:
     """Returns the sentence about an unknown key of a table ("" for the file itself), "" if there is none."""
     word = key.lower().replace("-", "_")
-    return (TRAIN if table == "train" else ELSEWHERE).get(word, "")
+    return OF_TABLES.get(table, ELSEWHERE).get(word, "")

@@ -83,8 +83,8 @@ class Neighbours(Checked):
     # [task] kind = "links": whether these pairs may be edges of the training split
     known_negatives: bool = field(default=False, metadata=LATER)
 
-    # "seed" = a node's neighbours are those of edges that are earlier than the time of the seed above it, at every depth (uniform). A node
-    # that stands below seeds of several times is computed as of each of them
+    # "seed" = a node's neighbours are those of edges that are earlier than the time of the seed above it, at every depth (uniform and
+    # weighted). A node that stands below seeds of several times is computed as of each of them
     before: Literal["seed"] | None = field(default=None, metadata=LATER)
     # before: most time by which an edge is older than the seed, a number in the unit of the times; of dates a length such as "7d", with
     # the units s, min, h, d, w. None for no bound
@@ -138,9 +138,15 @@ class Neighbours(Checked):
             for name, value in (("window", self.window), ("choose", self.choose if self.choose != "uniform" else None)):
                 if value is not None:
                     yield KeyProblem(name, f"{name} = {value!r} is for before = 'seed': set it, or leave {name} out")
-        elif self.method != "uniform":
-            text = f"before = {self.before!r} is for method = 'uniform', not for {self.method!r}"
+        elif self.method not in ("uniform", "weighted"):
+            text = f"before = {self.before!r} is for method = 'uniform' or 'weighted', not for {self.method!r}"
             yield KeyProblem("before method", text)
+        elif self.choose == "recent" and self.method == "weighted":
+            text = "method = 'weighted' draws edges by their weights, and choose = 'recent' draws none: leave one of them out"
+            yield KeyProblem("method choose", text)
+        elif self.method == "weighted" and self.weights.partition(":")[2] in DEGREES:
+            text = f"weights = {self.weights!r} counts edges later than a seed too, which before = {self.before!r} leaves out"
+            yield KeyProblem("weights before", f'{text}: set weights = "edge", or name a feature table')
         elif self.choose == "recent" and self.replace:
             text = "replace = True takes edges several times, and choose = 'recent' draws none: leave one of them out"
             yield KeyProblem("replace choose", text)

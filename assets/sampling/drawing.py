@@ -78,7 +78,12 @@ class Drawing:
         if how.method == "random_walk":
             return WalkSampler(topology, self.walks(), how.numbers, seed=seed, threads=threads)
         if how.before is not None:
-            more: dict[str, Any] = {"choose": how.choose, "replace": how.replace}
+            more: dict[str, Any] = {
+                "choose": how.choose,
+                "replace": how.replace,
+                "tables": self.tables,
+                "empty": how.empty_rows,
+            }
             more |= {} if how.window is None else {"window": length_size(how.window)}
             fanouts = resolved(how.fanouts, self.relations)
             return TemporalSampler(topology, fanouts, seed=seed, times=self.times, **more)
@@ -150,12 +155,13 @@ def open_drawing(
     """
     if neighbours is None:
         return None
-    if "sampling_tables" not in neighbours.inputs:
-        relations = relations_of(inputs["graph"])
-        resolved(neighbours.fanouts, relations)
-        times = None if neighbours.before is None else _open_times(neighbours, inputs["graph"])
-        return Drawing(neighbours=neighbours, relations=relations, times=times)
-    return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"], compared))
+    graph, relations = inputs["graph"], relations_of(inputs["graph"])
+    resolved(neighbours.fanouts, relations)
+    times = None if neighbours.before is None else _open_times(neighbours, graph)
+    tables = None
+    if "sampling_tables" in neighbours.inputs:
+        tables = open_tables(inputs["sampling_tables"], graph, compared)
+    return Drawing(neighbours=neighbours, tables=tables, relations=relations, times=times)
 
 
 def _open_times(neighbours: Neighbours, graph: Artifact) -> Array | None:

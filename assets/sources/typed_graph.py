@@ -151,7 +151,12 @@ class TypedSource:
     @property
     def num_edge_rows(self) -> int:
         """Number of edges of all relations."""
-        return sum(relation.num_edges for relation in self.found.relations)
+        return sum(count for _, count in self.edge_relations)
+
+    @property
+    def edge_relations(self) -> Sequence[tuple[str, int]]:
+        """Names and numbers of edges of all relations, in their order."""
+        return [("/".join(relation.kind), relation.num_edges) for relation in self.found.relations]
 
     def edge_blocks(self) -> Sequence[FeatureBlock]:
         """Returns the rows of edges, by the edges of all relations in their order."""

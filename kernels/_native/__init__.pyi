@@ -75,6 +75,9 @@ class TemporalSampler32:
         window: float,
         edge_types: Array | None = None,
         by_relation: list[list[int]] = [],
+        table: Array | None = None,
+        support: Array | None = None,
+        empty: int = 0,
     ) -> None: ...
     def sample(
         self, batch_key: int, seeds: Array, times: Array, transposed: int, positions: bool

@@ -25,13 +25,14 @@ Known limit: threads share rows, and a row is one thread's, even if it is taken 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from graphmill.kernels.arrays import check_threads
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb, bounded, draws
-from graphmill.kernels.sampling.alias import WHOLE, AliasTables, masses, pick_reference
+from graphmill.kernels.sampling.alias import AliasTables, masses, pick_reference
 from graphmill.kernels.sampling.sample import Sampler, blocks_reference
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
@@ -41,28 +42,29 @@ def most_draws(taken: int) -> int:
     return 4 * taken + 16
 
 
-def choose_weighted_reference(row_key: int, table: Array, fanout: int, replace: bool = False) -> list[int]:
+def choose_weighted_reference(
+    row_key: int, table: Array, fanout: int, replace: bool = False, admitted: Sequence[int] | None = None
+) -> list[int]:
     """Returns the ascending positions that are chosen from a row (the rule in plain Python).
 
     Args:
         row_key: key of (seed, stream, epoch, step, layer, node).
         table: u32[d, 2], the row's alias table.
         fanout: number of neighbours, -1 for all that have weight.
+        admitted: positions that may be chosen, ascending; None for all.
     """
     row = [(int(threshold), int(alias)) for threshold, alias in table]
-    weighty = [i for i, (threshold, _) in enumerate(row) if threshold]
+    weighty = [i for i in (range(len(row)) if admitted is None else admitted) if row[i][0]]
     if not weighty or fanout < 0 or (not replace and len(weighty) <= fanout):
         return weighty
-    if replace:
-        return sorted(pick_reference(int(bits), row) for bits in draws(row_key, np.arange(fanout)))
     chosen: list[int] = []
     for counter in range(most_draws(fanout)):
         position = pick_reference(int(draws(row_key, counter)), row)
-        if position not in chosen and len(chosen) < fanout:
+        if position in weighty and (replace or position not in chosen) and len(chosen) < fanout:
             chosen.append(position)
     mass, counter = [int(m) for m in masses(table)], most_draws(fanout)
     while len(chosen) < fanout:
-        left = [0 if i in chosen else m for i, m in enumerate(mass)]
+        left = [m if i in weighty and (replace or i not in chosen) else 0 for i, m in enumerate(mass)]
         below, position = bounded(int(draws(row_key, counter)), sum(left)), 0
         while below >= left[position]:
             below -= left[position]
@@ -70,6 +72,34 @@ def choose_weighted_reference(row_key: int, table: Array, fanout: int, replace: 
         chosen.append(position)
         counter += 1
     return sorted(chosen)
+
+
+def shares_reference(
+    table: Array, chosen: Sequence[int], fanout: int, replace: bool, admitted: Sequence[int]
+) -> list[float]:
+    """Returns the shares of chosen positions in the mean over a row (the rule in plain Python).
+
+    Args:
+        table, fanout, replace, admitted: as of `choose_weighted_reference`.
+    """
+    weighty = [i for i in admitted if table[i, 0]]
+    if fanout >= 0 and (replace or len(weighty) > fanout):
+        return [float(np.float32(1) / np.float32(max(1, len(chosen))))] * len(chosen)
+    mass = masses(table)
+    total = float(sum(int(mass[i]) for i in weighty))
+    return [float(mass[position]) / total for position in chosen]
+
+
+def native_tables(tables: AliasTables, topology: Topology) -> dict[str, Any]:
+    """Returns the arguments of a native sampler for alias tables; raises InputError if they are not of the topology's size."""
+    table, support = tables.table, tables.support
+    sound = table.dtype == np.uint32 and table.shape == (topology.num_edges, 2)
+    sound &= support is None or (support.dtype == np.int32 and support.shape == (topology.num_nodes,))
+    if not sound:
+        problem = f"tables are {table.dtype}{list(table.shape)}, the graph has {topology.num_edges} edges"
+        raise InputError(problem, "build the tables of this graph: graphmill.kernels.sampling.alias.build_alias")
+    arrays = [None if each is None else np.require(each, requirements=["C", "A"]) for each in (table, support)]
+    return {"table": arrays[0], "support": arrays[1]}
 
 
 def weighted_reference(
@@ -88,12 +118,7 @@ def weighted_reference(
         first, last = int(topology.indptr[v]), int(topology.indptr[v + 1])
         table = tables.table[first:last]
         chosen = choose_weighted_reference(absorb(layer_key, v), table, fanout, replace)
-        weighty = int(np.count_nonzero(table[:, 0]))
-        mass, total = masses(table), float(last - first) * float(WHOLE)
-        if fanout < 0 or (not replace and weighty <= fanout):
-            shares = [float(mass[position]) / total for position in chosen]
-        else:
-            shares = [float(np.float32(1) / np.float32(max(1, len(chosen))))] * len(chosen)
+        shares = shares_reference(table, chosen, fanout, replace, range(last - first))
         return [int(topology.indices[first + position]) for position in chosen], shares
 
     return blocks_reference(fanouts, batch, seeds, pick, seed=seed, dtype=topology.indices.dtype)
@@ -126,11 +151,4 @@ class WeightedSampler(Sampler):
         super().__init__(topology, fanouts, seed=seed, replace=replace, threads=threads)
 
     def _open(self, replace: bool, threads: int, **more: object) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
-        table, support, topology = self.tables.table, self.tables.support, self.topology
-        sound = table.dtype == np.uint32 and table.shape == (topology.num_edges, 2)
-        sound &= support is None or (support.dtype == np.int32 and support.shape == (topology.num_nodes,))
-        if not sound:
-            problem = f"tables are {table.dtype}{list(table.shape)}, the graph has {topology.num_edges} edges"
-            raise InputError(problem, "build the tables of this graph: graphmill.kernels.sampling.alias.build_alias")
-        arrays = [None if each is None else np.require(each, requirements=["C", "A"]) for each in (table, support)]
-        return super()._open(replace, check_threads(threads), table=arrays[0], support=arrays[1], **more)
+        return super()._open(replace, check_threads(threads), **native_tables(self.tables, self.topology), **more)

@@ -43,6 +43,14 @@ ALSO: dict[str, list[Ask]] = {
     ],
 }
 """Technique -> other ways in which its batches are prepared."""
+BY_WEIGHT: dict[str, Ask] = {
+    "classes": Ask(
+        sampling={"method": "weighted", "weights": "node:weight"},
+        tables={"features": {"weight": {"file": "weights.npy"}}},
+    ),
+    LINKS: Ask(sampling={"method": "weighted"}, graph={"weight_column": "weight"}),
+}
+"""Kind of task -> what a file asks for to draw by weights of nodes or of edges. The latest edges have nearly all of the weight."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +86,9 @@ def write_timed(folder: Path) -> None:
             y=y.astype(np.int64 if kind != "regression" else np.float32),
             **parts,
         )
+    np.save(folder / "weights.npy", 10.0 ** rng.integers(-2, 3, NODES).astype(np.float32)[:, None])
     frame = pl.DataFrame({"src": source, "dst": target, "time": times, "word": classes[source], "number": x[source, 0]})
+    frame = frame.with_columns(weight=10.0 ** (times / 100 - 5))
     frame.write_csv(folder / "of_edges.csv")
     pl.DataFrame({"id": np.arange(NODES)} | {f"f{i}": x[:, i] for i in range(6)}).write_csv(folder / "of_nodes.csv")
 
@@ -185,23 +195,26 @@ def cases() -> Iterator[Any]:
         if any(limit.option == "before" and not limit.when for limit in technique.limits()):
             continue
         for kind in KINDS:
-            yield pytest.param(trainer, kind, Ask(), id=f"{trainer}-{kind}")
+            yield pytest.param(trainer, kind, Ask(), False, id=f"{trainer}-{kind}")
+        for kind in BY_WEIGHT:
+            yield pytest.param(trainer, kind, Ask(), True, id=f"{trainer}-{kind}-weighted")
         for number, ask in enumerate(ALSO.get(trainer, ())):
             for kind in ("classes", LINKS):
-                yield pytest.param(trainer, kind, ask, id=f"{trainer}-{kind}-{number}")
+                yield pytest.param(trainer, kind, ask, number == 0, id=f"{trainer}-{kind}-{number}")
 
 
 def test_four_techniques_take_times() -> None:
     assert {case.values[0] for case in cases()} == {"minibatch", "disk", "factored", "distributed"}
 
 
-@pytest.mark.parametrize(("trainer", "kind", "also"), [*cases()])
+@pytest.mark.parametrize(("trainer", "kind", "also", "by_weight"), [*cases()])
 def test_nothing_later_than_its_seed_is_drawn_or_trained_on(
-    made: Made, monkeypatch: pytest.MonkeyPatch, trainer: str, kind: str, also: Ask
+    made: Made, monkeypatch: pytest.MonkeyPatch, trainer: str, kind: str, also: Ask, by_weight: bool
 ) -> None:
+    base = ask_of(kind) | (BY_WEIGHT[kind] if by_weight else Ask())
     watch, name = Watch(monkeypatch), "-".join(map(str, (*also.keys.values(), *also.own.values(), *also.tables)))
     alone = "partitions" in also.tables and also.tables["partitions"]["parts"] > 1
-    ask = ask_of(kind) | also | (Ask() if alone else EXACT.get(trainer, Ask()))
+    ask = base | also | (Ask() if alone else EXACT.get(trainer, Ask()))
     text = pipeline_text(trainer, ask, trial=f"watched {name}")
     if trainer == "distributed" and kind in ON_EDGES and "samples" in also.keys:
         with pytest.raises(Exception, match="draws batches of links on each rank"):
@@ -211,7 +224,7 @@ def test_nothing_later_than_its_seed_is_drawn_or_trained_on(
     assert watch.trained > 1000
     assert watch.drawn > 100  # of evaluations at least
     if not alone:
-        plain = trained(made, watch, "minibatch", ask_of(kind))
+        plain = trained(made, watch, "minibatch", base)
         assert content(model)["weights.safetensors"] == content(plain)["weights.safetensors"]
         scores = {key: value for key, value in model.summary["numbers"].items() if key.startswith(("test", "valid"))}
         assert scores and scores == {key: plain.summary["numbers"][key] for key in scores}

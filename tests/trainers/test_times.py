@@ -126,7 +126,22 @@ def test_exact_answers_are_refused(made: Made, tmp_path: Path) -> None:
         ({}, {"window": "7 days"}, 'window = "7 days" is not a length: write a number and one of s, min, h, d, w'),
         ({}, {"window": "0d"}, "window = 0d has no time in it"),
         ({}, {"choose": "recent", "replace": True}, "leave one of them out"),
-        ({}, {"method": "weighted"}, "before = 'seed' is for method = 'uniform', not for 'weighted'"),
+        (
+            {},
+            {"method": "random_walk"},
+            "before = 'seed' is for method = 'uniform' or 'weighted', not for 'random_walk'",
+        ),
+        ({}, {"method": "weighted", "choose": "recent"}, "choose = 'recent' draws none: leave one of them out"),
+        (
+            {},
+            {"method": "weighted", "weights": "node:in_degree"},
+            "'node:in_degree' counts edges later than a seed too",
+        ),
+        (
+            {},
+            {"method": "weighted", "weights": "node:out_degree"},
+            "'node:out_degree' counts edges later than a seed too",
+        ),
         ({"trainer": "fresh"}, {}, "keeps one row of a node, which has another one as of each time"),
     ],
 )

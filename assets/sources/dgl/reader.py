@@ -1,7 +1,8 @@
 """The child process that reads a DGL file: `python -m graphmill.assets.sources.dgl.reader PARENT FILE FOLDER REQUEST`.
 
-It writes arrays of one graph into FOLDER as `.npy` files and prints one line of JSON: the names of the graph's data and those files, or a
-problem and its remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
+It writes arrays of one graph into FOLDER as `.npy` files, or of all graphs of the file as one (assets/sources/named/many.py), and prints
+one line of JSON: the names of the graph's data and those files, or a problem and its remedy. A file that makes DGL crash ends this process
+and not the one that builds the artifact.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.child import end_with_parent
+from graphmill.assets.sources.named.many import joined_graphs, one_graph
 from graphmill.kernels.errors import InputError, install_extra
 
 
@@ -20,38 +22,93 @@ def main(arguments: list[str]) -> None:
     end_with_parent(int(arguments[0]))
     path, folder, request = Path(arguments[1]), Path(arguments[2]), json.loads(arguments[3])
     try:
-        graph, beside, others = open_graph(path, request["index"])
-        answer = describe(graph, path, folder, request["names"], request["of_edges"])
-        answer |= {"beside": beside, "others": others}
+        graphs, beside = load(path)
+        if request["index"] == "all":
+            answer = describe_all(graphs, beside, path, folder, request["names"], request["label"])
+        else:
+            graph = chosen(graphs, path, request["index"])
+            answer = describe(graph, path, folder, request["names"], request["of_edges"])
+            answer |= {"beside": sorted(map(str, beside)), "others": len(graphs) - 1}
     except InputError as error:
         answer = {"problem": error.problem, "remedy": error.remedy}
     print(json.dumps(answer), flush=True)
 
 
-def open_graph(path: Path, index: int) -> tuple[Any, list[str], int]:
-    """Returns graph `index` of a file as a DGLGraph, the names of the tensors beside the graphs, and the number of other graphs.
+def load(path: Path) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the DGLGraphs of a file, and name -> tensor of what stands beside them.
 
     Raises:
-        InputError: DGL is not installed, the file is not a file of graphs, or lacks the graph.
+        InputError: DGL is not installed, or the file is not a file of graphs.
     """
     try:
         import dgl
     except ImportError as error:
         raise InputError(f"reading {path} needs DGL: {error}", f"{install_extra('dgl')} (Python 3.11)") from error
     try:
-        graphs, beside = dgl.load_graphs(str(path))
+        return dgl.load_graphs(str(path))
     except Exception as error:  # DGL raises its own error, torch's and plain ones
         problem = f"{path}: is no file of dgl.save_graphs, or a damaged one"
         raise InputError(problem, "copy it again, or save the graph again") from error
+
+
+def chosen(graphs: list[Any], path: Path, index: int) -> Any:
+    """Returns graph `index`; raises InputError if the file lacks it, or it is a block."""
     if index >= len(graphs):
         raise InputError(f"{path}: index = {index}, but it holds {len(graphs)} graphs", "give a smaller `index`")
-    if graphs[index].is_block:
-        raise InputError(f"{path}: graph {index} is a block of a mini-batch", "save the whole graph")
     graph = graphs[index]
+    if graph.is_block:
+        raise InputError(f"{path}: graph {index} is a block of a mini-batch", "save the whole graph")
     # A graph that was saved in CSR or CSC alone has no list of edges until COO is allowed again.
     formats = graph.formats()
-    graph = graph if "coo" in (*formats["created"], *formats["not created"]) else graph.formats(["coo", "csr", "csc"])
-    return graph, sorted(map(str, beside)), len(graphs) - 1
+    return graph if "coo" in (*formats["created"], *formats["not created"]) else graph.formats(["coo", "csr", "csc"])
+
+
+def describe_all(
+    graphs: list[Any], beside: dict[str, Any], path: Path, folder: Path, names: list[str], label: str
+) -> dict[str, Any]:
+    """Writes arrays of all graphs as one and returns the names of all its data, and which of them stand in which files.
+
+    Args:
+        beside: name -> tensor with a row per graph, the labels among them.
+        names: names of data of nodes that are wanted.
+        label: name of the labels.
+
+    Raises:
+        InputError: the file has no labels of its graphs, a graph has several node types, or the graphs do not fit together.
+    """
+    if label not in beside:
+        problem = f"{path}: index = 'all' learns labels of whole graphs, and it has no tensor '{label}' beside them"
+        known = f"it has {', '.join(sorted(map(str, beside))) or 'none'}"
+        raise InputError(
+            f"{problem}; {known}", f"dgl.save_graphs(PATH, graphs, {{'{label}': labels}}), or give `label`"
+        )
+    labels = _numpy(beside[label], f"{path}: the tensor '{label}'")
+    if labels.ndim == 0 or len(labels) != len(graphs):
+        problem = f"{path}: the tensor '{label}' is {list(labels.shape)}, and the file has {len(graphs)} graphs"
+        raise InputError(problem, f"give {label} of shape [{len(graphs)}] or [{len(graphs)}, C]")
+    found = []
+    for number in range(len(graphs)):
+        graph = chosen(graphs, path, number)
+        if len(graph.ntypes) != 1 or len(graph.canonical_etypes) != 1:
+            raise InputError(f"{path}: graph {number} has several types", "give `index` to read one of the graphs")
+        ends = np.stack([end.numpy() for end in graph.edges(order="eid")])
+        data = {str(name): _numpy(graph.ndata[name], f"{path}: ndata '{name}'") for name in graph.ndata}
+        data.pop(label, None)
+        own = {label: labels[number : number + 1]}
+        found.append(one_graph(number, ends, data | own, graph.num_nodes(), path, label))
+    joined, wanted = joined_graphs(found, path, label), {*names, label}
+    nodes, edges = [], []
+    for number, (kind, data) in enumerate(joined.nodes.items()):
+        arrays, files = {name: values for name, values in data.items() if name != "num_nodes"}, {}
+        for place, name in enumerate(arrays):
+            if name in wanted:
+                files[name] = _save(folder / f"node.{number}.{place}.npy", arrays[name])
+        nodes.append({"kind": kind, "count": data["num_nodes"], "names": [*arrays], "files": files})
+    for number, (kind, data) in enumerate(joined.edges.items()):
+        files = {"edge_index": _save(folder / f"edge.{number}.npy", data["edge_index"])}
+        edges.append({"kind": kind, "names": ["edge_index"], "files": files})
+    left = sorted(str(name) for name in beside if name != label)
+    return {"nodes": nodes, "edges": edges, "beside": left, "others": 0}
 
 
 def describe(graph: Any, path: Path, folder: Path, names: list[str], of_edges: list[str]) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""Graphs that DGL saved: one graph of a `save_graphs` file, with its features, labels and masks.
+"""Graphs that DGL saved: one graph of a `save_graphs` file, or all of them as one, with features, labels and masks.
 
     ndata["feat"]                                features [N, F] or [N]
     ndata["label"]                               labels [N], -1 or NaN unknown
     ndata["train_mask"], ["val_mask"], ["test_mask"]   masks [N], or [N, S] with `split = s`, of true and false or of 0 and 1
     edata[weight]                                weights [E], if `weight` names them
+
+With `index = "all"` all graphs of the file are one graph, whose node type `graph` has the labels: a tensor [G] beside the graphs
+(assets/sources/named/many.py).
 
 Data of other names are not read, which `graphmill inspect` says; a name that probably means one that is missing is refused. A file may
 have any of DGL's sparse formats. Node types of a heterograph become ranges of ids, its canonical edge types become edge types, both in
@@ -20,7 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from graphmill.assets.building.child import child_environment, run_child
 from graphmill.assets.building.keys import within
@@ -53,8 +56,8 @@ class DglConfig(NamedSource):
     source: str = field(default="dgl", metadata=FEATURES_TOO)
     # the file; relative to the pipeline file
     path: Path
-    # number of the graph in the file, from 0
-    index: int = field(default=0, metadata=within(0, **FEATURES_TOO))
+    # number of the graph in the file, from 0; "all" = all of them, with a labelled node for each
+    index: int | Literal["all"] = field(default=0, metadata=within(0, **FEATURES_TOO))
 
     one_name = "ndata has"
     edge_feature = "feat"
@@ -69,7 +72,7 @@ class DglConfig(NamedSource):
         times = () if self.node_time is None else (self.node_time,)
         names = [*(name or WORDS.feature for name in features), self.label or WORDS.label, *MASKS, *times]
         of_edges = [*self.edge_names, *(MASKS if self.marks == "given" else ())]
-        request = {"index": self.index, "names": names, "of_edges": of_edges}
+        request = {"index": self.index, "names": names, "of_edges": of_edges, "label": self.label or WORDS.label}
         found = _run_reader(self.path, folder, request)
         return NamedArrays(
             where=str(self.path),

@@ -191,6 +191,11 @@ class TablesSource:
         """Number of rows of the edge tables."""
         return sum(self.edges.counts())
 
+    @property
+    def edge_relations(self) -> Sequence[tuple[str, int]]:
+        """None: edges of several relations, if there are any, are mixed."""
+        return ()
+
     def edge_blocks(self) -> Sequence[FeatureBlock]:
         """Returns nothing: columns of edge tables are not read as rows of edges."""
         return ()

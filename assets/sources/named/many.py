@@ -9,7 +9,7 @@ from each of its nodes:
 So a mean over the neighbours of a graph's node is a readout, and sampling, trainers, splits and predictions are those of nodes. Data with a
 row per node belong to the nodes, and labels y with one row to the graph. A graph may not have y of its nodes.
 
-Peak memory: twice the arrays, which are joined.
+Peak memory: twice the arrays, which are joined. What edges carry beside their ends is not read.
 """
 
 from collections.abc import Sequence
@@ -36,18 +36,21 @@ class OneGraph(NamedTuple):
     label: Array | None
 
 
-def one_graph(number: int, ends: Array, data: dict[str, Array], num_nodes: Any, path: Path) -> OneGraph:
+def one_graph(
+    number: int, ends: Array, data: dict[str, Array], num_nodes: Any, path: Path, label_name: str = LABEL
+) -> OneGraph:
     """Returns a graph of a list.
 
     Args:
         ends: integers[2, E].
         data: name -> array; those with a row per node are kept, and the label.
         num_nodes: number of nodes; None = the rows of its data say it.
+        label_name: name of the label among the data.
 
     Raises:
         InputError: an edge leads out of the graph, or the label is not that of the graph.
     """
-    label, x = data.pop(LABEL, None), data.get("x")
+    label, x = data.pop(label_name, None), data.get("x")
     count = int(num_nodes) if num_nodes is not None else int(ends.max(initial=-1)) + 1 if x is None else len(x)
     if ends.ndim != 2 or ends.shape[0] != 2 or ends.dtype.kind not in "iu":
         raise InputError(
@@ -61,20 +64,26 @@ def one_graph(number: int, ends: Array, data: dict[str, Array], num_nodes: Any, 
     if label is not None:
         label = label.reshape(1) if label.ndim == 0 else label
         if len(label) != 1:
-            problem = f"{path}: graph {number}: {LABEL} has {len(label)} rows, and a graph has one label"
-            raise InputError(problem, f"give {LABEL} of shape [1] or [1, C]")
+            problem = f"{path}: graph {number}: {label_name} has {len(label)} rows, and a graph has one label"
+            raise InputError(problem, f"give {label_name} of shape [1] or [1, C]")
     rows = {name: values for name, values in data.items() if values.ndim and len(values) == count}
     return OneGraph(count, ends.astype(np.int64), rows, label)
 
 
-def joined_graphs(graphs: Sequence[OneGraph], path: Path) -> NamedArrays:
-    """Returns the arrays of one graph of all; raises InputError if data or labels of the graphs do not fit together."""
+def joined_graphs(graphs: Sequence[OneGraph], path: Path, label_name: str = LABEL) -> NamedArrays:
+    """Returns the arrays of one graph of all; raises InputError if data or labels of the graphs do not fit together.
+
+    Args:
+        label_name: name that the labels get among the data of the graphs' nodes.
+    """
     names = {name for each in graphs for name in each.rows if all(name in other.rows for other in graphs)}
     if not any(each.label is not None for each in graphs):
-        raise InputError(f"{path}: no graph has a label {LABEL}", f"give {LABEL} of shape [1] or [1, C] to each graph")
+        raise InputError(
+            f"{path}: no graph has a label {label_name}", f"give {label_name} of shape [1] or [1, C] to each graph"
+        )
     for what, shapes in (
         *((name, [each.rows[name].shape[1:] for each in graphs]) for name in sorted(names)),
-        (LABEL, [each.label.shape[1:] for each in graphs if each.label is not None]),
+        (label_name, [each.label.shape[1:] for each in graphs if each.label is not None]),
     ):
         if len({*shapes}) > 1:
             number = next(place for place, shape in enumerate(shapes) if shape != shapes[0])
@@ -89,7 +98,7 @@ def joined_graphs(graphs: Sequence[OneGraph], path: Path) -> NamedArrays:
         where=str(path),
         nodes={
             NODE: nodes | {"num_nodes": int(counts.sum())},
-            GRAPH: {LABEL: _labels([each.label for each in graphs]), "num_nodes": len(graphs)},
+            GRAPH: {label_name: _labels([each.label for each in graphs]), "num_nodes": len(graphs)},
         },
         edges={
             (NODE, "edge", NODE): {"edge_index": np.concatenate(ends, axis=1)},

@@ -283,6 +283,11 @@ class EdgeListSource(ArchiveSource):
         """Number of columns of `edge_index`."""
         return self._edges().shape[1]
 
+    @property
+    def edge_relations(self) -> Sequence[tuple[str, int]]:
+        """None: edges of several relations, if there are any, are mixed."""
+        return ()
+
     def edge_blocks(self) -> Sequence[FeatureBlock]:
         """Returns `edge_attr`, by the columns of `edge_index`; raises InputError if it is missing, or has not a row for each edge."""
         return edge_rows(self.archive, self.num_edge_rows)

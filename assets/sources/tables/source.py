@@ -160,7 +160,12 @@ class TypedTablesSource:
     @property
     def num_edge_rows(self) -> int:
         """Number of rows of the edge tables of all relations."""
-        return sum(relation.num_edges for relation in self.edges())
+        return sum(count for _, count in self.edge_relations)
+
+    @property
+    def edge_relations(self) -> Sequence[tuple[str, int]]:
+        """Names and numbers of rows of the edge tables of all relations, in their order."""
+        return [("/".join(relation.kind), relation.num_edges) for relation in self.edges()]
 
     def edge_blocks(self) -> Sequence[FeatureBlock]:
         """Returns nothing: columns of edge tables are not read as rows of edges."""

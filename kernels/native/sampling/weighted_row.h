@@ -13,6 +13,11 @@
 
 namespace graphmill {
 
+// Every position of a row may be chosen.
+struct AnyPosition {
+    bool operator()(uint32_t) const { return true; }
+};
+
 // Which positions of a row a destination takes in proportion to weights: ascending, a pure function of the row's key and its alias table.
 // Tables are mapped and read at random, so they are not checked as a whole: what does not fit its row is found before it is followed.
 class WeightedChooser {
@@ -22,14 +27,16 @@ class WeightedChooser {
 
     // Writes `taken` ascending positions, 1 or more; with replacement a position may stand there several times. Without, taken must be less
     // than the number of neighbours with weight. Returns whether the table fits the row, as far as it was read.
-    bool operator()(uint64_t row_key, int64_t degree, int64_t taken, bool replace, const AliasEntry* row, uint32_t* out) {
-        if (replace) {
-            for (int64_t i = 0; i < taken; ++i) out[i] = alias_position(alias_draw(draw(row_key, i), degree), row);
-        } else {
-            const int64_t chosen = taken <= SCANNED ? reject<false>(row_key, degree, taken, row, out)
-                                                    : reject<true>(row_key, degree, taken, row, out);
-            if (chosen < taken && !scan(row_key, degree, taken, chosen, row, out)) return false;
-        }
+    //
+    // admits: tells whether a position may be chosen; with those that it admits the weights are in proportion to each other as before.
+    template <class Admits = AnyPosition>
+    bool operator()(uint64_t row_key, int64_t degree, int64_t taken, bool replace, const AliasEntry* row, uint32_t* out,
+                    Admits admits = {}) {
+        int64_t chosen;
+        if (replace) chosen = repeat(row_key, degree, taken, row, out, admits);
+        else if (taken <= SCANNED) chosen = reject<false>(row_key, degree, taken, row, out, admits);
+        else chosen = reject<true>(row_key, degree, taken, row, out, admits);
+        if (chosen < taken && !scan(row_key, degree, taken, chosen, replace, row, out, admits)) return false;
         std::sort(out, out + taken);
         return out[taken - 1] < degree;  // the largest
     }
@@ -55,23 +62,40 @@ class WeightedChooser {
     static constexpr int64_t SCANNED = 64;  // up to so many positions a repetition is found by comparing with all
     static constexpr int64_t SPAN = 256;    // positions whose masses are added up for a scan
 
+    // Draws of positions that may be repeated. Returns how many were found.
+    template <class Admits>
+    static int64_t repeat(uint64_t row_key, int64_t degree, int64_t taken, const AliasEntry* row, uint32_t* out, Admits admits) {
+        int64_t chosen = 0;
+        for (int64_t i = 0, most = most_draws(taken); i < most && chosen < taken; ++i) {
+            out[chosen] = alias_position(alias_draw(draw(row_key, i), degree), row);
+            chosen += admits(out[chosen]);
+        }
+        return chosen;
+    }
+
     // Successive draws in which repeated positions are rejected. Returns how many positions were found.
-    template <bool HASHED>
-    int64_t reject(uint64_t row_key, int64_t degree, int64_t taken, const AliasEntry* row, uint32_t* out) {
+    template <bool HASHED, class Admits>
+    int64_t reject(uint64_t row_key, int64_t degree, int64_t taken, const AliasEntry* row, uint32_t* out, Admits admits) {
         if (HASHED) set_.clear(taken);
         int64_t chosen = 0;
         for (int64_t i = 0, most = most_draws(taken); i < most && chosen < taken; ++i) {
             const uint32_t position = alias_position(alias_draw(draw(row_key, i), degree), row);
             out[chosen] = position;
+            if (!admits(position)) continue;
             chosen += HASHED ? set_.insert(position) : std::find(out, out + chosen, position) == out + chosen;
         }
         return chosen;
     }
 
     // Draws what is missing from the masses that are left, by adding them up: by spans, then inside of one. Returns whether there was enough.
-    bool scan(uint64_t row_key, int64_t degree, int64_t taken, int64_t chosen, const AliasEntry* row, uint32_t* out) {
+    template <class Admits>
+    bool scan(uint64_t row_key, int64_t degree, int64_t taken, int64_t chosen, bool replace, const AliasEntry* row, uint32_t* out,
+              Admits admits) {
         if (!masses(degree, row)) return false;  // the aliases fit, so what was chosen by them does
-        for (int64_t j = 0; j < chosen; ++j) mass_[out[j]] = 0;
+        for (int64_t i = 0; i < degree; ++i) {
+            if (!admits(static_cast<uint32_t>(i))) mass_[i] = 0;
+        }
+        for (int64_t j = 0; !replace && j < chosen; ++j) mass_[out[j]] = 0;
         span_.assign((degree + SPAN - 1) / SPAN, 0);
         uint64_t left = 0;
         for (int64_t i = 0; i < degree; ++i) span_[i / SPAN] += mass_[i];
@@ -84,6 +108,7 @@ class WeightedChooser {
             int64_t position = span * SPAN;
             while (below >= mass_[position]) below -= mass_[position++];
             out[chosen] = static_cast<uint32_t>(position);
+            if (replace) continue;
             span_[span] -= mass_[position];
             left -= mass_[position];
             mass_[position] = 0;

@@ -19,8 +19,9 @@ class PairSampler final : public TemporalSampler<Id> {
   public:
     explicit PairSampler(const TemporalSetup<Id>& setup)
         : topology_(setup.indptr, setup.indices),
-          row_(topology_, setup.edge_times.data(), pointer(setup.edge_types), setup.recent, setup.window), fanouts_(setup.fanouts),
-          by_relation_(setup.by_relation), replace_(setup.replace) {
+          rows_(topology_, setup.edge_times.data(), pointer(setup.edge_types), setup.recent, setup.window,
+                {reinterpret_cast<const AliasEntry*>(pointer(setup.table)), pointer(setup.support)}, EmptyRow(setup.empty)),
+          fanouts_(setup.fanouts), by_relation_(setup.by_relation), replace_(setup.replace) {
         by_relation_.resize(fanouts_.size());
         topology_.check();
     }
@@ -37,7 +38,7 @@ class PairSampler final : public TemporalSampler<Id> {
         name_seeds(seeds, times);
         std::vector<SampledBlock> made(fanouts_.size());
         for (int64_t layer = static_cast<int64_t>(fanouts_.size()) - 1; layer >= 0; --layer) {
-            if (read_ahead_) topology_.ask_for(nodes_.data(), count());
+            if (read_ahead_) topology_.ask_for(nodes_.data(), count_);
             made[layer] = sample_block(absorb(batch_key, layer), fanouts_.size() - 1 - layer, positions);
             if (transposes == Transposes::All || (transposes == Transposes::Hidden && layer > 0)) {
                 SampledBlock& block = made[layer];
@@ -45,9 +46,9 @@ class PairSampler final : public TemporalSampler<Id> {
                     build_transpose(block.num_dst, block.num_src, block.start.data(), block.end.data(), block.indices.data());
             }
         }
-        Buffer<Id> src_ids(count());
-        Buffer<double> src_times(count());
-        for (int64_t i = 0; i < count(); ++i) {
+        Buffer<Id> src_ids(count_);
+        Buffer<double> src_times(count_);
+        for (int64_t i = 0; i < count_; ++i) {
             src_ids[i] = nodes_[i];
             src_times[i] = time_of(i);
         }
@@ -57,49 +58,63 @@ class PairSampler final : public TemporalSampler<Id> {
     void read_ahead() override { read_ahead_ = true; }
 
     int64_t scratch_bytes() const override {
-        return map_.num_bytes() + static_cast<int64_t>(nodes_.capacity() * sizeof(Id) + pairs_.capacity() * sizeof(uint64_t));
+        return map_.num_bytes() + static_cast<int64_t>(nodes_.capacity() * sizeof(Id) + ranks_.capacity() * sizeof(uint32_t));
     }
 
   private:
-    static constexpr int64_t TILE = 16;  // rows whose reads are in flight together
+    static constexpr int64_t TILE = 32;  // rows whose times are searched together
+    static constexpr int64_t LAG = 8;    // rows between two steps: their reads are in flight together
 
-    int64_t count() const { return static_cast<int64_t>(nodes_.size()); }
+    // The edges that a row takes, on their way.
+    struct Taken {
+        std::vector<int64_t> places;  // in the topology
+        std::vector<float> shares;    // where neighbours have weights
+        std::vector<uint64_t> pairs;  // of their sources
+        std::vector<Id> ids;
+    };
+
+    double time_of(int64_t i) const { return times_[ranks_[i]]; }
 
     // A pair is the rank of its time among those of the seeds, times N, plus the node: all pairs of a batch have times of seeds.
-    uint64_t rank_of(int64_t i) const { return pairs_[i] / static_cast<uint64_t>(topology_.num_nodes()); }
-    double time_of(int64_t i) const { return times_[rank_of(i)]; }
+    uint64_t pair_of(Id node, uint64_t rank) const {
+        return rank * static_cast<uint64_t>(topology_.num_nodes()) + static_cast<uint64_t>(node);
+    }
+
+    // Makes space for `more` pairs in the map and in the lists.
+    void reserve(int64_t more) {
+        if (count_ + more > LOCAL_IDS) throw InputError("a block would have more than 2147483647 sources", SMALLER);
+        map_.reserve(more, count_, [&](int64_t i) { return pair_of(nodes_[i], ranks_[i]); });
+        const size_t needed = static_cast<size_t>(count_ + more + 1);  // a pair that has a name is written behind the last one
+        if (nodes_.size() >= needed) return;
+        nodes_.resize(std::max(needed, 2 * nodes_.size()));
+        ranks_.resize(nodes_.size());
+    }
+
+    // The local id of a pair, for which there is space. Whether it is new is not to be guessed, so there is no branch.
+    int32_t name(uint64_t pair, Id node, uint32_t rank) {
+        const int32_t local_id = map_.name(pair, static_cast<int32_t>(count_));
+        nodes_[count_] = node;
+        ranks_[count_] = rank;
+        count_ += local_id == count_;
+        return local_id;
+    }
 
     void name_seeds(Array<const Id> seeds, Array<const double> times) {
         if (seeds.size() >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
         times_.assign(times.data(), times.data() + times.size());
         std::sort(times_.begin(), times_.end());
         times_.erase(std::unique(times_.begin(), times_.end()), times_.end());
-        nodes_.clear();
-        pairs_.clear();
+        count_ = 0;
         map_.begin_batch();
-        map_.reserve(seeds.size(), pairs_, 0);
+        reserve(seeds.size());
         for (int64_t i = 0; i < seeds.size(); ++i) {
-            const uint64_t rank = std::lower_bound(times_.begin(), times_.end(), times[i]) - times_.begin();
-            const int32_t found = name(seeds[i], rank);
+            const auto rank = static_cast<uint32_t>(std::lower_bound(times_.begin(), times_.end(), times[i]) - times_.begin());
+            const int32_t found = name(pair_of(seeds[i], rank), seeds[i], rank);
             if (found == i) continue;
             throw InputError("seed " + std::to_string(seeds[i]) + " stands at positions " + std::to_string(found) + " and " +
                                  std::to_string(i) + " with one time",
                              "give every pair of a node and a time once");
         }
-    }
-
-    int32_t name(Id node, uint64_t rank) {
-        const uint64_t pair = pair_of(node, rank);
-        const int32_t local_id = map_.name(pair, static_cast<int32_t>(count()));
-        if (local_id == count()) {
-            nodes_.push_back(node);
-            pairs_.push_back(pair);
-        }
-        return local_id;
-    }
-
-    uint64_t pair_of(Id node, uint64_t rank) const {
-        return rank * static_cast<uint64_t>(topology_.num_nodes()) + static_cast<uint64_t>(node);
     }
 
     // The pairs that have a local id so far are the destinations; new ones in their rows get the next ones.
@@ -108,77 +123,108 @@ class PairSampler final : public TemporalSampler<Id> {
         const int64_t fanout = fanouts_[place];
         const std::vector<int64_t>& by_relation = by_relation_[place];
         block.key = layer_key;
-        block.num_dst = count();
+        block.num_dst = count_;
         if (!by_relation.empty()) {
             block.by_relation = by_relation.data();
             block.num_relations = static_cast<int64_t>(by_relation.size());
         }
         block.replace = replace_ && (fanout >= 0 || block.by_relation);  // all neighbours are all, once
+        // What is not used of the space is not touched, and given back.
+        const int64_t most = fanout >= 0 && block.num_dst * fanout <= LOCAL_IDS ? block.num_dst * fanout : 0;
         block.start = Buffer<int32_t>(block.num_dst);
         block.end = Buffer<int32_t>(block.num_dst);
-        block.indices = Buffer<int32_t>(0);
-        if (positions) block.position = Buffer<int64_t>(0);
+        block.indices = Buffer<int32_t>(most);
+        if (positions) block.position = Buffer<int64_t>(most);
+        if (rows_.has_weights()) block.share = Buffer<float>(most);
+        for (int64_t i = 0; i < std::min(2 * TILE, block.num_dst); ++i) topology_.prefetch(nodes_[i]);
+        for (int64_t i = 0; i < std::min(TILE, block.num_dst); ++i) rows_.prefetch(nodes_[i]);
         int64_t num_edges = 0;
         for (int64_t tile = 0; tile < block.num_dst; tile += TILE) {
             num_edges = sample_tile(block, fanout, tile, std::min(tile + TILE, block.num_dst), num_edges);
         }
+        for (int64_t i = block.num_dst; i < block.num_dst + 2 * LAG; ++i) advance(block, i);
         block.indices.shrink(num_edges);
         block.position.shrink(num_edges);
-        block.num_src = count();
+        block.share.shrink(num_edges);
+        block.num_src = count_;
         return block;
     }
 
-    // Each pass over the rows of a tile asks for what the next pass reads. Returns the number of edges so far.
+    // Takes edges of the rows of a tile. Returns the number of edges so far.
     int64_t sample_tile(SampledBlock& block, int64_t fanout, int64_t begin, int64_t end, int64_t num_edges) {
-        for (int64_t i = end; i < std::min(end + TILE, block.num_dst); ++i) topology_.prefetch(nodes_[i]);
-        for (int64_t i = begin; i < end; ++i) row_.prefetch(nodes_[i]);
-        places_.clear();
+        for (int64_t i = end + TILE; i < std::min(end + 2 * TILE, block.num_dst); ++i) topology_.prefetch(nodes_[i]);
+        for (int64_t i = end; i < std::min(end + TILE, block.num_dst); ++i) rows_.prefetch(nodes_[i]);
+        rows_.find(block, fanout, nodes_.data(), begin, end, [&](int64_t i) { return time_of(i); });
         for (int64_t i = begin; i < end; ++i) {
-            row_.find(nodes_[i], time_of(i));
+            Taken& row = taken_[i % TAKEN];
+            row.places.clear();
+            row.shares.clear();
             block.start[i] = static_cast<int32_t>(num_edges);
-            num_edges += row_.take(block, fanout, nodes_[i], places_);
+            num_edges += rows_.take(block, fanout, i - begin, nodes_[i], time_of(i), row.places, row.shares);
             if (num_edges > LOCAL_IDS) throw InputError("a block would have more than 2147483647 edges", SMALLER);
             block.end[i] = static_cast<int32_t>(num_edges);
-        }
-        const int64_t first = num_edges - static_cast<int64_t>(places_.size());
-        for (const int64_t place : places_) __builtin_prefetch(topology_.indices() + place);
-        map_.reserve(static_cast<int64_t>(places_.size()), pairs_, count());
-        if (count() + static_cast<int64_t>(places_.size()) > LOCAL_IDS) {
-            throw InputError("a block would have more than 2147483647 sources", SMALLER);
-        }
-        block.indices.grow(num_edges);
-        if (block.position.data()) {
-            block.position.grow(num_edges);
-            if (!places_.empty()) std::memcpy(block.position.data() + first, places_.data(), places_.size() * sizeof(int64_t));
-        }
-        for (int64_t i = begin; i < end; ++i) {
-            const uint64_t rank = rank_of(i);
-            for (int64_t e = block.start[i]; e < block.end[i]; ++e) {
-                const Id node = topology_.indices()[places_[e - first]];
-                if (node < 0 || node >= topology_.num_nodes()) topology_.refuse(node);
-                map_.prefetch(pair_of(node, rank));
-            }
-        }
-        for (int64_t i = begin; i < end; ++i) {
-            const uint64_t rank = rank_of(i);
-            for (int64_t e = block.start[i]; e < block.end[i]; ++e) {
-                block.indices[e] = name(topology_.indices()[places_[e - first]], rank);
-            }
+            for (const int64_t place : row.places) __builtin_prefetch(topology_.indices() + place);
+            advance(block, i);
         }
         return num_edges;
     }
 
+    // When the edges of row i are taken: reads the sources of a row LAG rows behind, and names those of one as far behind that.
+    void advance(SampledBlock& block, int64_t i) {
+        if (i >= 2 * LAG) name_row(block, i - 2 * LAG);
+        if (i >= LAG && i - LAG < block.num_dst) read_row(i - LAG);
+    }
+
+    // Reads the sources of a row's edges, and asks for the slots of their pairs.
+    void read_row(int64_t i) {
+        Taken& row = taken_[i % TAKEN];
+        const int64_t count = static_cast<int64_t>(row.places.size());
+        if (static_cast<int64_t>(row.ids.size()) < count) {
+            row.ids.resize(count);
+            row.pairs.resize(count);
+        }
+        const uint64_t rank = ranks_[i];
+        for (int64_t j = 0; j < count; ++j) {
+            const Id node = topology_.indices()[row.places[j]];
+            if (node < 0 || node >= topology_.num_nodes()) topology_.refuse(node);
+            row.ids[j] = node;
+            row.pairs[j] = pair_of(node, rank);
+            map_.prefetch(row.pairs[j]);
+        }
+    }
+
+    // Gives the edges of a row their local ids, and writes what else the block keeps of them.
+    void name_row(SampledBlock& block, int64_t i) {
+        const Taken& row = taken_[i % TAKEN];
+        const int64_t first = block.start[i], count = block.end[i] - first;
+        if (count == 0) return;
+        reserve(count);
+        block.indices.grow(first + count);
+        const uint32_t rank = ranks_[i];
+        for (int64_t j = 0; j < count; ++j) block.indices[first + j] = name(row.pairs[j], row.ids[j], rank);
+        if (block.position.data()) {
+            block.position.grow(first + count);
+            std::memcpy(block.position.data() + first, row.places.data(), count * sizeof(int64_t));
+        }
+        if (block.share.data()) {
+            block.share.grow(first + count);
+            std::memcpy(block.share.data() + first, row.shares.data(), count * sizeof(float));
+        }
+    }
+
     Topology<Id> topology_;
-    RowAsOf<Id> row_;
+    RowsAsOf<Id> rows_;
     std::vector<int64_t> fanouts_;
     std::vector<std::vector<int64_t>> by_relation_;  // of each fan-out, the numbers of each relation; empty where they are alike
     bool replace_, read_ahead_ = false;
     std::atomic<bool> busy_{false};
     PairMap map_;
-    std::vector<double> times_;    // of the seeds, each once, ascending
-    std::vector<Id> nodes_;        // of the pairs that have a local id; every block's sources are a prefix of it
-    std::vector<uint64_t> pairs_;  // the same pairs as numbers
-    std::vector<int64_t> places_;  // of the edges of a tile in the topology
+    std::vector<double> times_;  // of the seeds, each once, ascending
+    int64_t count_ = 0;          // pairs that have a local id in this batch; every block's sources are a prefix of them
+    std::vector<Id> nodes_;      // of these pairs; the lists have space behind them
+    std::vector<uint32_t> ranks_;
+    static constexpr int64_t TAKEN = 2 * LAG + 1;
+    Taken taken_[TAKEN];  // row i at i mod TAKEN, until it is named
 };
 
 }  // namespace

@@ -23,6 +23,9 @@ struct TemporalSetup {
     double window;  // an edge is at most so much older than the seed; infinite for no bound
     Optional<const uint8_t> edge_types;             // the relation of every edge
     std::vector<std::vector<int64_t>> by_relation;  // of each fan-out, the numbers of each relation; empty where they are alike
+    Optional<const uint32_t> table;  // alias tables, where neighbours have weights
+    Optional<const int32_t> support;
+    int empty;  // what a node gets whose edges as of a time have no weight, a number of EmptyRow
 };
 
 template <class Id>

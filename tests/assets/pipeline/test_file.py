@@ -113,6 +113,7 @@ def test_words_of_other_tools_get_a_sentence_each(write) -> None:
         "optimiser = 'sgd'": "the optimiser is Adam",
         "num-layers = 3": "it is called layers",
         "batch_size = 5": "set batch_size in [sampling]",
+        "snapshots = 4": "a training on the whole graph knows no times",
     }
     text = 'objective = "x"\n[graph]\nsource = "sbm"\n[[train]]\nname = "a"\n' + "\n".join(words)
     found = mistakes(write(text))
@@ -120,6 +121,13 @@ def test_words_of_other_tools_get_a_sentence_each(write) -> None:
     for word, sentence in words.items():
         (line,) = (each for each in found if f"[[train]] has no key {word.split()[0]}" in each)
         assert f"{word.split()[0]}: " in line and sentence in line and "; it has" not in line
+
+
+def test_features_that_change_with_time_are_refused_with_the_reason(write) -> None:
+    for key in ("time_column", "node_time"):
+        found = mistakes(write(f'[graph]\nsource = "sbm"\n[features]\n{key} = "when"\n'))
+        said = f"[features] has no key {key}: a node has one row of features, as of no time"
+        assert sum(said in line for line in found) == 1
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,20 @@ def test_pairs_of_equal_node_and_time_are_one_source():
     assert apart.blocks[0].end.tolist() == [1, 2, 4, 5]  # as of 2 node 2 has one edge, as of 3 two
 
 
+@given(cases(), st.data())
+def test_pairs_of_two_batches_meet_only_below_seeds_of_one_time(case, data):
+    """So rows that are kept by pair are read again at seeds of the same time alone, and rows that are kept by node were of another time."""
+    graph, fanouts, seeds, times, how = case
+    cut = data.draw(st.integers(0, len(seeds)))
+    sampler = TemporalSampler(graph, fanouts, seed=1, **how)
+    parts = [
+        sampler.timed(BatchKey(0, 0, step), seeds[own], times[own])
+        for step, own in enumerate((slice(cut), slice(cut, None)))
+    ]
+    first, second = ({*zip(each.blocks[0].src_ids.tolist(), each.times.tolist(), strict=True)} for each in parts)
+    assert {time for _, time in first & second} <= {*times[:cut]} & {*times[cut:]}
+
+
 def test_many_pairs_outgrow_the_map_and_many_edges_a_tile():
     generator = np.random.default_rng(0)
     source, target = generator.integers(0, 3000, 60_000), (3000 * generator.random(60_000) ** 3).astype(np.int64)
@@ -187,6 +201,43 @@ def test_many_pairs_outgrow_the_map_and_many_edges_a_tile():
     expected = temporal_reference(graph, [15, 10], KEY, seeds, times, seed=4)
     assert_same_blocks(found.blocks, expected.blocks)
     assert found.blocks[0].num_src > 5000
+
+
+def far_apart(generator, count):
+    """Times of one run: even, equal, crowded at either end, in clusters, or at the ends of float64."""
+    even = generator.random(count)
+    kinds = (
+        even,
+        np.full(count, 0.5),
+        even**40,
+        1 - even**40,
+        np.repeat(even[: count // 7 + 1], 7)[:count],
+        10.0 ** generator.integers(-300, 300, count),
+        generator.choice([-1.7e308, -1.0, 0.0, 1.7e308], count),
+    )
+    return np.sort(kinds[generator.integers(len(kinds))])
+
+
+def test_bounds_are_found_in_rows_of_any_length_and_spread():
+    """Each row has as many edges between the bounds as a search of the sorted times says."""
+    generator = np.random.default_rng(3)
+    lengths = np.concatenate([np.arange(1, 40), generator.integers(40, 3000, 90)])
+    rows = [far_apart(generator, int(length)) for length in lengths]
+    target = np.repeat(np.arange(len(rows)), lengths)
+    graph = timed_topology(len(rows), np.zeros_like(target), target, np.concatenate(rows))
+    for trial in range(30):
+        window = float(generator.choice([np.inf, 0.05, 1e-3, 1e300]))
+        bounds = np.array(
+            [generator.choice([generator.choice(row), row[-1] + 1, row[0], generator.random()]) for row in rows]
+        )
+        (block,), _ = TemporalSampler(graph, [-1], seed=trial, window=window).timed(
+            KEY, np.arange(len(rows)), bounds, edge_ids=True
+        )
+        for i, (row, bound) in enumerate(zip(rows, bounds, strict=True)):
+            low, high = np.searchsorted(row, [bound - window, bound])
+            first = graph.indptr[i]
+            taken = block.edge_id[block.start[i] : block.end[i]]
+            assert taken.tolist() == graph.edge_ids[first + low : first + max(low, high)].tolist()
 
 
 def test_a_batch_without_seeds_has_empty_blocks():

@@ -247,7 +247,11 @@ def test_bad_rows_are_told_once(source: str, rows: np.ndarray, problem: str, tmp
     [
         (lambda text: text.replace("[features.edges]", "[features]"), r"no table \[features.edges\]"),
         (lambda text: text.replace("edge_features = true", ""), "read by no training"),
-        (lambda text: text.replace("[features.edges]", "[features.edges.cites]"), "rows of one relation"),
+        (
+            lambda text: text + '[features.edges.cites]\ndtype = "float16"\n',
+            "rows of a relation have the keys file and tensor",
+        ),
+        (lambda text: text + "[features.edges.cites]\n", "rows of a relation have the keys file and tensor"),
         (
             lambda text: text.replace("[features.edges]", '[features.edges]\ncolumns = "a"'),
             "columns is for rows of nodes",
