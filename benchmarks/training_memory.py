@@ -1,11 +1,11 @@
 """Peak memory of trainings with their evaluations against what `graphmill inspect` says before each, per trainer.
 
 Every table is trained by `python -m graphmill.trainers` twice, with its files dropped from the page cache: in a control group that holds
-everything, and in one of exactly the bytes that were said (benchmarks/groups.py), where a training that takes more is killed. What was said
-must be no less than either peak, and near the peak in its own group: with more memory a training maps rows that it reads directly there, so
-that its peak may be less. Then it is trained in a group of the bytes with which it must do, where exact evaluations write rows to files, and
-in one of less, where it must be refused with an amount. Peaks are those of anonymous memory over all processes. The data of the graph exceed
-what Python and torch take. Each trainer evaluates exactly and by samples.
+everything, and in one of exactly the bytes that were said (benchmarks/groups.py), where a training that takes more is killed. What was
+said must be no less than either peak, and near the peak in its own group: with more memory a training maps rows that it reads directly
+there, so that its peak may be less. Then it is trained in a group of the bytes with which it must do, where exact evaluations write rows to
+files, and in one of less, where it must be refused with an amount. Peaks are those of anonymous memory over all processes. The data of the
+graph exceed what Python and torch take. Each trainer evaluates exactly and by samples.
 """
 
 from __future__ import annotations

@@ -286,8 +286,6 @@ def open_own_rows(
         except InputError as error:
             if where == "direct":
                 raise
-            sizes = (
-                f"the shards of this machine take {format_bytes(together)}, more than the memory that is free has space for"
-            )
+            sizes = f"the shards of this machine take {format_bytes(together)}, more than the memory that is free has space for"
             warn_once(f"{sizes}; their rows go through the page cache, which is slow: {error.problem}")
     return ShardArrays(tables, stride, mapped=where != "memory", fits=fits, threads=threads)
