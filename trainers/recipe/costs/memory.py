@@ -108,7 +108,7 @@ def bytes_to_come(
 
 
 def tables_fit(case: Case) -> tuple[bool, bool]:
-    """Returns whether the table of nodes, and that of edges, may be mapped beside what the training takes, if left to the machine."""
+    """Returns whether the table of the nodes, and that of the edges, are mapped beside what the training takes, if left to the machine."""
     need, sizes = 0, case.sizes
     if find_technique(case.semantic.train.trainer).costs and case.semantic.train.device == "cpu":
         need = max(0, sum(term.most for term in memory_terms(case)) - (anonymous_bytes() or 0))

@@ -123,7 +123,7 @@ def rank_terms(case: Case) -> list[Term]:
 
 
 def _evaluated(case: Case) -> Term:
-    """Returns the term of a batch's rows of a sampled evaluation, which is drawn and exchanged in turn; all else takes what is free."""
+    """Returns the term of the rows of a batch of a sampled evaluation, one after the other; all else takes what a training has freed."""
     sampled, rows = case.semantic.train.eval != "exact", space_for(case.batch.inputs * case.row_bytes)
     return Term(SAMPLED, case.ranks * rows * sampled, BATCH, bound=True, likely=0 if case.exact_evaluation else None)
 
