@@ -79,6 +79,7 @@ ON_DEMAND = (
     "fresh_thresholds",
     "fullgraph_quality",
     "gather_cuda",
+    "gpu_trainers",
     "growth",
     "limited",
     "movielens",
@@ -95,8 +96,8 @@ ON_DEMAND = (
     "whole_scores",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "edge_rows", "ends", "factored_staleness",
-"fresh_packing", "limited", "movielens", "payoff", "published", "quality", "topology", "training_memory" and "whole_scores" take longer
-than a minute even when quick."""
+"fresh_packing", "gpu_trainers", "limited", "movielens", "payoff", "published", "quality", "topology", "training_memory" and "whole_scores"
+take longer than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -114,13 +115,14 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--home",
         type=Path,
-        help="of big, edge_rows, fresh_packing, limited, payoff, plans, row_files, topology, whole_scores, whole_wait: folder kept",
+        help="of big, edge_rows, fresh_packing, gpu_trainers, limited, payoff, plans, row_files, topology, whole_scores, whole_wait: "
+        "folder kept",
     )
     parser.add_argument(
         "--parts",
         type=lambda text: tuple(text.split(",")),
-        help="of big, edge_rows, limited, links, payoff, plans, rivals, row_files, setting_quality, topology, training_memory, "
-        "whole_scores, whole_wait: what is run",
+        help="of big, edge_rows, gpu_trainers, limited, links, payoff, plans, rivals, row_files, setting_quality, topology, "
+        "training_memory, whole_scores, whole_wait: what is run",
     )
     parser.add_argument(
         "--again",
@@ -150,6 +152,7 @@ def main() -> None:
         "training_memory": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},
+        "gpu_trainers": {"parts": options.parts, "home": options.home},
         "topology": {"scale": options.scale, "home": options.home, "parts": options.parts},
     }
     for name in options.names:

@@ -13,6 +13,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes, step_needs
 from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.store import Store
@@ -27,6 +28,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import WAITING_BYTES, Case, Scored, Speeds
+from graphmill.trainers.recipe.costs.device import device_need
 from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
 from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on, keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.costs.memory import largest_batch, tables_fit, training_case
@@ -38,7 +40,7 @@ DISK_TIMES = 3
 """Copies of the features that packed rows may take, if the disk has them."""
 FULL = 0.9
 """Share of the seeds of a batch of the whole graph from which a batch of a smaller graph counts as whole."""
-ON_GPU = "no formula covers trainings on a GPU yet"
+ON_GPU = "no formula covers the seconds of a GPU yet"
 
 
 def make_plan(
@@ -149,12 +151,21 @@ class _Planner:
         return Planned(
             variant=variant,
             forecast=found,
-            why="" if semantic.train.device == "cpu" else ON_GPU,
+            why=self._why(step, semantic, table.execution),
             fits=fit,
             stages={each.name: each.seconds or 0.0 for each in needs if each.missing},
             epochs=semantic.train.epochs * len(step.configs),
             seeds=len(step.configs),
             evaluation=evaluation,
+        )
+
+    def _why(self, step: Step, semantic: ModelConfig, execution: Any) -> str:
+        """Returns why a training on a GPU has no forecast, with the memory that it takes there; "" for one on the CPU."""
+        if semantic.train.device == "cpu":
+            return ""
+        need = device_need(semantic, execution, self.known.sizes(step))
+        return (
+            ON_GPU if need is None else f"{ON_GPU}; at most {format_bytes(need.memory_bytes)} of its memory are taken"
         )
 
     def _forecast(self, step: Step, semantic: ModelConfig, execution: Any, waiting: int) -> tuple[Forecast | None, str]:

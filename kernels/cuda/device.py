@@ -6,7 +6,9 @@ of the CPU (tests/kernels/cuda/shim). CuPy is imported when a device is opened, 
 """
 
 import functools
+import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
@@ -43,6 +45,7 @@ class CudaDevice:
         self.num_multiprocessors = _num_multiprocessors(index)
         self._streams: dict[int, Any] = {}
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self._held = Held()
 
     @property
     def stream(self) -> int | None:
@@ -217,6 +220,16 @@ class CudaDevice:
         with self.active():
             self.cupy.cuda.get_current_stream().synchronize()
 
+    def hold(self, array: Array) -> None:
+        """Keeps an array of the host for as long as what this thread has launched may read it.
+
+        It waits only for the launches that read one of the arrays before the last `Held.MOST`.
+        """
+        import torch
+
+        event = torch.cuda.current_stream(self.index).record_event()
+        self._held.add(array, event.query, event.synchronize)
+
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Returns an uninitialised NumPy array in pinned host memory, of torch's pool; it goes back when the array is gone."""
         import torch
@@ -248,6 +261,25 @@ class CudaDevice:
         if not (array.is_contiguous() if ours else array.flags.c_contiguous):
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
         return array.data_ptr() if ours else _layout(array)[0]
+
+
+class Held:
+    """Arrays of the host that launches read; safe to fill from many threads."""
+
+    MOST = 4
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._arrays: deque[tuple[Array, Callable[[], bool], Callable[[], object]]] = deque()
+
+    def add(self, array: Array, passed: Callable[[], bool], wait: Callable[[], object]) -> None:
+        """Keeps an array until the device has come so far, and gives back those that it has done with."""
+        with self._lock:
+            self._arrays.append((array, passed, wait))
+            while self._arrays and (len(self._arrays) > self.MOST or self._arrays[0][1]()):
+                _, done, finish = self._arrays.popleft()
+                if not done():
+                    finish()
 
 
 class _Foreign:

@@ -27,7 +27,7 @@ import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import check_threads
-from graphmill.kernels.types import NO_TRAFFIC, Array, Traffic
+from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,6 @@ class Admitted(NamedTuple):
         entries: i32[a], ascending: the entries whose rows are to be copied; slots: i32[a], their targets.
         admitted, evicted: i64[L-1], rows that entered each layer, and entries that left it because of their gradient.
         overflow: entries that had to stay outside since the ring is too small.
-        traffic: sizes and counts that a device was sent and sent back.
     """
 
     entries: Any
@@ -115,7 +114,11 @@ class Admitted(NamedTuple):
     admitted: Array
     evicted: Array
     overflow: int
-    traffic: Traffic = NO_TRAFFIC
+
+    @property
+    def counts(self) -> Array:
+        """i64[2 (L-1) + 1]: `admitted`, `evicted`, `overflow`."""
+        return np.concatenate([self.admitted, self.evicted, [self.overflow]])
 
 
 def list_entries(lists: Sequence[LayerRows], num_layers: int, num_nodes: int) -> Entries:

@@ -1,22 +1,53 @@
 """Admission to the history of embeddings, eviction and lookups on a GPU; see kernels/history/admit.py for the rule.
 
-Norms are ranked by a stable sort of their bits. An update waits for the device twice: for the number of candidates, which decides whether
-some have to stay outside, and at the end for the counts, 4 bytes per list and 8 per layer. Not checked, since that would wait more often:
-that ids are nodes of the graph.
+Norms are ranked by a stable sort of their bits. Nothing is downloaded and nothing waits: how many entries enter, which slots they take and
+how far the ring has come stay on the device, and an update's counts are there for whoever reads them later. If candidates may be more than
+slots, they are sorted by what they save, whether they are more or not. Not checked, since that would wait: that ids are nodes of the graph.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.cuda.launch import ID_TYPES, address, launch
-from graphmill.kernels.history.admit import Admitted, Index, LayerRows, Rule, num_stable
+from graphmill.kernels.history.admit import Index, LayerRows, Rule, num_stable
 
-DONE_BYTES = 4
-"""Bytes downloaded for the candidates, for each list, and twice for each layer."""
+
+class FeatureBytes(NamedTuple):
+    """Where the rows of features of an arena end, and the bytes of its rows."""
+
+    # Bytes from the arena's beginning to the end of the last feature row.
+    end: int
+    # Bytes of an embedding, and of a feature row.
+    stride: int
+    row: int
+
+
+class Ring(NamedTuple):
+    """The state of an arena's slots at an update."""
+
+    # Head, and end of the slots that were taken so far, i64[2] on the device.
+    places: Any
+    # Whether the head goes back to the first slot.
+    anew: bool
+    # Number of slots of `Rule.free` that may be written, i32[1] on the device; None without such.
+    room: Any = None
+
+
+class Placed(NamedTuple):
+    """The result of an update on a device.
+
+    Attributes:
+        targets: i32[n], the slot of each entry of all lists, -1 for those that stay outside.
+        counts: i32[2 (L-1) + 1], rows that entered each layer, entries that left each because of their gradient, and entries that had to
+            stay outside since there are too few slots.
+    """
+
+    targets: Any
+    counts: Any
 
 
 def look_up_cuda(index: Index, layer: int, ids: Any, now: int, t_stale: int, device: CudaDevice) -> Any:
@@ -30,34 +61,36 @@ def look_up_cuda(index: Index, layer: int, ids: Any, now: int, t_stale: int, dev
     return out
 
 
-def look_up_features_cuda(place_of: Any, ids: Any, first: int, device: CudaDevice) -> Any:
-    """Returns i32[n] on the device: the place of each node's feature row, -1 if it is before `first` or the node has none.
+def look_up_features_cuda(
+    place_of: Any, ids: Any, ring: Any, size: FeatureBytes, count: int, device: CudaDevice
+) -> Any:
+    """Returns i32[n] on the device: the place of each node's feature row, -1 if embeddings have reached its bytes or the node has none.
 
     Args:
         place_of: i32[N] on the device.
         ids: ids[n] on the device.
-        first: the first place that is left.
+        ring: i64[2] on the device, head and end of the slots that were taken so far.
+        count: number of feature rows.
     """
     out, name = device.empty((len(ids),), np.int32), dtype_name(ids.dtype)
-    known = _at(place_of, device), _at(ids, device, name), np.int32(len(ids)), np.int32(first)
-    _Launches(device, name)("look_up_features", len(ids), *known, _at(out, device))
+    known = _at(place_of, device), _at(ids, device, name), np.int32(len(ids)), _at(ring, device, "int64")
+    sizes = (*map(np.int64, size), np.int32(count))
+    _Launches(device, name)("look_up_features", len(ids), *known, *sizes, _at(out, device))
     return out
 
 
 def admit_cuda(
-    index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, device: CudaDevice
-) -> tuple[Admitted, Any, list[int]]:
-    """Updates the index and returns the entries that entered.
+    index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, ring: Ring, device: CudaDevice
+) -> Placed:
+    """Updates the index and the ring, and returns what entered.
 
     Args:
         index: index of the history on the device, written in place.
         lists: entries on the device, layer after layer, batches in order within each.
-
-    Returns:
-        The result, its entries and slots on the device; i32[a] there, the row of each entry in its list; and the places in those arrays at
-        which the entries of each list end.
+        rule: its head is not read; `free` has all slots, those that may be written first.
+        ring: the state of the slots, written in place.
     """
-    return _Admission(index, lists, num_layers, rule, device).run()
+    return _Admission(index, lists, num_layers, rule, ring, device).run()
 
 
 def _at(array: Any, device: CudaDevice, dtype: str = "int32", length: int | None = None) -> np.uint64:
@@ -75,17 +108,18 @@ class _Launches:
 class _Admission:
     """The launches of one update."""
 
-    def __init__(self, index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, device: CudaDevice):
+    def __init__(
+        self, index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, ring: Ring, device: CudaDevice
+    ):
         self.index, self.lists, self.num_layers, self.rule, self.device = index, lists, num_layers, rule, device
+        self.ring, self.places = ring, _at(ring.places, device, "int64")
         self.launch = _Launches(device)
         self.ends = np.cumsum([0, *(len(given.ids) for given in lists)])
         self.total = int(self.ends[-1])
         self.size = np.int32(self.total)
         self.where, self.saved = device.empty((self.total,), np.int64), device.empty((self.total,), np.float32)
         self.keys, self.computed, self.stable = (self.ints(self.total) for _ in range(3))
-        # Counts of entered and evicted rows by layer, and the entries that entered up to the end of each list: downloaded together.
-        self.results = device.zeros((2 * num_layers + len(self.lists),), np.int32)
-        self.done, self.totals = self.results[: 2 * num_layers], self.results[2 * num_layers :]
+        self.counts = device.zeros((2 * num_layers + 1,), np.int32)
         self.slot_of, self.owner = self.at(index.slot_of), self.at(index.owner, "int64")
 
     def ints(self, count: int) -> Any:
@@ -94,27 +128,22 @@ class _Admission:
     def at(self, array: Any, dtype: str = "int32") -> np.uint64:
         return _at(array, self.device, dtype)
 
-    def run(self) -> tuple[Admitted, Any, list[int]]:
-        num_layers, free = self.num_layers, self.rule.free
-        num_slots = len(self.index.owner) if free is None else len(free)
-        if not self.total:
-            nobody, counts = self.ints(0), np.zeros(num_layers, np.int64)
-            return Admitted(nobody, nobody, counts, counts.copy(), 0), nobody, [0] * len(self.lists)
-        self._enter()
-        self._mark_stable()
-        self._evict()
-        enters = self._candidates()
-        sums = self.device.running_sums(enters)
-        wanted = int(self.device.download(sums[-1:])[0])
-        if wanted > num_slots:
-            enters = self._most_saving(enters, sums, wanted, num_slots)
-            sums = self.device.running_sums(enters)
-        entries, local, slots = self._take_slots(enters, sums, min(wanted, num_slots))
-        self._measure(sums)
-        results = np.asarray(self.device.download(self.results))
-        counts, ends = results[: 2 * num_layers].astype(np.int64), results[2 * num_layers :].tolist()
-        done = Admitted(entries, slots, counts[:num_layers], counts[num_layers:], max(0, wanted - num_slots))
-        return done, local, ends
+    def run(self) -> Placed:
+        targets, sums, taken = self.ints(self.total), None, None
+        if self.total:
+            self._enter()
+            self._mark_stable()
+            self._evict()
+            enters = self._candidates()
+            sums = taken = self.device.running_sums(enters)
+            if self.ring.room is not None or self.total > len(self.index.owner):
+                enters = self._most_saving(enters, sums)
+                taken = self.device.running_sums(enters)
+            self._take_slots(enters, taken, targets)
+        slots = self.at(self.rule.free), np.int32(self.ring.anew), np.int64(len(self.index.owner)), self.places
+        overflow = self.at(self.counts[2 * self.num_layers :])
+        self.launch("close_update", 1, self.at(sums), self.at(taken), self.size, *slots, overflow)
+        return Placed(targets, self.counts)
 
     def _enter(self) -> None:
         """Writes all lists one after the other."""
@@ -149,7 +178,7 @@ class _Admission:
         before, where = self.ints(self.total), self.at(self.where, "int64")
         self.launch("read_slots", self.total, self.slot_of, where, self.size, self.at(before))
         known = self.at(before), where, self.at(self.stable), self.at(self.computed), self.size
-        evicted = self.at(self.done[self.num_layers :])
+        evicted = self.at(self.counts[self.num_layers :])
         self.launch("evict", self.total, *known, np.int64(self.index.num_nodes), self.slot_of, self.owner, evicted)
 
     def _candidates(self) -> Any:
@@ -166,30 +195,21 @@ class _Admission:
         self.launch("clear_marks", self.total, self.at(enters), where, self.size, self.slot_of)
         return left
 
-    def _most_saving(self, enters: Any, sums: Any, wanted: int, num_slots: int) -> Any:
-        candidates, keys = self.ints(wanted), self.ints(wanted)
-        flags = self.at(enters), self.at(sums), self.at(self.saved, "float32"), self.size
-        self.launch("list_candidates", self.total, *flags, self.at(candidates), self.at(keys))
-        order, chosen = self.device.stable_order(keys), self.device.zeros((self.total,), np.int32)
-        count = np.int32(num_slots)
-        self.launch("choose", num_slots, self.at(candidates), self.at(order), count, self.at(chosen))
+    def _most_saving(self, enters: Any, sums: Any) -> Any:
+        """Returns flags of the candidates that get a slot, which are all if there are enough."""
+        keys, chosen = self.ints(self.total), self.device.zeros((self.total,), np.int32)
+        flags = self.at(enters), self.at(self.saved, "float32")
+        self.launch("order_candidates", self.total, *flags, self.size, self.at(keys))
+        order = self.device.stable_order(keys)  # its memory is lent again when nothing refers to it
+        room = self.at(self.ring.room), np.int32(len(self.index.owner))
+        self.launch("choose", self.total, self.at(order), self.at(sums), self.size, *room, self.at(chosen))
         return chosen
 
-    def _take_slots(self, enters: Any, sums: Any, count: int) -> tuple[Any, Any, Any]:
-        entries, local, slots = (self.ints(count) for _ in range(3))
+    def _take_slots(self, enters: Any, sums: Any, targets: Any) -> None:
         where, index = self.at(self.where, "int64"), self.index
-        ends = self.device.upload(self.ends[1:].astype(np.int32), waits=False)
-        ring = np.int64(self.rule.head), np.int64(len(index.owner)), np.int64(self.rule.now)
+        slots = self.at(self.rule.free), self.places, np.int32(self.ring.anew), np.int64(len(index.owner))
         self.launch(
-            "take_slots", self.total, self.at(enters), self.at(sums), where, self.size, np.int64(index.num_nodes),
-            self.at(ends), self.at(self.rule.free), *ring, self.slot_of, self.owner, self.at(index.born, "int64"), self.at(entries),
-            self.at(local), self.at(slots), self.at(self.done),
+            "take_slots", self.total, self.at(enters), self.at(sums), where, self.size, np.int64(index.num_nodes), *slots,
+            np.int64(self.rule.now), self.slot_of, self.owner, self.at(index.born, "int64"), self.at(targets), self.at(self.counts),
         )  # fmt: skip
-        named = self.at(entries), self.at(slots), where, np.int32(count), self.slot_of
-        self.launch("name_slots", count, *named)
-        return entries, local, slots
-
-    def _measure(self, sums: Any) -> None:
-        """Counts the entries that entered up to the end of each list."""
-        ends, count = self.device.upload(self.ends[1:].astype(np.int32), waits=False), np.int32(len(self.lists))
-        self.launch("measure", len(self.lists), self.at(sums), self.at(ends), count, self.at(self.totals))
+        self.launch("name_slots", self.total, self.at(targets), where, self.size, self.slot_of)

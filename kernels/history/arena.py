@@ -36,13 +36,22 @@ from graphmill.kernels.history.admit import (
     look_up,
     place_in_lists,
 )
-from graphmill.kernels.history.admit_cuda import DONE_BYTES, admit_cuda, look_up_cuda, look_up_features_cuda
+from graphmill.kernels.history.admit_cuda import (
+    FeatureBytes,
+    Placed,
+    Ring,
+    admit_cuda,
+    look_up_cuda,
+    look_up_features_cuda,
+)
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.rows.move_rows_cuda import place_rows_cuda
 from graphmill.kernels.types import NO_TRAFFIC, Array, Traffic
 
 FOREVER = 1 << 62
 """`t_stale` of entries that never grow too old."""
+HIGH, RING_BYTES = 1, 16
+"""Place in the ring of the end of the slots that were taken so far, behind the head; bytes of both."""
 
 
 class FeatureSide(NamedTuple):
@@ -73,6 +82,7 @@ class History:
         features: dtype[r, F], rows by place: a view of the arena; the owner fills it once, row j with the features of feature_ids[j].
         feature_ids: ids[r], hottest last.
         index: slot_of, owner, born.
+        ring: i64[2], the head of the slots, and the end of those that were taken so far.
     """
 
     def __init__(
@@ -100,7 +110,7 @@ class History:
             born=self._sent(np.zeros(num_slots, np.int64)),
             num_nodes=num_nodes,
         )
-        self._head = self._high = self._reset_at = 0
+        self.ring, self._reset_at = self._sent(np.zeros(2, np.int64)), 0
         self._place_features(features or FeatureSide(np.empty(0, np.int32), 0))
 
     def _view(self, start: int, num_rows: int, width: int) -> Any:
@@ -125,9 +135,14 @@ class History:
         self._features_end = whole
         self.feature_ids = np.ascontiguousarray(side.ids[:num_rows][::-1])
         self.features = self._view(whole - num_rows * self._row_bytes, num_rows, side.width)
-        place_of = np.full(self.num_nodes if num_rows else 0, -1, np.int32)
-        place_of[self.feature_ids] = np.arange(num_rows, dtype=np.int32)
-        self._place_of = self._sent(place_of)
+        self._place_of = self._sent(self._feature_places())
+        self._place_here: Array | None = None
+
+    def _feature_places(self) -> Array:
+        """Returns i32[N], the place in `features` of the row of each node, -1 for none; of no node if there are no rows."""
+        places = np.full(self.num_nodes if len(self.feature_ids) else 0, -1, np.int32)
+        places[self.feature_ids] = np.arange(len(self.feature_ids), dtype=np.int32)
+        return places
 
     @property
     def num_slots(self) -> int:
@@ -136,10 +151,11 @@ class History:
 
     @property
     def first_feature(self) -> int:
-        """The first place of `features` that no embedding has reached; rows before it are gone."""
-        if not self._row_bytes:
-            return 0
-        left = (self._features_end - self._high * self._stride) // self._row_bytes
+        """The first place of `features` that no embedding has reached; rows before it are gone. Waits for a device."""
+        return self._first_feature(self._fetched(self.ring)) if self._row_bytes else 0
+
+    def _first_feature(self, ring: Array) -> int:
+        left = (self._features_end - int(ring[HIGH]) * self._stride) // max(1, self._row_bytes)
         return max(0, len(self.feature_ids) - left)
 
     def lookup(self, layer: int, ids: Any, now: int) -> Any:
@@ -163,67 +179,85 @@ class History:
         if self.device is None:
             ids = self._check_ids(ids)
         if not len(self._place_of):
-            return self._sent(np.full(len(ids), -1, np.int32))
+            return (
+                np.full(len(ids), -1, np.int32) if self.device is None else self.device.zeros((len(ids),), np.int32) - 1
+            )
         if self.device is not None:
-            return look_up_features_cuda(self._place_of, ids, self.first_feature, self.device)
-        places = self._place_of[ids]
-        return np.where(places >= self.first_feature, places, np.int32(-1))
+            size = FeatureBytes(self._features_end, self._stride, self._row_bytes)
+            return look_up_features_cuda(self._place_of, ids, self.ring, size, len(self.feature_ids), self.device)
+        return self._held_places(self._place_of, ids, self.ring)
 
-    def update(self, now: int, rows: Sequence[LayerRows]) -> Admitted:
-        """Evicts and admits after optimiser step `now`, which grows from call to call.
+    def features_here(self, ids: Array, ring: Array) -> Array:
+        """Returns the same as `lookup_features` of an arena on a device, by the host: no byte crosses, and nothing waits.
+
+        Args:
+            ids: ids[n], of nodes.
+            ring: what `ring` was at the lookup, on the host.
+        """
+        if self._place_here is None:
+            self._place_here = self._feature_places()
+        if not len(self._place_here):
+            return np.full(len(ids), -1, np.int32)
+        return self._held_places(self._place_here, ids, ring)
+
+    def _held_places(self, place_of: Array, ids: Array, ring: Array) -> Array:
+        places = place_of[ids]
+        return np.where(places >= self._first_feature(ring), places, np.int32(-1))
+
+    def update(self, now: int, rows: Sequence[LayerRows]) -> Admitted | Placed:
+        """Evicts and admits after optimiser step `now`, which grows from call to call; does not wait for a device.
 
         Args:
             rows: rows of all cached layers of all batches of the step, the batches in order.
 
         Returns:
-            The rows admitted and evicted, by layer.
+            The rows admitted and evicted, by layer; on a device they are counted there.
 
         Raises:
             InputError: a layer, a shape or a dtype does not fit, rows are apart, or an id is not a node (which a device does not check);
                 nothing is written then.
         """
         ordered = self._by_layer(rows)
-        outdated = now - self._reset_at >= self.t_stale
-        free = self._free(now) if self.reuse else None
-        rule = Rule(self.p_grad, self.least, 0 if outdated else self._head, now, free)
-        if self.device is not None:
-            done, local, ends = admit_cuda(self.index, ordered, self.num_layers, rule, self.device)
-        else:
-            done = admit(self.index, list_entries(ordered, self.num_layers, self.num_nodes), rule, self.threads)
-            local, ends = place_in_lists(done.entries, ordered)
-        if outdated:
-            self._head, self._reset_at = 0, now
-        self._copy(ordered, local, done.slots, ends)
+        anew = now - self._reset_at >= self.t_stale
+        update = self._update_here if self.device is None else self._update_there
+        done = update(now, ordered, anew)
+        self._reset_at = now if anew else self._reset_at
+        return done
+
+    def _update_here(self, now: int, rows: Sequence[LayerRows], anew: bool) -> Admitted:
+        head, high = (int(place) for place in self.ring)
+        free = np.flatnonzero(self._is_free(now)).astype(np.int32) if self.reuse else None
+        rule, num_slots = Rule(self.p_grad, self.least, 0 if anew else head, now, free), self.num_slots
+        done = admit(self.index, list_entries(rows, self.num_layers, self.num_nodes), rule, self.threads)
+        local, ends = place_in_lists(done.entries, rows)
+        for given, low, end in zip(rows, (0, *ends), ends, strict=False):
+            if end > low:
+                place_rows(given.rows, local[low:end], self.embeddings, done.slots[low:end], self.threads)
+        count = len(done.slots)
         if free is None:
-            self._advance(len(done.slots))
-        elif len(done.slots):
-            self._high = max(self._high, int(self._fetched(free[len(done.slots) - 1 : len(done.slots)])[0]) + 1)
-        return done if self.device is None else done._replace(traffic=self._updated(len(rows), len(done.slots)))
+            reached = rule.head + count
+            self.ring[:] = reached % num_slots if num_slots else 0, max(high, min(reached, num_slots))
+        else:
+            self.ring[:] = rule.head, max(high, int(free[count - 1]) + 1 if count else 0)
+        return done
 
-    def _updated(self, num_lists: int, num_taken: int) -> Traffic:
-        """Returns the bytes that an update moved: candidates, ends of lists (which are sent as well, twice), and results of each layer."""
-        fetched, fetches = DONE_BYTES * (1 + num_lists + 2 * self.num_layers), 2
+    def _update_there(self, now: int, rows: Sequence[LayerRows], anew: bool) -> Placed:
+        assert self.device is not None
+        free = room = None
         if self.reuse and self.num_slots:
-            fetched += DONE_BYTES  # the number of free slots
-        if self.reuse and num_taken:
-            fetched, fetches = fetched + DONE_BYTES, fetches + 1  # the last slot that is taken
-        return Traffic(sent=2 * DONE_BYTES * num_lists, fetched=fetched, sends=2, fetches=fetches)
+            flags = self._is_free(now)
+            free, room = self.device.stable_order(_numbers(~flags)), self.device.running_sums(_numbers(flags))[-1:]
+        rule, ring = Rule(self.p_grad, self.least, 0, now, free), Ring(self.ring, anew, room)
+        done, first = admit_cuda(self.index, rows, self.num_layers, rule, ring, self.device), 0
+        for given in rows:
+            targets = done.targets[first : first + len(given.ids)]
+            place_rows_cuda(given.rows, None, self.embeddings, targets, self.device)
+            first += len(given.ids)
+        return done
 
-    def _free(self, now: int) -> Any:
-        """Returns i32[f], ascending: the slots whose row step `now` + 1 could not use; waits for a device."""
-        owner, born = self.index.owner, self.index.born
-        free = (owner < 0) | (born <= now - self.t_stale)
-        if self.device is None:
-            return np.flatnonzero(free).astype(np.int32)
-        if not len(owner):
-            return self.device.empty((0,), np.int32)
-        count = int(self.device.download(self.device.running_sums(_numbers(free))[-1:])[0])
-        return self.device.stable_order(_numbers(~free))[:count]
-
-    def _advance(self, count: int) -> None:
-        reached = self._head + count
-        self._high = max(self._high, min(reached, self.num_slots))
-        self._head = reached % self.num_slots if self.num_slots else 0
+    def _is_free(self, now: int) -> Any:
+        """Returns bool[slots]: the slots whose row step `now` + 1 could not use."""
+        return (self.index.owner < 0) | (self.index.born <= now - self.t_stale)
 
     def _by_layer(self, rows: Sequence[LayerRows]) -> list[LayerRows]:
         for given in rows:
@@ -242,16 +276,6 @@ class History:
                 self._check_ids(given.ids)  # beyond N stand the nodes of the next layer
         return sorted(rows, key=lambda given: given.layer)
 
-    def _copy(self, rows: Sequence[LayerRows], local: Any, slots: Any, ends: Sequence[int]) -> None:
-        """Copies the admitted rows of each list to their slots."""
-        for given, low, high in zip(rows, (0, *ends), ends, strict=False):
-            if high == low:
-                continue
-            if self.device is not None:
-                place_rows_cuda(given.rows, local[low:high], self.embeddings, slots[low:high], self.device)
-            else:
-                place_rows(given.rows, local[low:high], self.embeddings, slots[low:high], self.threads)
-
     def _check_ids(self, ids: Any) -> Array:
         """Returns ids of nodes; a negative one would name a node from the end."""
         ids = as_ids(ids, "ids")
@@ -267,18 +291,20 @@ class History:
 
     @property
     def index_traffic(self) -> Traffic:
-        """The bytes that sending the index moves: slots of nodes, owners and ages of slots, places of features."""
-        num_bytes = 4 * self.num_layers * self.num_nodes + 16 * self.num_slots
+        """The bytes that sending the index moves: slots of nodes, owners and ages of slots, the ring, places of features."""
+        num_bytes = 4 * self.num_layers * self.num_nodes + 16 * self.num_slots + RING_BYTES
         num_bytes += 4 * self.num_nodes * (len(self.feature_ids) > 0)
-        return NO_TRAFFIC if self.device is None else Traffic(sent=num_bytes, sends=4)
+        return NO_TRAFFIC if self.device is None else Traffic(sent=num_bytes, sends=5)
 
     def read_traffic(self, state: Mapping[str, Array] | None = None) -> Traffic:
         """Returns the bytes that reading a `state` moved, or `held` if none is given."""
         if self.device is None:
             return NO_TRAFFIC
         if state is None:
-            return Traffic(fetched=self.index.owner.nbytes + self.index.born.nbytes, fetches=2)
-        return Traffic(fetched=sum(array.nbytes for name, array in state.items() if name != "ring"), fetches=3)
+            fetched, reads_ring = self.index.owner.nbytes + self.index.born.nbytes, self._row_bytes > 0
+            return Traffic(fetched=fetched + RING_BYTES * reads_ring, fetches=2 + reads_ring)
+        num_bytes = sum(array.nbytes for name, array in state.items() if name != "ring")
+        return Traffic(fetched=num_bytes + RING_BYTES, fetches=4)
 
     def held(self, now: int) -> tuple[int, int]:
         """Returns how many embeddings a lookup of step `now` could return, and how many feature rows are left."""
@@ -288,8 +314,8 @@ class History:
 
     def state(self) -> dict[str, Array]:
         """Returns the arrays for a checkpoint: the index, the ring's place and the embeddings; features come from their table."""
-        ring = np.array([self._head, self._high, self._reset_at], np.int64)
-        index, high = self.index, self._high
+        ring = np.append(self._fetched(self.ring), self._reset_at)
+        index, high = self.index, int(ring[HIGH])
         arrays = {"owner": index.owner[:high], "born": index.born[:high], "rows": self.embeddings[:high]}
         return {"ring": ring} | {name: self._fetched(array) for name, array in arrays.items()}
 
@@ -302,11 +328,12 @@ class History:
         Raises:
             InputError: the state is of an arena of another shape.
         """
-        head, high, reset_at = (int(number) for number in state["ring"])
+        *ring, reset_at = (int(number) for number in state["ring"])
+        high = ring[HIGH]
         if high > self.num_slots or state["rows"].shape != (high, self.width):
             problem = f"the state has {high} slots of {list(state['rows'].shape)}, the arena {self.num_slots} of {self.width} columns"
             raise InputError(problem, "restore with the settings of the run that was stopped")
-        self._head, self._high, self._reset_at = head, high, reset_at
+        self.ring, self._reset_at = self._sent(np.array(ring, np.int64)), reset_at
         owner, born = np.full(self.num_slots, -1, np.int64), np.zeros(self.num_slots, np.int64)
         owner[:high], born[:high] = state["owner"], state["born"]
         slot_of, slots = np.full(self.num_layers * self.num_nodes, -1, np.int32), np.flatnonzero(owner >= 0)

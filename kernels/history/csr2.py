@@ -29,7 +29,7 @@ from graphmill.kernels.blocks.transpose import transpose as transposed
 from graphmill.kernels.blocks.transpose_cuda import transpose_cuda
 from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.history.csr2_cuda import SIZE_BYTES, prune_cuda, remove_in_edges_cuda
+from graphmill.kernels.history.csr2_cuda import Inputs, prune_cuda, remove_in_edges_cuda
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import NO_TRAFFIC, Array, Block, Splice, Traffic
 
@@ -44,8 +44,10 @@ class Pruned:
     blocks: tuple[Block, ...]
     # i32[n], ascending: the place of every input that is left among the inputs before.
     origin: Any
-    # Sizes that a device sent back.
+    # Sizes, and inputs, that a device sent back.
     traffic: Traffic = NO_TRAFFIC
+    # The inputs that are left on the host, if a device was asked to send them back.
+    inputs: Inputs | None = None
 
 
 def remove_in_edges_reference(block: Block, rows: Array) -> None:
@@ -122,7 +124,9 @@ def remove_in_edges(block: Block, rows: Array) -> None:
     _native.remove_in_edges(as_int32(block.start, "start", block.num_dst), end, as_int32(rows, "rows", len(rows)))
 
 
-def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes = "none", threads: int = 1) -> Pruned:
+def prune(
+    blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes = "none", threads: int = 1, beside: Any = None
+) -> Pruned:
     """Removes from a mini-batch the rows and edges that the history's embeddings make unnecessary.
 
     Native code prunes blocks in host memory, CUDA kernels those on a device.
@@ -132,6 +136,7 @@ def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes =
             be stored and mapped; transposes are ignored.
         slots: one i32[num_src] for each of blocks[1:]: the history's slot of each source (`History.lookup`), negative if it has none.
         transpose: blocks that get a transpose: "none", "hidden" (all but blocks[0]) or "all".
+        beside: of blocks on a device, i64[k] there that comes to the host with the sizes, and so do the inputs; None for the sizes alone.
 
     Returns:
         The blocks that are left, and the places of the inputs that are left. Seeds are never removed: nothing is cached above them.
@@ -145,9 +150,10 @@ def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes =
     first = {"none": len(blocks), "hidden": 1, "all": 0}[transpose]
     if on_device(blocks[0].src_ids):
         device = device_of(blocks[0].src_ids)
-        left, origin = prune_cuda(blocks, slots, device)
-        turned = (transpose_cuda(block, device) if layer >= first else block for layer, block in enumerate(left))
-        return Pruned(blocks=tuple(turned), origin=origin, traffic=Traffic(fetched=SIZE_BYTES * len(blocks), fetches=1))
+        cut = prune_cuda(blocks, slots, device, beside)
+        turned = (transpose_cuda(block, device) if layer >= first else block for layer, block in enumerate(cut.blocks))
+        traffic = Traffic(fetched=cut.fetched, fetches=1)
+        return Pruned(blocks=tuple(turned), origin=cut.origin, traffic=traffic, inputs=cut.inputs)
     given = [as_int32(found, "slots", block.num_src) for found, block in zip(slots, blocks[1:], strict=True)]
     made, origin = _native.prune([_arrays(block) for block in blocks], given, check_threads(threads))
     left = tuple(_block(arrays) for arrays in made)

@@ -15,7 +15,7 @@ from graphmill.kernels.errors import InputError
 
 
 def place_rows_cuda(source: Any, source_rows: Any, out: Any, out_rows: Any, device: CudaDevice) -> Any:
-    """Writes out[out_rows[k]] = source[source_rows[k]]; see `graphmill.kernels.rows.move_rows.place_rows`."""
+    """Writes out[out_rows[k]] = source[source_rows[k]] where neither is negative; see `graphmill.kernels.rows.move_rows.place_rows`."""
     return _move("place_rows", source, source_rows, out, out_rows, device)
 
 

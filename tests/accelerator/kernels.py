@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name, owner_of
-from graphmill.kernels.cuda.device import register_device
+from graphmill.kernels.cuda.device import Held, register_device
 from graphmill.kernels.cuda.protocol import Kernel, PeerRows, RowsView
 from graphmill.kernels.errors import InputError
 from tests import accelerator
@@ -42,6 +42,7 @@ class SimulatedKernels:
         self._run = accelerator.LAUNCHED(self._run_launch)
         self._failed: list[Exception] = []
         self._recording = threading.local()
+        self._held = Held()
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
         """Returns a kernel of kernels/cuda/SOURCE.cu, which runs when its stream is waited for."""
@@ -183,6 +184,12 @@ class SimulatedKernels:
         """Waits for this thread's stream."""
         accelerator.wait_for(accelerator.current_stream(self.index))
         self._raise_failed()
+
+    def hold(self, array: np.ndarray) -> None:
+        """Keeps an array of the host for as long as what this thread has launched may read it."""
+        stream = accelerator.current_stream(self.index)
+        event = accelerator.mark(stream)
+        self._held.add(array, lambda: accelerator.passed(stream, event), lambda: accelerator.wait_for(stream))
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns host memory that kernels may touch, of a pool as torch has one: it is lent again as soon as nobody in Python holds it."""

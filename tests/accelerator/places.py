@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks.gpu_trace import traced
 from graphmill.trainers.devices.cuda import CudaBackend
 from graphmill.trainers.ranks.group import Ranks
 from tests import accelerator
@@ -33,7 +34,7 @@ class SimulatedPlace:
         """Counts from here."""
         self._before = accelerator.counts()
 
-    def crossed(self) -> accelerator.Counts | None:
+    def crossed(self) -> accelerator.Counts:
         """Returns what crossed since `begin`."""
         return accelerator.counts().since(self._before)
 
@@ -52,13 +53,13 @@ class SimulatedPlace:
 
 
 class CudaPlace:
-    """A GPU. Nothing counts what crosses there: that the bits are right is tested, and that a ledger has its lines."""
+    """A GPU. CUPTI counts the copies of the whole process, waits and launches (benchmarks/gpu_trace.py)."""
 
     Backend = CudaBackend
     name = "cuda:0"
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        self._patch = monkeypatch
+        self._patch, self._tracing = monkeypatch, ExitStack()
         torch.cuda.empty_cache()
 
     def devices(self, count: int) -> AbstractContextManager[None]:
@@ -69,11 +70,18 @@ class CudaPlace:
         return nullcontext()
 
     def begin(self) -> None:
-        """Nothing to count."""
+        """Counts from here."""
+        self._tracing.close()
+        self._found = self._tracing.enter_context(traced())
 
-    def crossed(self) -> accelerator.Counts | None:
-        """Returns None: not known."""
-        return None
+    def crossed(self) -> accelerator.Counts:
+        """Returns what crossed since `begin`."""
+        self._tracing.close()
+        (found,) = self._found
+        sums = {f"{link}_bytes": num_bytes for link, num_bytes in found.copied.items()}
+        calls = {f"{link}_calls": found.copies[link] for link in ("h2d", "d2h")}
+        live = {"live_bytes": torch.cuda.memory_allocated(), "peak_bytes": torch.cuda.max_memory_allocated()}
+        return accelerator.Counts(waits=found.waits, launches=found.launches, **sums, **calls, **live)
 
     def live_bytes(self) -> int:
         """Returns the bytes that torch's allocator holds."""

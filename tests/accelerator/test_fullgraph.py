@@ -45,8 +45,8 @@ def test_a_device_computes_the_same_and_every_byte_is_booked(place, mode, option
         crossed = place.crossed()
         booked = Ledger.from_rows(ledger.rows())
         booked.merge(device.traffic)
-        assert crossed is None or crossed.h2d_bytes + pulled_bytes(booked) == booked.moved_bytes("h2d")
-        assert crossed is None or crossed.d2h_bytes == booked.moved_bytes("d2h")
+        assert crossed.h2d_bytes + pulled_bytes(booked) == booked.moved_bytes("h2d")
+        assert crossed.d2h_bytes == booked.moved_bytes("d2h")
         assert isinstance(there, torch.Tensor) and there.item() == pytest.approx(loss, rel=1e-5)
         found.append({name: value.cpu() for name, value in gradients(model).items()})
         assert_near(found[-1], expected, 1e-5)
@@ -103,7 +103,7 @@ def test_a_pass_on_two_devices_has_the_bits_of_one(several, mode, options):
         crossed = several.crossed()
         assert isinstance(loss, torch.Tensor)
         found.append({"loss": loss.cpu()} | {name: value.cpu() for name, value in there.items()})
-        assert crossed is None or crossed.d2d_bytes == ledger.moved_bytes("d2d")
+        assert crossed.d2d_bytes == ledger.moved_bytes("d2d")
         lines = {
             (row["kind"], row["phase"]): row
             for row in ledger.rows()["moves"]

@@ -77,7 +77,7 @@ def assert_booked(model, crossed, kinds=("topology", "ids", "label"), pulled=0):
 
     Args:
         model: that was trained.
-        crossed: what a device counted, or None.
+        crossed: what a device counted.
         kinds: that batches send.
         pulled: bytes of these kinds that kernels read over the bus, which is booked and not copied.
     """
@@ -86,8 +86,6 @@ def assert_booked(model, crossed, kinds=("topology", "ids", "label"), pulled=0):
     # Rows of features of a batch are read over the bus by a kernel, not copied.
     sent = {kind: n for kind, n in moves(batches, "h2d").items() if kind != "feature"}
     assert sent.keys() == set(kinds)
-    if crossed is None:
-        return
     assert crossed.h2d_bytes + pulled == sum(sent.values()) + sum(moves(besides, "h2d").values())
     assert crossed.d2h_bytes == sum(moves(batches, "d2h").values()) + sum(moves(besides, "d2h").values())
 

@@ -117,11 +117,22 @@ def test_waits_of_samplers_and_trainers(tmp_path, epochs, topology):
     assert epochs[1].waits() <= (1 if topology == "device" else 0), epochs[1]
 
 
+HELD = {"device": "2KiB", "host": "64KiB"}
+RANKED = {"policy": "performance+features"}
 OTHERS: dict[str, tuple[Any, int]] = {
-    "fresh": (lambda home: train_fresh(home, features="memory", **TYPICAL), 3),
-    "fresh-factored": (lambda home: train_fresh(home, trainer="fresh-factored", features="memory", **TYPICAL), 3),
+    "fresh": (lambda home: train_fresh(home, features="memory", **TYPICAL), 1),
+    "fresh, ranked": (lambda home: train_fresh(home, features="memory", fresh=RANKED, **TYPICAL), 1),
+    "fresh, without features": (
+        lambda home: train_fresh(home, features="memory", fresh={"policy": "accuracy"}, **TYPICAL),
+        1,
+    ),
+    "fresh, ahead": (lambda home: train_fresh(home, features="memory", fresh=RANKED | {"lookahead": 1}, **TYPICAL), 1),
+    "fresh, rows cached": (lambda home: train_fresh(home, features="memory", memory=HELD, **TYPICAL), 1),
+    "fresh, device samples": (lambda home: train_fresh(home, features="memory", topology="device", **TYPICAL), 2),
+    "fresh-factored": (lambda home: train_fresh(home, trainer="fresh-factored", features="memory", **TYPICAL), 1),
     "distributed": (lambda home: train_parts(home, 1, **TYPICAL), 1),
-    "fresh-distributed": (lambda home: train_parts(home, 1, fresh={}, **TYPICAL), 5),
+    "fresh-distributed": (lambda home: train_parts(home, 1, fresh={}, **TYPICAL), 1),
+    "fresh-distributed, ranked": (lambda home: train_parts(home, 1, fresh=RANKED, **TYPICAL), 1),
     "fullgraph": (lambda home: train_whole(home, parts=1, **TYPICAL), 44),
 }
 """What other trainers take today, which may not rise; `fullgraph` has one batch of all seeds, in three chunks."""

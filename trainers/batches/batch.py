@@ -20,6 +20,7 @@ from graphmill.kernels.blocks.coefficients import (
 from graphmill.kernels.blocks.pyg_blocks import PygBlock, to_pyg
 from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.csr2_cuda import Inputs
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.sampling.epoch_plan import Plan, PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
@@ -62,6 +63,7 @@ class MiniBatch:
         x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
         origin: i32[n], after pruning: the place of each surviving input before it; None if nothing was pruned.
         staged: rows that were loaded for this batch (trainers/rows/source.py), or None.
+        inputs: of a pruned batch on a device whose rows the host finds, ids and places of its inputs on the host; else None.
         moved: transfers for it so far, if the device drew it; else None.
         launches: the last launches for it on a device that are not waited for, joined before it is used; None without any.
     """
@@ -79,6 +81,7 @@ class MiniBatch:
     x: Any = None
     origin: Array | None = None
     staged: Any = None
+    inputs: Inputs | None = None
     moved: Ledger | None = None
     launches: Launches | None = None
 

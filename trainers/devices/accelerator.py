@@ -256,6 +256,12 @@ class Accelerator(Device):
         finally:
             self.backend.give_back(stream)
 
+    def mark(self) -> StreamLaunches:
+        """As `Device.mark`."""
+        launches = StreamLaunches(self.backend)
+        launches.event = self.backend.event()
+        return launches
+
     def keep(self, tensors: Iterable[Any]) -> None:
         """As `Device.keep`."""
         for tensor in tensors:

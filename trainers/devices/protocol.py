@@ -157,6 +157,10 @@ class Device(Protocol):
         """Yields the launches of a thread in the block, beside the training step; the host does not wait for them."""
         yield Launches()
 
+    def mark(self) -> Launches:
+        """Returns all that this thread has launched so far, for other threads to join."""
+        return Launches()
+
     def keep(self, tensors: Iterable[Any]) -> None:
         """Marks tensors of other launches as used by what this thread launches, so that their memory waits for it."""
 

@@ -64,6 +64,7 @@ from graphmill.trainers.rows.source import (
     TableSource,
     book_tiers,
     copied_rows,
+    wanted_slots,
 )
 
 
@@ -163,15 +164,17 @@ class CachedSource(FeatureSource):
         """Whether every row is in a tier that the device reads."""
         return self._whole or (self.in_place and self.behind.pinned)
 
-    def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+    def gather_found(
+        self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device, wanted: torch.Tensor | None = None
+    ) -> None:
         """Writes row i of out from node_ids[i]; the table of slots is sent to the device with the first batch, 4 bytes per node."""
         if not self.finds:
-            super().gather_found(node_ids, out, ledger, device)
+            super().gather_found(node_ids, out, ledger, device, wanted)
             return
         slots = self._slot_there.on(device, self._slot)[node_ids.long()]
         tiers = Tiers(**self._tiers, staged=self.behind.rows if self.in_place else None)
-        gather_tiered_cuda(slots, tiers, out, device_of(out), trusted=True)
-        book_tiers(slots, device, ledger, self._book)
+        gather_tiered_cuda(wanted_slots(slots, wanted), tiers, out, device_of(out), trusted=True)
+        book_tiers(slots, device, ledger, self._book, wanted)
 
     def _staged(self, node_ids: Array, slots: Array, ledger: Ledger) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and the buffer."""

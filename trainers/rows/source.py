@@ -1,9 +1,8 @@
 """The sources of input rows: `FeatureSource`s.
 
 A source marks the slot of each row (pure, on sampler threads), stages rows that need blocking I/O, and writes the batch's rows in one
-gather that also converts to the model's dtype. This file has the two without a cache: the whole table in memory, and the table as a mapped
-file. trainers/rows/cache.py puts a cache in front of either, trainers/rows/cache.py reads rows that were packed for stored batches, and
-trainers/rows/source.py puts a link of a set speed behind any of them.
+gather that also converts to the model's dtype. This file has the two without a cache, the whole table in memory and the table as a mapped
+file, and a link of a set speed in front of any source. trainers/rows/cache.py has caches before a table, and rows of stored batches.
 """
 
 from __future__ import annotations
@@ -152,13 +151,17 @@ class FeatureSource(Protocol):
         """
         return None
 
-    def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+    def gather_found(
+        self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device, wanted: torch.Tensor | None = None
+    ) -> None:
         """Writes row i of out from node_ids[i], and books the bytes; by default the host finds the rows, and the ids are sent to it.
 
         Args:
             node_ids: ids[n], global, a tensor on the device.
             out: float[n, F] on the device.
+            wanted: bool[n] on the device, rows that are to be read, of a source that `finds` them; others are zeros. None for all.
         """
+        assert wanted is None, "the host does not know which rows are wanted"
         self.gather(RowIds(device.fetch(node_ids, COUNTS, ledger).numpy()), out, ledger)
 
     def beside(self, device: Device, device_bytes: int | None = None) -> FeatureSource:
@@ -285,18 +288,19 @@ class TableSource(FeatureSource):
         """Whether the table is pinned."""
         return self.pinned
 
-    def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+    def gather_found(
+        self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device, wanted: torch.Tensor | None = None
+    ) -> None:
         """Writes row i of out from node_ids[i], by the pinned table, and books the bytes."""
         if not self.finds:
-            super().gather_found(node_ids, out, ledger, device)
+            super().gather_found(node_ids, out, ledger, device, wanted)
             return
-        slots = self._found_slots(node_ids, device)
-        gather_tiered_cuda(slots, Tiers(host=self.rows), out, device_of(out), trusted=True)
-        num_nodes = len(node_ids)
-        if self.row_of is None:
-            self._book_present(num_nodes, num_nodes, ledger)
+        slots, tiers = self._found_slots(node_ids, device), Tiers(host=self.rows)
+        gather_tiered_cuda(wanted_slots(slots, wanted), tiers, out, device_of(out), trusted=True)
+        if self.row_of is None and wanted is None:
+            self._book_present(len(node_ids), len(node_ids), ledger)
         else:
-            book_tiers(slots, device, ledger, lambda counts, to: self._book_present(counts[HOST + 1], num_nodes, to))
+            book_tiers(slots, device, ledger, lambda n, to: self._book_present(n[HOST + 1], sum(n), to), wanted)
 
     def _found_slots(self, node_ids: torch.Tensor, device: Device) -> torch.Tensor:
         first = int(make_slots(HOST, np.zeros(1, np.int32))[0])
@@ -330,17 +334,29 @@ class MappedSource(TableSource):
             expect_random_reads(self.rows)
 
 
-def book_tiers(slots: torch.Tensor, device: Device, ledger: Ledger, book: Callable[[list[int], Ledger], None]) -> None:
+def wanted_slots(slots: torch.Tensor, wanted: torch.Tensor | None) -> torch.Tensor:
+    """Returns i32[n], slots on a device by which no row is read that is not wanted: bool[n], or None for all."""
+    return slots if wanted is None else torch.where(wanted, slots, NO_FEATURES)
+
+
+def book_tiers(
+    slots: torch.Tensor,
+    device: Device,
+    ledger: Ledger,
+    book: Callable[[list[int], Ledger], None],
+    wanted: torch.Tensor | None = None,
+) -> None:
     """Counts the slots on a device of each tier, those without features first, and books them when the counts have arrived.
 
     The batch does not wait for them. Counts are added as integers, so their order does not matter; `torch.bincount` would wait.
 
     Args:
         book: books the counts on a ledger.
+        wanted: bool[n] on the device, the slots that are counted; None for all.
     """
     tier = (slots >> ROW_BITS).long() + 1
     counts = torch.zeros(len(TIER_NAMES) + 1, dtype=torch.int64, device=slots.device)
-    counts.scatter_add_(0, tier, torch.ones_like(tier))
+    counts.scatter_add_(0, tier, torch.ones_like(tier) if wanted is None else wanted.long())
     ledger.later(device.note(counts, COUNTS, ledger), book)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
-from graphmill.assets.costs.needs import require_fit
+from graphmill.assets.costs.needs import Need, require_fit
 from graphmill.assets.partitions.empty import empty_notes
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
@@ -23,6 +23,8 @@ from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.operations.size import waited_for
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.costs.device import device_need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class PipelineNeeds:
         on: address of the cluster on whose nodes some steps take their memory, "" without one.
         elsewhere: names of these steps.
         notes: sentences about parts without work.
+        gpus: name of a training that is missing, and trains on a GPU -> its need of the GPU's memory.
     """
 
     steps: Sequence[StepNeed]
@@ -45,6 +48,7 @@ class PipelineNeeds:
     on: str = ""
     elsewhere: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
+    gpus: Mapping[str, Need] = field(default_factory=dict)
 
     @property
     def disk_needed(self) -> int:
@@ -89,6 +93,12 @@ class PipelineNeeds:
             if each.need is not None and (passes := each.need.passes) is not None:
                 reads = f"{passes.count:,} passes over the edges read {format_bytes(passes.num_bytes)}"
                 yield f"{each.name}: at most {reads}, {_duration(passes.seconds)}"
+        if self.gpus:
+            name, most = max(self.gpus.items(), key=lambda each: each[1].memory_bytes)
+            each = ", ".join(f"{table} {format_bytes(need.memory_bytes)}" for table, need in self.gpus.items())
+            yield f"memory of the GPU, at most: {each}"
+            yield f"{name} takes the most of it:"
+            yield from (f"  {line}" for line in most.lines())
         if self.elsewhere:
             yield f"on the nodes of the cluster {self.on}, whose memory counts: {', '.join(sorted(self.elsewhere))}"
         yield from self._doubts()
@@ -107,7 +117,11 @@ class PipelineNeeds:
             "memory_bytes": self.memory_bytes,
             "disk_bytes": self.disk_bytes,
             "disk_needed_bytes": self.disk_needed,
-            "steps": [_values(each) for each in self.steps],
+            "steps": [
+                _values(each)
+                | ({"gpu_memory_bytes": self.gpus[each.name].memory_bytes} if each.name in self.gpus else {})
+                for each in self.steps
+            ],
         }
 
 
@@ -131,7 +145,17 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | No
     asked = {name: table for name in ("partitions", "chunks") if (table := pipeline.table(name)) is not None}
     parted = next((step.apart[0] for step in data if step.recipe.name == "partitions"), None)
     notes = [] if parted is None else [*empty_notes(asked, known.sizes(parted).num_nodes)]
-    return PipelineNeeds(steps=found, elsewhere=_on_nodes(pipeline, steps), notes=notes, **given)
+    gpus = {
+        each.name: need for each in found if each.missing and (need := _of_gpu(each.step, tables, known)) is not None
+    }
+    return PipelineNeeds(steps=found, elsewhere=_on_nodes(pipeline, steps), notes=notes, gpus=gpus, **given)
+
+
+def _of_gpu(step: Step, tables: Mapping[str, TrainTable], known: KnownSizes) -> Need | None:
+    """Returns the need of a GPU's memory; None for a step that is not a training, or that trains on a CPU."""
+    if step.name not in tables:
+        return None
+    return device_need(step.configs[0], tables[step.name].execution, known.sizes(step))
 
 
 def _on_nodes(pipeline: Pipeline, steps: Sequence[Step]) -> frozenset[str]:

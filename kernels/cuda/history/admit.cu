@@ -10,6 +10,7 @@
 typedef long long i64;
 
 constexpr int NONE = -1;  // and below it: marks of entries, -2 - entry
+constexpr int HEAD = 0, HIGH = 1;  // of a ring
 
 __device__ inline i64 thread_number() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline i64 num_threads() { return static_cast<i64>(gridDim.x) * blockDim.x; }
@@ -30,9 +31,11 @@ look_up(const int* slot_of, const i64* born, const ID* ids, int count, i64 now, 
     }
 }
 
-// Places of nodes' feature rows, -1 for those before the first that is left.
+// Places of nodes' feature rows, -1 for those whose bytes embeddings have reached. ring: head and end of the slots that were taken so far;
+// features_end, stride, row_bytes: bytes of the arena, of an embedding and of a feature row.
 extern "C" __global__ void __launch_bounds__(256)
-look_up_features(const int* place_of, const ID* ids, int count, int first, int* out) {
+look_up_features(const int* place_of, const ID* ids, int count, const i64* ring, i64 features_end, i64 stride, i64 row_bytes, int num_features, int* out) {
+    const i64 first = num_features - (features_end - ring[HIGH] * stride) / row_bytes;
     for (i64 i = thread_number(); i < count; i += num_threads()) {
         const int place = place_of[ids[i]];
         out[i] = place >= first ? place : NONE;
@@ -104,47 +107,56 @@ extern "C" __global__ void __launch_bounds__(256) clear_marks(const int* enters,
     }
 }
 
-// Lists the candidates, and what orders them by falling saved access. sums: running sums of the flags.
-extern "C" __global__ void __launch_bounds__(256)
-list_candidates(const int* enters, const int* sums, const float* saved, int count, int* list, int* keys) {
-    for (i64 i = thread_number(); i < count; i += num_threads()) {
-        if (!enters[i]) continue;
-        list[sums[i] - 1] = static_cast<int>(i);
-        keys[sums[i] - 1] = ~ordered(saved[i]);
-    }
+// What orders candidates by falling saved access, and all other entries behind them.
+extern "C" __global__ void __launch_bounds__(256) order_candidates(const int* enters, const float* saved, int count, int* keys) {
+    for (i64 i = thread_number(); i < count; i += num_threads()) keys[i] = enters[i] ? ~ordered(saved[i]) : 0x7FFFFFFF;
 }
 
-extern "C" __global__ void __launch_bounds__(256) choose(const int* list, const int* order, int count, int* enters) {
-    for (i64 k = thread_number(); k < count; k += num_threads()) enters[list[order[k]]] = 1;
+// As many of the first candidates as there are slots. sums: running sums of the flags; room: number of slots, null for `num_slots`.
+extern "C" __global__ void __launch_bounds__(256)
+choose(const int* order, const int* sums, int count, const int* room, int num_slots, int* chosen) {
+    const int slots = room ? *room : num_slots, wanted = sums[count - 1];
+    for (i64 k = thread_number(); k < count && k < slots && k < wanted; k += num_threads()) chosen[order[k]] = 1;
 }
 
 // Gives the entries that are left slots of `free`, or successive slots of the ring where that is null; whoever owned one loses it.
-// ends: where each list's entries end.
+// targets: the slot of each entry, -1 for those that stay outside. anew: whether the head goes back to the first slot.
 extern "C" __global__ void __launch_bounds__(256)
-take_slots(const int* enters, const int* sums, const i64* where, int count, i64 num_nodes, const int* ends, const int* free, i64 head, i64 num_slots,
-           i64 now, int* slot_of, i64* owner, i64* born, int* entries, int* local, int* slots, int* admitted) {
+take_slots(const int* enters, const int* sums, const i64* where, int count, i64 num_nodes, const int* free, const i64* ring, int anew, i64 num_slots,
+           i64 now, int* slot_of, i64* owner, i64* born, int* targets, int* admitted) {
+    const i64 head = anew ? 0 : ring[HEAD];
     for (i64 i = thread_number(); i < count; i += num_threads()) {
-        if (!enters[i]) continue;
+        if (!enters[i]) {
+            targets[i] = NONE;
+            continue;
+        }
         const int k = sums[i] - 1;
         i64 slot = free ? free[k] : head + k;
         if (slot >= num_slots) slot -= num_slots;
         if (owner[slot] >= 0) slot_of[owner[slot]] = NONE;
         owner[slot] = where[i];
         born[slot] = now;
-        int list = 0;
-        while (i >= ends[list]) ++list;
-        entries[k] = static_cast<int>(i);
-        local[k] = static_cast<int>(i) - (list ? ends[list - 1] : 0);
-        slots[k] = static_cast<int>(slot);
+        targets[i] = static_cast<int>(slot);
         atomicAdd(admitted + where[i] / num_nodes, 1);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) name_slots(const int* entries, const int* slots, const i64* where, int count, int* slot_of) {
-    for (i64 k = thread_number(); k < count; k += num_threads()) slot_of[where[entries[k]]] = slots[k];
+extern "C" __global__ void __launch_bounds__(256) name_slots(const int* targets, const i64* where, int count, int* slot_of) {
+    for (i64 i = thread_number(); i < count; i += num_threads()) {
+        if (targets[i] >= 0) slot_of[where[i]] = targets[i];
+    }
 }
 
-// How many entries of each list are left.
-extern "C" __global__ void __launch_bounds__(256) measure(const int* sums, const int* ends, int num_lists, int* totals) {
-    for (i64 k = thread_number(); k < num_lists; k += num_threads()) totals[k] = ends[k] ? sums[ends[k] - 1] : 0;
+// Moves the head behind the slots that were taken, and the end as far as they reach; counts the entries without a slot. sums: of all
+// candidates; taken: of those that have one. Both are null where there are no entries.
+extern "C" __global__ void __launch_bounds__(256)
+close_update(const int* sums, const int* taken, int count, const int* free, int anew, i64 num_slots, i64* ring, int* overflow) {
+    if (thread_number() > 0) return;
+    const i64 num_taken = count ? taken[count - 1] : 0;
+    const i64 head = anew ? 0 : ring[HEAD], reached = head + num_taken;
+    i64 end = reached < num_slots ? reached : num_slots;
+    if (free) end = num_taken ? free[num_taken - 1] + 1 : 0;
+    if (end > ring[HIGH]) ring[HIGH] = end;
+    ring[HEAD] = free || !num_slots ? head : reached % num_slots;
+    *overflow = count ? sums[count - 1] - taken[count - 1] : 0;
 }

@@ -30,7 +30,9 @@ __device__ inline void each_pack(long long count, int packs, const FROM_ROW* fro
 
 extern "C" __global__ void __launch_bounds__(256)
 place_rows(const Columns* source, const FROM_ROW* source_rows, Columns* out, const TO_ROW* out_rows, long long count, int packs) {
-    each_pack(count, packs, source_rows, out_rows, [&](long long from, long long to) { out[to] = source[from]; });
+    each_pack(count, packs, source_rows, out_rows, [&](long long from, long long to) {
+        if (from >= 0 && to >= 0) out[to] = source[from];  // a negative row leaves its pair out
+    });
 }
 
 extern "C" __global__ void __launch_bounds__(256)

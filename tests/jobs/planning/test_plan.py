@@ -443,12 +443,12 @@ def test_a_queue_fills_only_if_batches_are_prepared_faster_than_trained_on(
     assert waiting["slow"] == 0 < waiting["half"] < waiting["fast"]
 
 
-def test_a_plan_on_a_gpu_says_that_there_is_no_formula(tmp_path: Path) -> None:
+def test_a_plan_on_a_gpu_says_its_memory_and_that_there_are_no_seconds(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         recipe(TRAIN | {"device": "cuda"}, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64})
     )
     done = run(tmp_path / "home", "plan", tmp_path / "mine.toml")
-    assert done.exit_code == 0 and "no formula covers trainings on a GPU yet" in done.stdout, done.output
+    assert done.exit_code == 0 and "no formula covers the seconds of a GPU yet; at most" in done.stdout, done.output
     assert "no training fits" not in done.stdout and "measuring batches" not in done.output
 
 

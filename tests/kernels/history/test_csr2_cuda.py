@@ -42,17 +42,26 @@ def test_blocks_are_pruned_as_on_the_cpu(machine, widths, edges, extras, ids, sh
         block.src_ids = block.src_ids.astype(ids)
     slots = made_slots(blocks, share, 7)
     expected = prune(blocks, slots)
-    found, origin = prune_cuda([sent_block(device, b) for b in blocks], [device.upload(s) for s in slots], device)
-    np.testing.assert_array_equal(received(device, origin), expected.origin)
-    for one, other in zip(found, expected.blocks, strict=True):
-        assert_equal_blocks(fetched(device, one), other)
+    sent, there = [sent_block(device, b) for b in blocks], [device.upload(s) for s in slots]
+    for beside in (None, np.array([3, 1 << 40])):
+        cut = prune_cuda(sent, there, device, None if beside is None else device.upload(beside))
+        np.testing.assert_array_equal(received(device, cut.origin), expected.origin)
+        for one, other in zip(cut.blocks, expected.blocks, strict=True):
+            assert_equal_blocks(fetched(device, one), other)
+        assert (cut.inputs is None) == (beside is None)
+        if cut.inputs is not None:
+            lists = (expected.blocks[0].src_ids, expected.origin, beside)
+            for one, other in zip(cut.inputs, lists, strict=True):
+                np.testing.assert_array_equal(one, other)
+                assert one.dtype == other.dtype
 
 
 def test_a_batch_without_seeds_stays_empty(machine):
     device, blocks = machine.device(), empty_blocks(2)
     slots = device.upload(np.empty(0, np.int32))
-    found, origin = prune_cuda([sent_block(device, block) for block in blocks], [slots], device)
-    assert len(origin) == 0 and [block.num_src for block in found] == [0, 0]
+    for beside in (None, device.upload(np.zeros(2, np.int64))):
+        cut = prune_cuda([sent_block(device, block) for block in blocks], [slots], device, beside)
+        assert len(cut.origin) == 0 and [block.num_src for block in cut.blocks] == [0, 0]
 
 
 def test_edges_of_a_node_are_removed_in_place(machine):

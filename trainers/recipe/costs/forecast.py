@@ -26,6 +26,7 @@ from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.costs.course import Case, Scored
+from graphmill.trainers.recipe.costs.device import batch_terms
 from graphmill.trainers.recipe.costs.exact import PAGES_BYTES, exact_bytes, fitting_workspace
 from graphmill.trainers.recipe.costs.memory import EXACT, STEP, memory_terms
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
@@ -54,6 +55,8 @@ class Costs:
     evaluated: Callable[[Case, Scored], float]
     # Case -> (link -> least and most bytes of an epoch), for links whose bytes depend on timing; None if none do.
     ranges: Callable[[Case], Mapping[str, tuple[float, float]]] | None = None
+    # Case -> terms of the memory of a device that has its own.
+    device: Callable[[Case], Sequence[Term]] = batch_terms
 
 
 @dataclass(frozen=True, kw_only=True)

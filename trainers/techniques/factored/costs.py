@@ -20,6 +20,7 @@ from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.types import Topology
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.device import batch_terms
 from graphmill.trainers.recipe.costs.edge_rows import packs_edges
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
 from graphmill.trainers.recipe.costs.memory import (
@@ -68,6 +69,13 @@ def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
         *sampler_terms(case, samplers),
         *source_terms(case, packed=packed),
     ]
+
+
+def role_device_terms(case: Case) -> list[Term]:
+    """Returns the terms of a GPU that has all roles: the batches of the queue, and a model for each device that trains."""
+    samplers, trainers = case.settings.roles(usable_cores())
+    standby = samplers * (case.settings.switching and case.settings.sharing == "space")
+    return batch_terms(case, min(case.batch.count, trainers + standby), DEPTH * trainers + samplers + standby)
 
 
 def _memory(case: Case) -> list[Term]:
@@ -140,7 +148,9 @@ def _seconds(case: Case) -> Seconds:
     return each.named(), each.side_by_side(*beside, work=ahead + each.gather(1) + each.threads * step)
 
 
-COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated, ranges=_ranges)
+COSTS = Costs(
+    memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated, ranges=_ranges, device=role_device_terms
+)
 
 
 MOST_SIMULATED = 512

@@ -33,6 +33,7 @@ from torch import Tensor
 from graphmill.kernels.types import Block
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.batches.flow import Closable
+from graphmill.trainers.devices.launches import Launches
 from graphmill.trainers.devices.protocol import Device
 
 AHEAD = "ahead/"
@@ -53,6 +54,11 @@ class Decision:
     place: tuple[int, int]
     ids: Mapping[int, Any]
     rows: Mapping[int, Tensor]
+
+    @property
+    def tensors(self) -> list[Any]:
+        """Its ids and rows."""
+        return [*self.ids.values(), *self.rows.values()]
 
     @staticmethod
     def of(batch: MiniBatch) -> Decision:
@@ -133,19 +139,19 @@ class Decisions(Closable):
     """The newest decision of an epoch, for which the update before its step waits.
 
     Attributes:
-        newest: the decision that was taken last.
+        newest: the decision that was taken last; launches: those that copy its embeddings.
         taken: position of the batch that the step got last.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.newest: Decision | None = None
-        self.taken = -1
+        self.launches, self.taken = Launches(), -1
 
-    def put(self, decision: Decision) -> None:
-        """Takes the decision about the next batch, whose embeddings have been copied."""
+    def put(self, decision: Decision, launches: Launches) -> None:
+        """Takes the decision about the next batch, and the launches that copy its embeddings."""
         with self._changed:
-            self.newest = decision
+            self.newest, self.launches = decision, launches
             self._changed.notify_all()
 
     def wait_for(self, position: int) -> None:

@@ -11,11 +11,14 @@ them, one more copy per row; if the arena has none of a batch's rows, the source
 Rows of the source below come in windows: a batch is a hundred megabytes where rows are wide, and rows that wait in a staging buffer and in
 the separate one would be as many again, twice. A window is read while the one before it crosses to the device; a batch has several, so
 that reading and crossing overlap where nothing is known of the next batch. Memory besides the batch's rows: two windows of stored rows if
-they are staged, and one in the type of the computation. A collective source, and a device that reads the rows in place, take one window of
-all rows.
+they are staged, and one in the type of the computation. A collective source takes one window of all rows.
+
+On a device with memory of its own the host waits for nothing here but the windows, of which there are as few as may be. If the device reads
+the rows below in place, it finds them itself: rows that the arena has are left out of their gather, and written after it. Else the host has
+the inputs, which came with the sizes of the pruned blocks, and finds the arena's rows by a list of its own.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -30,7 +33,8 @@ from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.gather import gather_tiered
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.rows.slots import PEER, make_slots
-from graphmill.kernels.types import BatchKey
+from graphmill.kernels.types import Array, BatchKey
+from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, RowIds
@@ -59,32 +63,69 @@ class ArenaRows:
         self.width, self.dtype, self.row_bytes = below.width, below.dtype, below.row_bytes
         self._windows, self._thread = BufferPool(), ThreadPoolExecutor(1, "windows")
 
-    def gather(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
-        """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
+    @property
+    def found_here(self) -> bool:
+        """Whether the host finds the rows of a batch on a device, which must have its inputs for that."""
+        return not self.below.finds
+
+    def gather(self, batch: MiniBatch, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes row i of out: float[n, F] from batch.input_ids[i], and books the bytes and the arena's hits.
 
         Args:
-            input_ids: ids[n], on the device.
-            origin: i32[n], their places before the batch was pruned.
+            batch: a pruned batch; one on a device whose rows the host finds has `inputs`.
             out: float[n, F], of the type of the computation.
 
         Raises:
             InputError: a read failed, or its bytes do not match their digest.
         """
-        missing = None
+        there = on_device(out)
+        if there and not self.found_here:
+            self._found_there(batch.input_ids, out, ledger)
+            return
+        inputs, missing = batch.inputs, None
+        ids, origin = (batch.input_ids, batch.origin) if inputs is None else (inputs.ids, inputs.origin)
+        assert there == (inputs is not None) and origin is not None, "the host finds the rows of inputs that it knows"
         if self.history is not None:
-            places = self.history.lookup_features(input_ids)
-            hits, missing = self._parted(places, ledger)
+            lookup = self.history.lookup_features
+            places = lookup(ids) if inputs is None else self.history.features_here(ids, inputs.beside)
+            hits, missing = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
             ledger.count(HITS, 0, len(hits))
             if len(hits):
                 ledger.crossed(D2D, len(hits) * self.width * self.history.dtype.itemsize)
-                if self._at_once(input_ids, places, hits, missing, out, ledger):
+                if self._at_once(ids, places, hits, missing, out, ledger):
                     return
-                place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
-                input_ids, origin = input_ids[missing], origin[missing]
+                self._place_hits(places, hits, out, ledger)
+                ids, origin = ids[missing], origin[missing]
             else:
                 missing = None
         if missing is None or len(missing) or self.below.collective:
-            self._from_below(key, input_ids, origin, out, missing, ledger)
+            self._from_below(batch.key, ids, origin, out, missing, ledger)
+
+    def _found_there(self, input_ids: Any, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes the rows of the arena, and all others from a source that the device reads in place; the host does not wait."""
+        wanted = None
+        if self.history is not None:
+            places = self.history.lookup_features(input_ids)
+            wanted, row_bytes = places < 0, self.width * self.history.dtype.itemsize
+
+            def book(counts: Sequence[int], to: Ledger) -> None:
+                to.count(HITS, 0, counts[0])
+                if counts[0]:
+                    to.crossed(D2D, counts[0] * row_bytes)
+
+            ledger.later(self.device.note((~wanted).sum().reshape(1), COUNTS, ledger), book)
+        self.below.gather_found(input_ids, out, ledger, self.device, wanted)
+        if self.history is not None:
+            place_rows(self.history.features, places, out, None)
+
+    def _place_hits(self, places: Array, hits: Array, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes the rows that the arena has; a device gets the places of all rows, and leaves negative ones out."""
+        assert self.history is not None
+        if on_device(out):
+            (there,) = self.device.send([places], SLOTS, ledger)
+            place_rows(self.history.features, there, out, None)
+        else:
+            place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
 
     def _at_once(self, input_ids: Any, places: Any, hits: Any, missing: Any, out: torch.Tensor, ledger: Ledger) -> bool:
         """Writes all rows by one gather if those of the arena and of the source below lie in memory in one type; returns whether it did."""
@@ -100,39 +141,34 @@ class ArenaRows:
         gather_tiered(slots, replace(tiers, **arena), kernel_array(out), threads=self.threads)
         return True
 
-    def _parted(self, places: Any, ledger: Ledger) -> tuple[Any, Any]:
-        """Returns i64[h], i64[m]: the rows that the arena has, and the others; a device sends back their number."""
-        if not on_device(places):
-            return np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        absent = places < 0
-        num_hits = len(places) - int(self.device.fetch(absent.sum(), COUNTS, ledger))
-        order = torch.sort(absent, stable=True).indices
-        return order[:num_hits], order[num_hits:]
-
     def _from_below(
-        self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, places: Any, ledger: Ledger
+        self, key: BatchKey, ids: Array, origin: Array, out: torch.Tensor, places: Any, ledger: Ledger
     ) -> None:
-        """Gathers rows from the source below: row i goes to out[places[i]], or to out[i] if `places` is None; the rest as in `gather`."""
-        there = on_device(input_ids)
-        if (there and self.below.finds) or self.below.collective:
+        """Gathers rows from the source below: row i goes to out[places[i]], or to out[i] if `places` is None.
+
+        Args:
+            ids: ids[n]; origin: i32[n], their places before the batch was pruned.
+        """
+        if self.below.collective:
             rows = out if places is None else torch.empty((len(places), self.width), dtype=out.dtype, device=out.device)
-            if there:
-                self.below.gather_found(input_ids, rows, ledger, self.device)
-            else:
-                self.below.gather(RowIds(input_ids), rows, ledger)
+            self.below.gather(RowIds(ids), rows, ledger)
             if places is not None:
-                place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
+                self._place(rows, places, out, ledger)
             return
-        if there:
-            input_ids = self.device.fetch(input_ids, COUNTS, ledger).numpy()
-            origin = self.device.fetch(origin, COUNTS, ledger).numpy() if self.stages else np.arange(len(input_ids))
+        origin = origin if self.stages else np.arange(len(ids))
         row_bytes = max(self.row_bytes, self.width * out.element_size(), 1)
-        window_bytes = min(WINDOW_BYTES, max(LEAST_WINDOW_BYTES, len(origin) * row_bytes // WINDOWS))
-        num_rows = max(1, window_bytes // row_bytes // WINDOW_ROWS) * WINDOW_ROWS
+        few = WINDOW_BYTES if on_device(out) else max(LEAST_WINDOW_BYTES, len(origin) * row_bytes // WINDOWS)
+        num_rows = max(1, min(WINDOW_BYTES, few) // row_bytes // WINDOW_ROWS) * WINDOW_ROWS
         windows = self.below.stage_windows(key, origin, num_rows)
         with closing(windows), closing(self._one_ahead(windows)) as staged_windows:
             for part, staged in staged_windows:
-                self._window(RowIds(input_ids[part], staged=staged), part, out, places, ledger)
+                self._window(RowIds(ids[part], staged=staged), part, out, places, ledger)
+
+    def _place(self, rows: torch.Tensor, places: Array, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes rows to places of out."""
+        if on_device(out):
+            (places,) = self.device.send([places], SLOTS, ledger)
+        place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
 
     def _one_ahead(self, windows: Iterator[tuple[Any, Any]]) -> Generator[tuple[Any, Any], None, None]:
         """Yields the windows; a thread reads the next one meanwhile, and has ended when this has."""
@@ -159,9 +195,5 @@ class ArenaRows:
         finally:
             if batch.staged is not None:
                 batch.staged.release()
-        if straight:
-            return
-        if on_device(out) and not isinstance(part, slice):
-            (part,) = self.device.send([part], SLOTS, ledger)
-        places = part if places is None else places[part]
-        place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
+        if not straight:
+            self._place(rows, part if places is None else places[part], out, ledger)

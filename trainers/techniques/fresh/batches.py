@@ -5,7 +5,9 @@
                     `lookahead = 1` when the batch before it is (ahead.py)
 
 A device with memory of its own gets the sampled blocks ahead of the step and does the rest: lookup, pruning, transposes, and finding the
-rows of the arena. It sends back the remaining sizes, and the ids of rows that it does not find by itself.
+rows of the arena. It sends back the remaining sizes, and with them the ids of inputs whose rows the host finds: the one wait of a batch.
+An update's launches are joined by the lookups behind it, and copies for a later batch by the update that may overwrite what they read, so
+neither waits.
 
 The nodes that a batch may leave out depend on the update before it, so sampling and sending alone run ahead of the step. The result of a
 lookup depends only on the batch's optimiser step: all batches of a step group look up before the group's one update, and the history
@@ -92,9 +94,10 @@ class PrunedSource(PreparedSource):
             self.files = closing(packed)
 
     def await_decision(self, position: int) -> None:
-        """Waits until the batch at a position is decided: only then may an update change the history."""
+        """Waits until the batch at a position is decided: only then may an update change the history, behind the copies of its rows."""
         if self.lookahead and position < self.batching.plan.num_batches:
             self.decisions.wait_for(position)
+            self.decisions.launches.join()
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the samplers, and the pruner behind them, which prunes a batch when it or the one before it is asked for.
@@ -158,13 +161,12 @@ class PrunedSource(PreparedSource):
         if (before := self._before.get(batch.position)) is not None:  # it is decided on the other lane
             self.decisions.wait_for(before)
         restored, self.restored = self.restored, None
-        batch = pruner.pruned(batch, copies=True, decision=restored)
-        with (
-            self.batching.device.preparing()
-        ):  # at its end the copies are complete, and an update may change the history
-            batch.join()
+        batch, device = pruner.pruned(batch, copies=True, decision=restored), self.batching.device
+        with device.launching() as launches:
+            batch.join(device)
             decision = Decision.of(batch)
-        self.decisions.put(decision)
+            device.hand_over(decision.tensors)  # the step may write them to a checkpoint
+        self.decisions.put(decision, launches)
         return batch
 
     def _sent(self, batch: MiniBatch) -> MiniBatch:
@@ -199,20 +201,24 @@ class Pruner:
         """
         device, blocks, moved, history = self.batching.device, batch.blocks, batch.moved or Ledger(), self.history
         with device.launching() as launches:
+            history.updated.join()
             batch.join(device)
             if decision is None:
                 step = self.batching.plan.step_of(batch.train_epoch, batch.position)
                 slots = history.slots(blocks, step, self.batching.ends_of(batch))
             else:
                 slots = decision.slots(blocks, history.arena.num_nodes, device, SENT)
-            pruned = prune(blocks, slots, self.batching.transpose, self.rows.threads)
+            # If the host finds the rows, it must know the inputs, and how far embeddings have reached into the features.
+            beside = history.arena.ring if device.remote and self.rows.found_here else None
+            pruned = prune(blocks, slots, self.batching.transpose, self.rows.threads, beside)
             left = pruned.blocks
             if copies:
                 whole = dict.fromkeys(range(len(left)), history.arena.embeddings)
                 left = with_copies(left, whole if decision is None else decision.rows)
         moved.carried(pruned.traffic, "ids")
         _count_pruned(blocks, left, moved)
-        return replace(batch, blocks=left, origin=pruned.origin, moved=moved, launches=launches)
+        changed = {"origin": pruned.origin, "inputs": pruned.inputs, "moved": moved, "launches": launches}
+        return replace(batch, blocks=left, **changed)
 
     def gathered(self, batch: MiniBatch, inputs: BufferPool) -> tuple[MiniBatch, Ledger]:
         """Returns a pruned batch with its rows, ready for the step, and the ledger of its transfers and counts; `inputs` lends memory."""
@@ -220,7 +226,7 @@ class Pruner:
         with device.launching() as launches:
             batch.join(device)
             batch.x = device.rows(inputs, len(batch.input_ids), rows.width, self.batching.dtype)
-            rows.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
+            rows.gather(batch, batch.x, moved)
             count_batch(batch, moved)
             batch = send_batch(batch, device, moved)
         batch.launches = launches

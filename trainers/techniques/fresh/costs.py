@@ -12,7 +12,7 @@ Known limits: gradients are taken as independent of nodes and epochs, and rates 
 some stand for all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.types import Array, Block
 from graphmill.trainers.recipe.costs.course import Case, CountedVisits
+from graphmill.trainers.recipe.costs.device import batch_terms
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
 from graphmill.trainers.recipe.costs.memory import (
     BATCH,
@@ -346,6 +347,16 @@ def arena_terms(case: Case) -> list[Term]:
     ]
 
 
+def arena_device_terms(case: Case) -> list[Term]:
+    """Returns the terms of a device that has the arena, and the rows between layers until an update has read their gradients."""
+    rows = history_bytes(case) * case.semantic.train.accumulate
+    return [
+        *arena_terms(replace(case, ranks=1)),
+        Term("rows between layers", rows, BATCH, bound=True),
+        Term("rows that batches read of the arena", history_bytes(case), BATCH, bound=True),
+    ]
+
+
 def history_bytes(case: Case) -> int:
     """Returns the bytes of rows between layers that wait for their gradients, and of these."""
     train = case.semantic.train
@@ -385,4 +396,6 @@ def _seconds(case: Case) -> Seconds:
     return named, each.in_turn(waits) if case.in_turn else each.count * max(sampling, waits)
 
 
-COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated)
+COSTS = Costs(
+    memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated,
+    device=lambda case: [*batch_terms(case), *arena_device_terms(case)])  # fmt: skip

@@ -83,6 +83,7 @@ class SteppedHistory:
         arena: the kernels' history.
         layers: number of layers whose rows may be kept, from the first one on.
         first_step, t_stale: the first optimiser step whose rows are kept, and their oldest age; None for no bound.
+        updated: the launches of the last update, which lookups on other streams join.
 
     Raises:
         InputError: hotness is of another graph or counts no layers, or the arena does not fit.
@@ -126,6 +127,7 @@ class SteppedHistory:
             (self._score,) = device.send([share.score], SENT, device.traffic)
         self._fill()
         self._rows: list[LayerRows] = []
+        self.updated = device.mark()
 
     def _row_width(self) -> int:
         """Returns the columns of an embedding."""
@@ -198,7 +200,7 @@ class SteppedHistory:
         arrays = {name: device.fetch(tensor, TO_HOST, device.traffic).numpy() for name, tensor in state.items()}
         device.traffic.carried(arena.restore(arrays), "checkpoint")
         device.traffic.carried(arena.index_traffic, "ids")
-        self._settle()
+        self.updated = device.mark()
 
     def slots(self, blocks: Sequence[Block], step: int, ends: int = 0) -> list[Any]:
         """Returns i32[num_src] for each of blocks[1:], the slot of each source's row in the arena, negative for none.
@@ -240,21 +242,24 @@ class SteppedHistory:
         rows, self._rows = self._rows, []
         if not rows:
             return
-        done, row_bytes = self.arena.update(step, rows), self.arena.width * self.arena.dtype.itemsize
-        ledger.carried(done.traffic, "ids")
-        for layer, (entered, left) in enumerate(zip(done.admitted.tolist(), done.evicted.tolist(), strict=True), 1):
+        counts = self.arena.update(step, rows).counts
+        if on_device(counts):
+            device = self.run.features.device
+            ledger.later(device.note(counts, COUNTS, ledger), self._book_update)
+            self.updated = device.mark()
+        else:
+            self._book_update(counts.tolist(), ledger)
+
+    def _book_update(self, counts: Sequence[int], ledger: Ledger) -> None:
+        """Counts the rows that an update let in and took out, and the bytes of those that entered; counts are those of `Placed`."""
+        row_bytes = self.arena.width * self.arena.dtype.itemsize
+        for layer in range(1, self.layers + 1):
+            entered, left = counts[layer - 1], counts[self.layers + layer - 1]
             ledger.count("history_admitted", layer, entered)
             ledger.count("history_evicted", layer, left)
             if entered:
-                line = Line("d2d", "embedding", "backward", layer)
-                ledger.crossed(line, entered * row_bytes)
-        ledger.count("history_overflow", 0, done.overflow)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Waits until embeddings have been written, for lookups ahead, which copy them on another stream of a device."""
-        if self.settings.lookahead and self.arena.device is not None:
-            self.arena.device.synchronize()
+                ledger.crossed(Line("d2d", "embedding", "backward", layer), entered * row_bytes)
+        ledger.count("history_overflow", 0, counts[-1])
 
     def compare(self, batch: MiniBatch, step: int, ledger: Ledger) -> None:
         """Counts the rows of a pruned batch that were decided ahead of an update, and otherwise than a lookup behind it decides.
@@ -268,7 +273,13 @@ class SteppedHistory:
             hits.append(0 if block.splice is None else len(block.splice.hist_pos))
             sums += [held.sum(), held[places].sum()]
         if sums and on_device(batch.input_ids):
-            sums = self.run.features.device.fetch(torch.stack(sums), COUNTS, ledger).tolist()
+            note = self.run.features.device.note(torch.stack(sums), COUNTS, ledger)
+            ledger.later(note, lambda found, to: self._book_compared(hits, found, to))
+        else:
+            self._book_compared(hits, sums, ledger)
+
+    def _book_compared(self, hits: Sequence[int], sums: Sequence[int], ledger: Ledger) -> None:
+        """Counts by layer; hits are those that the batch reads, and sums of each layer those that are held now, and of these the same."""
         for layer, (read, held, both) in enumerate(zip(hits, sums[::2], sums[1::2], strict=True), 1):
             ledger.count("history_hits_evicted", layer, read - int(both))
             ledger.count("history_hits_missed", layer, int(held) - int(both))

@@ -2,6 +2,7 @@
 
 from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.device import batch_terms
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
 from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated
 from graphmill.trainers.techniques.distributed.costs import (
@@ -11,13 +12,23 @@ from graphmill.trainers.techniques.distributed.costs import (
     remote_links,
     rows_read,
 )
-from graphmill.trainers.techniques.fresh.costs import arena_terms, behind, expected_history, window_term
+from graphmill.trainers.techniques.fresh.costs import (
+    arena_device_terms,
+    arena_terms,
+    behind,
+    expected_history,
+    window_term,
+)
 from graphmill.trainers.techniques.stored_costs import pruned_links
 
 
 def _memory(case: Case) -> list[Term]:
     packed = [window_term(case, case.ranks)] if case.settings.rows == "packed" else []
     return [*rank_terms(case), *packed, *arena_terms(case)]
+
+
+def _device(case: Case) -> list[Term]:
+    return [*batch_terms(case), *arena_device_terms(case)]
 
 
 def _links(case: Case) -> Links:
@@ -41,4 +52,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(share=expected_history(case).edges_share, exchanging=rounds * exchanging), seconds
 
 
-COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated)
+COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, evaluated=evaluated, device=_device)

@@ -5,8 +5,9 @@ from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
 from graphmill.trainers.techniques.batch_costs import Pieces, evaluated
-from graphmill.trainers.techniques.factored.costs import role_terms
+from graphmill.trainers.techniques.factored.costs import role_device_terms, role_terms
 from graphmill.trainers.techniques.fresh.costs import (
+    arena_device_terms,
     arena_terms,
     behind,
     expected_history,
@@ -19,6 +20,10 @@ from graphmill.trainers.techniques.fresh.costs import (
 def _memory(case: Case) -> list[Term]:
     windows = window_term(case, sum(case.settings.roles(usable_cores())))
     return [*role_terms(case, 0, history_bytes(case)), windows, *arena_terms(case)]
+
+
+def _device(case: Case) -> list[Term]:
+    return [*role_device_terms(case), *arena_device_terms(case)]
 
 
 def _seconds(case: Case) -> Seconds:
@@ -34,4 +39,4 @@ def _seconds(case: Case) -> Seconds:
     return each.named(share=share), each.count * max(each.prepare(1) / samplers, waits / group)
 
 
-COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated)
+COSTS = Costs(memory=_memory, links=history_links, seconds=_seconds, evaluated=evaluated, device=_device)

@@ -23,6 +23,7 @@ from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.costs.batch import batch_sizes, drawn_bound
 from graphmill.trainers.recipe.costs.course import Case, Scored
+from graphmill.trainers.recipe.costs.device import cached_terms, model_terms
 from graphmill.trainers.recipe.costs.exact import link_rows_bytes, score_bytes
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORWARD, Costs
 from graphmill.trainers.recipe.costs.memory import (
@@ -332,6 +333,19 @@ def _rank_terms(case: Case) -> list[Term]:
     ]
 
 
+def _device(case: Case) -> list[Term]:
+    """Returns the terms of a GPU that has all parts of a process, or the whole graph."""
+    settings, sizes, train = case.settings, case.sizes, case.semantic.train
+    if settings.mode == "device":
+        return [*model_terms(case), *_uncut(case)]
+    counts, num_parts, _ = _counted(case)
+    parts = -(-num_parts // max(1, settings.devices))
+    way = Way(hybrid=settings.hybrid, parts=parts, devices=max(1, settings.devices), overlap=settings.overlap)
+    num_parameters = parameter_bytes(train, sizes.width, case.num_classes) // item_bytes(train)
+    held = device_bytes(train, sizes.width, case.num_classes, num_parameters, counts, way)
+    return [*model_terms(case), Term(CHUNK, held, CHUNKS, bound=True), *cached_terms(case)]
+
+
 def host_bytes(case: Case) -> int:
     """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows up to a layer, and gradients."""
     train, way = case.semantic.train, Way(hybrid=case.settings.hybrid)
@@ -382,4 +396,4 @@ def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
     return edges * (12 + weights) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)
 
 
-COSTS = Costs(memory=_memory, links=pass_links, seconds=pass_seconds, evaluated=evaluated)
+COSTS = Costs(memory=_memory, links=pass_links, seconds=pass_seconds, evaluated=evaluated, device=_device)

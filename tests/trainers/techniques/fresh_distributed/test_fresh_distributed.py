@@ -106,10 +106,10 @@ def test_what_is_exchanged_is_what_survives(tmp_path, monkeypatch, cache):
         survivors.append((batch.key.step % 4, np.array(batch.input_ids)))
         return batch
 
-    def looked(self, key, input_ids, origin, out, moved):
-        places = self.history.lookup_features(input_ids)
-        needed.append((key.step % 4, input_ids[places < 0], self.below))
-        gathered(self, key, input_ids, origin, out, moved)
+    def looked(self, batch, out, moved):
+        places = self.history.lookup_features(batch.input_ids)
+        needed.append((batch.key.step % 4, batch.input_ids[places < 0], self.below))
+        gathered(self, batch, out, moved)
 
     monkeypatch.setattr(Pruner, "pruned", seen)
     monkeypatch.setattr(ArenaRows, "gather", looked)
