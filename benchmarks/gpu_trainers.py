@@ -51,8 +51,8 @@ SIMULATED: dict[str, Any] = {"fanouts": [10, 10], "batch_size": 250, "reuse": 1}
 LARGE = 100_000_000
 """Edges from which on not all tables are trained."""
 MOST, MOST_PRUNED = (1, 130), (2, 180)
-"""Waits and launches of a batch that are allowed on the simulated accelerators; of one that the device samples and a history prunes. Those of
-fullgraph, whose batch is a pass, are told alone."""
+"""Waits and launches of a batch that are allowed on the simulated accelerators; and of one that the device samples and a history prunes,
+whose second wait is the sampler's. Those of fullgraph, whose batch is a pass, are told alone."""
 MEMORY: dict[str, dict[str, Any]] = {
     "device": {"device": "100%", "host": 0, "disk": "20x"},
     "memory": {"device": "10%", "host": "100%", "disk": "20x"},
