@@ -164,9 +164,7 @@ class _Planner:
         if semantic.train.device == "cpu":
             return ""
         need = device_need(semantic, execution, self.known.sizes(step))
-        return (
-            ON_GPU if need is None else f"{ON_GPU}; at most {format_bytes(need.memory_bytes)} of its memory are taken"
-        )
+        return ON_GPU if need is None else f"{ON_GPU}; about {format_bytes(need.memory_bytes)} of its memory are taken"
 
     def _forecast(self, step: Step, semantic: ModelConfig, execution: Any, waiting: int) -> tuple[Forecast | None, str]:
         """Returns the forecast of a training, None without a formula, and the way of its evaluations in words.

@@ -96,7 +96,7 @@ class PipelineNeeds:
         if self.gpus:
             name, most = max(self.gpus.items(), key=lambda each: each[1].memory_bytes)
             each = ", ".join(f"{table} {format_bytes(need.memory_bytes)}" for table, need in self.gpus.items())
-            yield f"memory of the GPU, at most: {each}"
+            yield f"memory of the GPU, about: {each}"
             yield f"{name} takes the most of it:"
             yield from (f"  {line}" for line in most.lines())
         if self.elsewhere:

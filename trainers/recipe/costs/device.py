@@ -17,7 +17,7 @@ from graphmill.assets.sizes import parse_size
 from graphmill.kernels.sampling.recorded import bucket
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Case
-from graphmill.trainers.recipe.costs.memory import BATCH, PARAMETER_COPIES, tier_rows, training_case
+from graphmill.trainers.recipe.costs.memory import BATCH, PARAMETER_COPIES, evaluation_batches, tier_rows, training_case
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.execution import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
@@ -37,9 +37,12 @@ ROW_COPIES = 4
 
 
 def device_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Need | None:
-    """Returns what a training takes of each GPU that it trains on; None on a CPU, or for a technique without a formula."""
+    """Returns what a training takes of each GPU that it trains on, or None.
+
+    There is none on a CPU, for a model of one's own, whose activations are not known, and for a technique without a formula.
+    """
     technique = find_technique(semantic.train.trainer)
-    if semantic.train.device == "cpu" or not technique.costs:
+    if semantic.train.device == "cpu" or ":" in semantic.train.model or not technique.costs:
         return None
     terms = technique.open_costs().device(training_case(semantic, execution, sizes))
     found = tuple(term for term in terms if term.most)
@@ -90,11 +93,12 @@ def _batches(case: Case, models: int, taken: int) -> list[Term]:
     train, batch, drawn = case.semantic.train, case.batch, case.execution.topology != "host" and not case.stored
     blocks, rows = case.block_bytes * (BLOCK_COPIES if drawn else 1), batch.inputs * case.row_bytes + case.edge_bytes
     # Those that wait, one in the work of each thread, and the one that is trained on.
-    ahead = case.held_ahead(batch.count) + (1 if drawn else case.samplers) + taken
+    count = max(batch.count, evaluation_batches(case))
+    ahead = case.held_ahead(count) + (1 if drawn else case.samplers) + taken
     step = models * step_bytes(train, case.sizes.width, case.num_classes, batch)
     return [
         Term("activations of a step", step, "batch_size or hidden", bound=not batch.exact),
-        Term("batches", min(batch.count + taken, ahead) * (rows + blocks), "queue", bound=True),
+        Term("batches", min(count + taken, ahead) * (rows + blocks), "queue", bound=True),
         # Rows on their way, before their type is that of the computation; ids and slots of a batch.
         Term("a batch that is gathered", rows + 16 * batch.inputs, BATCH, bound=True),
     ]

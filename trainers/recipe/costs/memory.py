@@ -273,18 +273,24 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
     Args:
         inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
     """
-    sizes, train = case.sizes, case.semantic.train
-    if train.eval == "exact" or case.semantic.sampling is None:
+    if not (most := evaluation_batches(case)):
         return []
-    splits = {"train": sizes.num_train, "valid": sizes.num_valid, "test": sizes.num_test}
-    largest = max(splits[split] for split in train.scored_splits(*splits.values()))
-    most = max(1, -(-largest // case.semantic.sampling.batch_size))
     count = case.held_ahead(most)
     each = space_for(case.batch.inputs * case.row_bytes) + space_for(case.edge_bytes) + case.block_bytes
     more = max(0, count * each - inputs_bytes)
     one = case.in_turn and not case.stores_evaluation
     expected = 0 if case.exact_evaluation else min(more, case.batch_bytes) if one else more
     return [Term(SAMPLED, more, "queue", bound=True, likely=expected), shared_term(case, most)]
+
+
+def evaluation_batches(case: Case) -> int:
+    """Returns the batches of the largest split that a sampled evaluation scores; 0 without one."""
+    sizes, train = case.sizes, case.semantic.train
+    if train.eval == "exact" or case.semantic.sampling is None:
+        return 0
+    splits = {"train": sizes.num_train, "valid": sizes.num_valid, "test": sizes.num_test}
+    largest = max(splits[split] for split in train.scored_splits(*splits.values()))
+    return max(1, -(-largest // case.semantic.sampling.batch_size))
 
 
 def shared_term(case: Case, count: int) -> Term:
