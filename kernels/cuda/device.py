@@ -45,7 +45,7 @@ class CudaDevice:
         self.num_multiprocessors = _num_multiprocessors(index)
         self._streams: dict[int, Any] = {}
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
-        self._held = Held()
+        self._held = HeldArrays()
 
     @property
     def stream(self) -> int | None:
@@ -223,7 +223,7 @@ class CudaDevice:
     def hold(self, array: Array) -> None:
         """Keeps an array of the host for as long as what this thread has launched may read it.
 
-        It waits only for the launches that read one of the arrays before the last `Held.MOST`.
+        It waits only for the launches that read one of the arrays before the last `HeldArrays.MOST`.
         """
         import torch
 
@@ -263,7 +263,7 @@ class CudaDevice:
         return array.data_ptr() if ours else _layout(array)[0]
 
 
-class Held:
+class HeldArrays:
     """Arrays of the host that launches read; safe to fill from many threads."""
 
     MOST = 4

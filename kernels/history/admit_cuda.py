@@ -1,7 +1,7 @@
 """Admission to the history of embeddings, eviction and lookups on a GPU; see kernels/history/admit.py for the rule.
 
 Norms are ranked by a stable sort of their bits. Nothing is downloaded and nothing waits: how many entries enter, which slots they take and
-how far the ring has come stay on the device, and an update's counts are there for whoever reads them later. If candidates may be more than
+how far the ring has come stay on the device, and so do an update's counts, which are read later. If candidates may be more than
 slots, they are sorted by what they save, whether they are more or not. Not checked, since that would wait: that ids are nodes of the graph.
 """
 
@@ -17,7 +17,7 @@ from graphmill.kernels.history.admit import Index, LayerRows, Rule, num_stable
 
 
 class FeatureBytes(NamedTuple):
-    """Where the rows of features of an arena end, and the bytes of its rows."""
+    """The end of the rows of features in an arena, and the bytes of its rows."""
 
     # Bytes from the arena's beginning to the end of the last feature row.
     end: int
@@ -37,7 +37,7 @@ class Ring(NamedTuple):
     room: Any = None
 
 
-class Placed(NamedTuple):
+class Admission(NamedTuple):
     """The result of an update on a device.
 
     Attributes:
@@ -81,7 +81,7 @@ def look_up_features_cuda(
 
 def admit_cuda(
     index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, ring: Ring, device: CudaDevice
-) -> Placed:
+) -> Admission:
     """Updates the index and the ring, and returns what entered.
 
     Args:
@@ -128,7 +128,7 @@ class _Admission:
     def at(self, array: Any, dtype: str = "int32") -> np.uint64:
         return _at(array, self.device, dtype)
 
-    def run(self) -> Placed:
+    def run(self) -> Admission:
         targets, sums, taken = self.ints(self.total), None, None
         if self.total:
             self._enter()
@@ -143,7 +143,7 @@ class _Admission:
         slots = self.at(self.rule.free), np.int32(self.ring.anew), np.int64(len(self.index.owner)), self.places
         overflow = self.at(self.counts[2 * self.num_layers :])
         self.launch("close_update", 1, self.at(sums), self.at(taken), self.size, *slots, overflow)
-        return Placed(targets, self.counts)
+        return Admission(targets, self.counts)
 
     def _enter(self) -> None:
         """Writes all lists one after the other."""

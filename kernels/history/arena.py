@@ -37,8 +37,8 @@ from graphmill.kernels.history.admit import (
     place_in_lists,
 )
 from graphmill.kernels.history.admit_cuda import (
+    Admission,
     FeatureBytes,
-    Placed,
     Ring,
     admit_cuda,
     look_up_cuda,
@@ -204,7 +204,7 @@ class History:
         places = place_of[ids]
         return np.where(places >= self._first_feature(ring), places, np.int32(-1))
 
-    def update(self, now: int, rows: Sequence[LayerRows]) -> Admitted | Placed:
+    def update(self, now: int, rows: Sequence[LayerRows]) -> Admitted | Admission:
         """Evicts and admits after optimiser step `now`, which grows from call to call; does not wait for a device.
 
         Args:
@@ -241,7 +241,7 @@ class History:
             self.ring[:] = rule.head, max(high, int(free[count - 1]) + 1 if count else 0)
         return done
 
-    def _update_there(self, now: int, rows: Sequence[LayerRows], anew: bool) -> Placed:
+    def _update_there(self, now: int, rows: Sequence[LayerRows], anew: bool) -> Admission:
         assert self.device is not None
         free = room = None
         if self.reuse and self.num_slots:

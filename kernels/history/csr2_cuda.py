@@ -149,7 +149,7 @@ class _Pruning:
 
 
 def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: CudaDevice, beside: Any = None) -> Cut:
-    """Returns what is left of a mini-batch.
+    """Returns the rest of a mini-batch.
 
     Args:
         blocks: all arrays on the device; see `graphmill.kernels.history.csr2.prune`.

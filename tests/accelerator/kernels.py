@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name, owner_of
-from graphmill.kernels.cuda.device import Held, register_device
+from graphmill.kernels.cuda.device import HeldArrays, register_device
 from graphmill.kernels.cuda.protocol import Kernel, PeerRows, RowsView
 from graphmill.kernels.errors import InputError
 from tests import accelerator
@@ -42,7 +42,7 @@ class SimulatedKernels:
         self._run = accelerator.LAUNCHED(self._run_launch)
         self._failed: list[Exception] = []
         self._recording = threading.local()
-        self._held = Held()
+        self._held = HeldArrays()
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
         """Returns a kernel of kernels/cuda/SOURCE.cu, which runs when its stream is waited for."""

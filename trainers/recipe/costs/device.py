@@ -37,7 +37,7 @@ ROW_COPIES = 4
 
 
 def device_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Need | None:
-    """Returns what a training takes of each GPU that it trains on, or None.
+    """Returns the memory of each GPU that a training takes, or None.
 
     There is none on a CPU, for a model of one's own, whose activations are not known, and for a technique without a formula.
     """

@@ -209,7 +209,7 @@ class Pruner:
             else:
                 slots = decision.slots(blocks, history.arena.num_nodes, device, SENT)
             # If the host finds the rows, it must know the inputs, and how far embeddings have reached into the features.
-            beside = history.arena.ring if device.remote and self.rows.found_here else None
+            beside = history.arena.ring if on_device(history.memory) and self.rows.found_here else None
             pruned = prune(blocks, slots, self.batching.transpose, self.rows.threads, beside)
             left = pruned.blocks
             if copies:

@@ -251,7 +251,7 @@ class SteppedHistory:
             self._book_update(counts.tolist(), ledger)
 
     def _book_update(self, counts: Sequence[int], ledger: Ledger) -> None:
-        """Counts the rows that an update let in and took out, and the bytes of those that entered; counts are those of `Placed`."""
+        """Counts the rows that an update let in and took out, and the bytes of those that entered; counts are those of `Admission`."""
         row_bytes = self.arena.width * self.arena.dtype.itemsize
         for layer in range(1, self.layers + 1):
             entered, left = counts[layer - 1], counts[self.layers + layer - 1]
