@@ -17,7 +17,7 @@ import numpy as np
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.graph.edge_sort import EdgePolicy, sort_edges
 from graphmill.assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool, range_edges
-from graphmill.assets.storage.files.arrays import create_array, scratch_arrays
+from graphmill.assets.storage.files.arrays import ArrayAppender, create_array, scratch_arrays
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.chunks.cut import Chunks
 from graphmill.kernels.chunks.sets import SharedSets, listed_sets, neighbour_sets, shared_sets
@@ -101,3 +101,7 @@ class _Folder:
     def create(self, name: str, shape: Any, dtype: Any) -> Array:
         """Returns a new mapped array of zeros."""
         return create_array(self.path(f"{name}.npy"), shape, dtype)
+
+    def append(self, name: str, dtype: Any) -> ArrayAppender:
+        """Makes an array whose length is known at the end of the context that this is."""
+        return ArrayAppender(self.path(f"{name}.npy"), dtype)

@@ -48,6 +48,10 @@ class ArrayFolder(Protocol):
         """Returns a new mapped array of zeros."""
         ...
 
+    def append(self, name: str, dtype: Any) -> ArrayAppender:
+        """Makes an array whose length is known at the end of the context that this is."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class EdgePolicy:

@@ -139,7 +139,7 @@ def reverse_pagerank(
     def take(low: int, high: int, sums: Array) -> None:
         after[low:high] = sums * numerator // denominator
 
-    means = {"threads": threads, "sums_at_once": sums_at_once}
+    means: dict[str, Any] = {"threads": threads, "sums_at_once": sums_at_once}
     for _ in range(ITERATIONS):
         push_by_ranges(passes or partial(rows_in_order, topology), topology.num_nodes, values_of, take, **means)
         after[train_ids] += back

@@ -18,6 +18,7 @@ node, read and written in order, and 8 per sum of a range (kernels/ranges.py).
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ class WalkReach:
         def values_of(rows: TopologyRows) -> Array:
             return (mass[node_slice(rows)] / _degrees(rows.indptr)).astype(np.uint64)
 
-        means = {"threads": self.threads, "sums_at_once": self._sums_at_once}
+        means: dict[str, Any] = {"threads": self.threads, "sums_at_once": self._sums_at_once}
         push_by_ranges(self._passes, self.topology.num_nodes, values_of, take, **means)
 
     def _new(self) -> Array:

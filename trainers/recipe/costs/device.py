@@ -124,7 +124,7 @@ def _space(case: Case, sampling: SamplingConfig) -> int:
     # Seeds are rounded up to the next of eight numbers per power of two.
     rows, sizes, found = bucket(case.batch.rows[-1]), case.sizes, 0
     for entry in sampling.largest_fanouts:
-        fanout = sum(entry.values()) if isinstance(entry, dict) else entry
+        fanout = entry if isinstance(entry, int) else sum(entry.values())
         edges = sizes.num_edges if fanout < 0 else rows * fanout
         found, rows = found + edges, min(sizes.num_nodes, rows + edges)
     return found

@@ -164,8 +164,8 @@ class ArenaRows:
             for part, staged in staged_windows:
                 self._window(RowIds(ids[part], staged=staged), part, out, places, ledger)
 
-    def _place(self, rows: torch.Tensor, places: Array, out: torch.Tensor, ledger: Ledger) -> None:
-        """Writes rows to places of out."""
+    def _place(self, rows: torch.Tensor, places: Any, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes rows to places of out, i64[n]."""
         if on_device(out):
             (places,) = self.device.send([places], SLOTS, ledger)
         place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)

@@ -245,7 +245,7 @@ class SteppedHistory:
         counts = self.arena.update(step, rows).counts
         if on_device(counts):
             device = self.run.features.device
-            ledger.later(device.note(counts, COUNTS, ledger), self._book_update)
+            ledger.later(device.note(torch.as_tensor(counts), COUNTS, ledger), self._book_update)
             self.updated = device.mark()
         else:
             self._book_update(counts.tolist(), ledger)
