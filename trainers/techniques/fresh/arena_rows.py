@@ -38,12 +38,10 @@ from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, RowIds
-from graphmill.trainers.techniques.fresh.settings import LEAST_WINDOW_BYTES, WINDOW_BYTES, WINDOWS
+from graphmill.trainers.techniques.fresh.settings import LEAST_WINDOW_BYTES, WINDOW_BYTES, WINDOW_ROWS, WINDOWS
 
 HITS = "hits_arena"
 """Name of the ledger's count of rows from the arena."""
-WINDOW_ROWS = 64
-"""A window is a multiple of these rows, so that it begins as aligned as the batch's rows do."""
 
 
 class ArenaRows:

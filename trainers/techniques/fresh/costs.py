@@ -38,7 +38,13 @@ from graphmill.trainers.recipe.costs.memory import (
 from graphmill.trainers.recipe.costs.step import item_bytes
 from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated, rows_links
 from graphmill.trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, Share, share_arena, share_of_time
-from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES, kept_layers
+from graphmill.trainers.techniques.fresh.settings import (
+    LEAST_WINDOW_BYTES,
+    WINDOW_BYTES,
+    WINDOW_ROWS,
+    WINDOWS,
+    kept_layers,
+)
 from graphmill.trainers.techniques.stored_costs import pruned_links, reader_bytes
 
 DRAW_SEED = 0
@@ -313,7 +319,13 @@ def _memory(case: Case) -> list[Term]:
 
 def window_term(case: Case, trainers: int, likely: int | None = None) -> Term:
     """Returns the term of the windows of rows that are on their way to the arena's batches, of some trainers."""
-    most = trainers * WINDOW_BYTES * (WINDOW_COPIES if case.settings.rows == "packed" else 1)
+    if case.settings.rows != "packed":
+        most = trainers * WINDOW_BYTES
+    else:
+        rows = max(case.sizes.row_bytes, case.row_bytes)
+        window = max(WINDOW_ROWS * rows, LEAST_WINDOW_BYTES, case.batch.inputs * rows // WINDOWS)
+        on_cpu = case.semantic.train.device == "cpu"
+        most = trainers * WINDOW_COPIES * (min(WINDOW_BYTES, window) if on_cpu else WINDOW_BYTES)
     return Term("rows on their way to a batch", most, bound=True, likely=None if likely is None else min(likely, most))
 
 

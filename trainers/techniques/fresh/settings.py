@@ -19,6 +19,8 @@ MOST_STALE = 200
 WINDOW_BYTES, LEAST_WINDOW_BYTES, WINDOWS = 8 << 20, 1 << 20, 8
 """Most and least bytes of a window of rows on their way to the arena's batch, and windows of a batch between these; the ledger counts
 requests, so no setting of a run changes them."""
+WINDOW_ROWS = 64
+"""A window is a multiple of these rows, so that it begins as aligned as the batch's rows do."""
 MOST_STEPS = 10**18
 """Largest number of steps: ages are counted in 64 bits."""
 Policy = Literal["accuracy", "accuracy+features", "performance+features"]
