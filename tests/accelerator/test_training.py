@@ -247,7 +247,7 @@ def test_with_nothing_cached_a_device_gives_the_bits_of_minibatch(tmp_path, plac
 def test_pruned_rows_come_from_packed_chunks_to_the_device(tmp_path, place, monkeypatch, window):
     packed = build_packed(tmp_path, epochs=2)
     if window is not None:
-        monkeypatch.setattr("graphmill.trainers.techniques.fresh.arena_rows.WINDOW_BYTES", window)
+        monkeypatch.setattr("graphmill.trainers.techniques.fresh.settings.WINDOW_BYTES", window)
     place.begin()
     chunks = train_fresh(tmp_path / "chunks", packed=packed, device="cuda", **options("sage"))
     assert_booked(chunks, place.crossed())

@@ -5,9 +5,10 @@ by one thread that is one batch ahead. If the bounds keep logits, an inference t
 processes have them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from contextlib import closing
+from typing import NamedTuple
 
 import torch
 import xxhash
@@ -16,6 +17,7 @@ from torch import Tensor
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from graphmill.kernels.types import Array, Block, Stream
 from graphmill.trainers.batches.batch import MiniBatch, attach_weights, send_blocks
+from graphmill.trainers.batches.one_ahead import one_ahead
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
@@ -27,9 +29,6 @@ from graphmill.trainers.inference.pace import Pace
 from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.models.precision import widened
 from graphmill.trainers.rows.source import RowIds
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class DrawnInputs(NamedTuple):
@@ -147,18 +146,6 @@ def _drawn(
         features.gather(RowIds(ids), x, device.traffic)
         return DrawnInputs(send_blocks(blocks, device, device.traffic), x) if blocks else None
 
-    yield from map(gathered, _one_ahead(draw, turns))
+    with ThreadPoolExecutor(1, "draw") as thread, closing(one_ahead(map(draw, turns), thread)) as drawn:
+        yield from map(gathered, drawn)
     return_freed_memory()  # nor what an evaluation has freed those of the next one
-
-
-def _one_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yields a function's result of each item; a thread computes the next one meanwhile."""
-    with ThreadPoolExecutor(1, "draw") as thread:
-        waiting = None
-        for item in items:
-            following = thread.submit(function, item)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = following
-        if waiting is not None:
-            yield waiting.result()

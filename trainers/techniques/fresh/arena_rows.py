@@ -9,16 +9,16 @@ source below has its rows in memory, too, one gather writes all rows. Else rows 
 them, one more copy per row; if the arena has none of a batch's rows, the source below writes them itself.
 
 Rows of the source below come in windows: a batch is a hundred megabytes where rows are wide, and rows that wait in a staging buffer and in
-the separate one would be as many again, twice. A window is read while the one before it crosses to the device; a batch has several, so
-that reading and crossing overlap where nothing is known of the next batch. Memory besides the batch's rows: two windows of stored rows if
-they are staged, and one in the type of the computation. A collective source takes one window of all rows.
+the separate one would be as many again, twice. A window of packed rows is read while the one before it crosses to the device; a batch has
+several, so that reading and crossing overlap where nothing is known of the next batch. Memory besides the batch's rows: two windows of
+stored rows if they are packed, and one in the type of the computation. A collective source takes one window of all rows.
 
 On a device with memory of its own the host waits for nothing here but the windows, of which there are as few as may be. If the device reads
 the rows below in place, it finds them itself: rows that the arena has are left out of their gather, and written after it. Else the host has
 the inputs, which came with the sizes of the pruned blocks, and finds the arena's rows by a list of its own.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -35,10 +35,11 @@ from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.rows.slots import PEER, make_slots
 from graphmill.kernels.types import Array, BatchKey
 from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.batches.one_ahead import one_ahead
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, RowIds
-from graphmill.trainers.techniques.fresh.settings import LEAST_WINDOW_BYTES, WINDOW_BYTES, WINDOW_ROWS, WINDOWS
+from graphmill.trainers.techniques.fresh.settings import WINDOW_ROWS, window_bytes
 
 HITS = "hits_arena"
 """Name of the ledger's count of rows from the arena."""
@@ -155,30 +156,21 @@ class ArenaRows:
             return
         origin = origin if self.stages else np.arange(len(ids))
         row_bytes = max(self.row_bytes, self.width * out.element_size(), 1)
-        few = WINDOW_BYTES if on_device(out) else max(LEAST_WINDOW_BYTES, len(origin) * row_bytes // WINDOWS)
-        num_rows = max(1, min(WINDOW_BYTES, few) // row_bytes // WINDOW_ROWS) * WINDOW_ROWS
-        windows = self.below.stage_windows(key, origin, num_rows)
-        with closing(windows), closing(self._one_ahead(windows)) as staged_windows:
-            for part, staged in staged_windows:
+        most = window_bytes(len(origin) * row_bytes, packed=self.stages, there=on_device(out))
+        windows = self.below.stage_windows(key, origin, max(1, most // row_bytes // WINDOW_ROWS) * WINDOW_ROWS)
+        with closing(windows), closing(self._staged(windows)) as read:
+            for part, staged in read:
                 self._window(RowIds(ids[part], staged=staged), part, out, places, ledger)
+
+    def _staged(self, windows: Generator[tuple[Any, Any], None, None]) -> Generator[tuple[Any, Any], None, None]:
+        """Returns windows of which a thread reads the next one meanwhile, if there is anything to read."""
+        return one_ahead(windows, self._thread, lambda window: window[1].release()) if self.stages else windows
 
     def _place(self, rows: torch.Tensor, places: Any, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes rows to places of out, i64[n]."""
         if on_device(out):
             (places,) = self.device.send([places], SLOTS, ledger)
         place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
-
-    def _one_ahead(self, windows: Iterator[tuple[Any, Any]]) -> Generator[tuple[Any, Any], None, None]:
-        """Yields the windows; a thread reads the next one meanwhile, and has ended when this has."""
-        waiting = self._thread.submit(next, windows, None)
-        try:
-            while (window := waiting.result()) is not None:
-                waiting = self._thread.submit(next, windows, None)
-                yield window
-        finally:
-            # The thread reads no longer, and a window that nobody takes goes back to its pool.
-            if waiting.exception() is None and (window := waiting.result()) is not None and window[1] is not None:
-                window[1].release()
 
     def _window(self, batch: RowIds, part: Any, out: torch.Tensor, places: Any, ledger: Ledger) -> None:
         """Gathers the rows of a window and releases it; `part` are their places in the list whose places in `out` are `places`."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d{0,17})", re.ASCII)
 MOST_STALE = 200
 """Largest `t_stale` of a share of an epoch: the paper's value for its largest graphs (section 7.1)."""
-WINDOW_BYTES, LEAST_WINDOW_BYTES, WINDOWS = 8 << 20, 1 << 20, 8
-"""Most and least bytes of a window of rows on their way to the arena's batch, and windows of a batch between these; the ledger counts
+WINDOW_BYTES, LEAST_WINDOW_BYTES, WINDOWS = 16 << 20, 1 << 20, 8
+"""Most and least bytes of windows of rows on their way to the arena's batch, and windows of a batch between these; the ledger counts
 requests, so no setting of a run changes them."""
 WINDOW_ROWS = 64
 """A window is a multiple of these rows, so that it begins as aligned as the batch's rows do."""
@@ -95,6 +95,22 @@ class FreshSettings(Settings):
 
 
 SETTINGS = FreshSettings
+
+
+def window_bytes(batch_bytes: int, *, packed: bool, there: bool) -> int:
+    """Returns the bytes of a window of a batch's rows, but for `WINDOW_ROWS`.
+
+    Rows of a table are read in the order of the inputs, so small windows would read a page several times. Packed rows are read in the order
+    of the file, a window while the one before it crosses to the device; a device waits for each, so there are few.
+
+    Args:
+        packed: whether they are packed rows; else those of a table.
+        there: whether they go to a device with memory of its own.
+    """
+    if not packed:
+        return WINDOW_BYTES
+    most = WINDOW_BYTES // 2
+    return most if there else min(most, max(LEAST_WINDOW_BYTES, batch_bytes // WINDOWS))
 
 
 def kept_layers(train: TrainConfig) -> int:

@@ -16,9 +16,9 @@ from graphmill.trainers.techniques.fresh.costs import (
     arena_device_terms,
     arena_terms,
     behind,
-    expected_history,
     window_term,
 )
+from graphmill.trainers.techniques.fresh.expected import expected_history
 from graphmill.trainers.techniques.stored_costs import pruned_links
 
 

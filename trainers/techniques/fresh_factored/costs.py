@@ -10,11 +10,11 @@ from graphmill.trainers.techniques.fresh.costs import (
     arena_device_terms,
     arena_terms,
     behind,
-    expected_history,
     history_bytes,
     history_links,
     window_term,
 )
+from graphmill.trainers.techniques.fresh.expected import expected_history
 
 
 def _memory(case: Case) -> list[Term]:

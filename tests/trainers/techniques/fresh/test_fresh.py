@@ -316,7 +316,7 @@ def test_rows_that_come_in_windows_change_no_bit(
         waiting.append(len(slots))
         return load(self, place, slots, *rest)
 
-    monkeypatch.setattr("graphmill.trainers.techniques.fresh.arena_rows.WINDOW_BYTES", 1)
+    monkeypatch.setattr("graphmill.trainers.techniques.fresh.settings.WINDOW_BYTES", 1)
     monkeypatch.setattr(PackedLoader, "_load_rows", watched)
     windows = train_fresh(tmp_path / "windows", **options)
     assert content(windows)[WEIGHTS] == content(whole)[WEIGHTS]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.trainers.techniques.fresh import costs
+from graphmill.trainers.techniques.fresh import expected
 from graphmill.trainers.techniques.fresh.ranking import BatchVisits, share_arena, share_of_time
 
 
@@ -33,16 +33,16 @@ def test_an_embedding_is_held_for_the_share_that_is_said(rate: float, p_grad: fl
 def test_the_share_of_time_of_all_nodes_is_found_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     visits = np.random.default_rng(1).integers(0, 30, 1000)
     whole = share_of_time(visits / 30, 0.9, 60)
-    monkeypatch.setattr(costs, "SCORED_AT_ONCE", 300)
-    held = costs._held(visits, 30, 0.9, 60)
+    monkeypatch.setattr(expected, "SCORED_AT_ONCE", 300)
+    held = expected._held(visits, 30, 0.9, 60)
     assert held.dtype == np.float32 and np.array_equal(held, whole.astype(np.float32))
 
 
 def test_the_history_of_a_training_is_expected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(costs, "_expected", lambda case: asked.append(case) or len(asked))
+    monkeypatch.setattr(expected, "_expected", lambda case: asked.append(case) or len(asked))
     case: Any = SimpleNamespace(shared={})
-    assert [costs.expected_history(case) for _ in range(2)] == [1, 1] and len(asked) == 1
+    assert [expected.expected_history(case) for _ in range(2)] == [1, 1] and len(asked) == 1
 
 
 def counted(seed: int, nodes: int) -> BatchVisits:
