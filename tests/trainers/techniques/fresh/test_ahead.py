@@ -13,6 +13,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.loop.executor import BatchGradient
+from graphmill.trainers.rows.cache import PackedRows
+from graphmill.trainers.rows.packed_loader import PackedLoader, Staged
 from graphmill.trainers.techniques.fresh.batches import Pruner
 from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
 from graphmill.trainers.techniques.fresh.settings import FreshSettings
@@ -143,6 +145,63 @@ def test_rows_load_while_the_batch_before_is_trained_on(
     monkeypatch.setattr(BatchGradient, "__call__", late)
     train_fresh(tmp_path, fresh=AHEAD, epochs=2, queue=queue)
     assert len(batches) == 2 * batches[0] > 2
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_batch_is_decided_while_rows_of_the_one_before_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulate: int
+) -> None:
+    """Also the reading of its rows begins, so that the link to the device is not left idle; decisions keep their order."""
+    decided, pruned, gather = {}, Pruner.pruned, Pruner.gathered
+    order: list[tuple[int, int]] = []
+
+    def noted(pruner: Pruner, batch: MiniBatch, *more: Any, **how: Any) -> MiniBatch:
+        found, place = pruned(pruner, batch, *more, **how), (batch.train_epoch, batch.position)
+        order.append(place)
+        decided.setdefault(place, threading.Event()).set()
+        return found
+
+    def late(pruner: Pruner, batch: MiniBatch, *more: Any) -> Any:
+        if batch.position + 1 < pruner.batching.plan.num_batches:
+            following = decided.setdefault((batch.train_epoch, batch.position + 1), threading.Event())
+            assert following.wait(60), "the next batch waits until all rows of this one are there"
+        return gather(pruner, batch, *more)
+
+    monkeypatch.setattr(Pruner, "pruned", noted)
+    monkeypatch.setattr(Pruner, "gathered", late)
+    train_fresh(tmp_path, fresh=AHEAD, epochs=2, accumulate=accumulate)
+    assert order == sorted(order) and len(order) > 2
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("fails_at", [0, 1, 7])
+def test_windows_that_were_read_are_given_back_when_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lookahead: int, fails_at: int
+) -> None:
+    packed, read, released, gathered = build_packed(tmp_path, epochs=2), [], [], []
+    load, release, gather = PackedLoader._load_rows, Staged.release, PackedRows.gather
+
+    def loaded(loader: PackedLoader, *given: Any) -> Staged:
+        read.append(load(loader, *given))
+        return read[-1]
+
+    def given_back(staged: Staged) -> None:
+        released.append(staged)
+        release(staged)
+
+    def broken(source: PackedRows, *given: Any) -> None:
+        gathered.append(source)
+        if len(gathered) > fails_at:
+            raise InputError("the device is gone", "find it")
+        gather(source, *given)
+
+    monkeypatch.setattr("graphmill.trainers.techniques.fresh.settings.WINDOW_BYTES", 1)
+    monkeypatch.setattr(PackedLoader, "_load_rows", loaded)
+    monkeypatch.setattr(Staged, "release", given_back)
+    monkeypatch.setattr(PackedRows, "gather", broken)
+    with pytest.raises(InputError, match="the device is gone"):
+        train_fresh(tmp_path / "run", packed=packed, layers=2, fresh=AHEAD | {"lookahead": lookahead})
+    assert read and len(released) >= len(read) and {*map(id, read)} <= {*map(id, released)}
 
 
 def test_no_execution_changes_a_bit(tmp_path: Path) -> None:
