@@ -4,6 +4,8 @@ A test that passes then does not fail the run. It is printed under the heading F
 screen. A test that fails twice fails the run, and so does everything that is not one failed test: an error in a file that cannot be
 imported, an interrupt, a run that stopped early.
 
+A run in which no test has begun or ended for `SILENT_SECONDS` fails, and prints which tests had begun, and the processes that are there.
+
 The file is also the plugin of both pytest processes (`-p tests.rerun`): the first writes its failures to a file, the second runs these
 tests alone and writes which of them passed.
 """
@@ -11,17 +13,23 @@ tests alone and writes which of them passed.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import faulthandler
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 MAX_FAILURES = 10
 """So many tests that failed twice end the second run: more of them say nothing new."""
+SILENT_SECONDS = 1500
+"""More than `faulthandler_timeout`, which ends a test that hangs: what hangs longer is between tests, and nothing else would end it."""
 
 
 # The plugin.
@@ -32,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--outcome", metavar="FILE", help="write failed tests with their tracebacks, and passed ones, as JSON"
     )
+    group.addoption(
+        "--silent", metavar="SECONDS", type=float, default=SILENT_SECONDS, help="end a run that says nothing"
+    )
     group.addoption("--only", metavar="FILE", help="run no other tests than those that failed by this file")
 
 
@@ -39,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A process of pytest-xdist's hands its reports to the first one, which writes them.
     if config.option.outcome and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Outcome(Path(config.option.outcome)))
+        config.pluginmanager.register(Watch(config.option.silent))
 
 
 @pytest.hookimpl(trylast=True)
@@ -74,6 +86,35 @@ class Outcome:
         whole = self.whole and not (session.shouldstop or session.shouldfail)
         passed = sorted(self.passed - self.failed.keys())
         self.path.write_text(json.dumps({"failed": self.failed, "passed": passed, "whole": whole}))
+
+
+class Watch:
+    """Ends a run in which no test has begun or ended for so many seconds, and says what it was at."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.changed, self.running = seconds, time.monotonic(), set[str]()
+        self.screen = os.dup(2)  # while a test runs, pytest has put a file in its place
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.changed = time.monotonic()
+        self.running.add(nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.changed = time.monotonic()
+        self.running.discard(nodeid)
+
+    def _watch(self) -> None:
+        while (left := self.changed + self.seconds - time.monotonic()) > 0:
+            time.sleep(left)
+        with contextlib.suppress(OSError):  # not every machine has the command
+            subprocess.run(
+                ["ps", "-ww", "-eo", "pid,ppid,etimes,stat,wchan,args", "--forest"], stdout=self.screen, check=False
+            )
+        said = [f"No test began or ended for {self.seconds:,.0f} s. Running:", *sorted(self.running)]
+        os.write(self.screen, "\n".join(["", *said, ""]).encode())
+        faulthandler.dump_traceback(self.screen)
+        os._exit(pytest.ExitCode.INTERNAL_ERROR)
 
 
 # The two runs.

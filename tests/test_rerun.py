@@ -43,6 +43,15 @@ def test_skipped(first_time):
     assert not first_time, "it did not pass"
     pytest.skip("alone")
 """
+SILENT = """
+import time
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def hangs():
+    yield
+    time.sleep(600)
+"""
 LIMIT_SECONDS = 120
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
@@ -102,3 +111,10 @@ def test_what_is_not_one_failed_test_is_not_run_again(tmp_path: Path, suite: str
 def test_a_sound_suite_runs_once(tmp_path: Path) -> None:
     code, printed = make_test(tmp_path, "")
     assert code == 0 and printed.count("1 passed") == 1 and "Once more" not in printed and "FLAKY" not in printed
+
+
+@pytest.mark.parametrize("arguments", ["", "--numprocesses 2"], ids=["alone", "in processes"])
+def test_a_run_that_says_nothing_ends_with_what_it_was_at(tmp_path: Path, arguments: str) -> None:
+    code, printed = make_test(tmp_path, SILENT, arguments=f"--silent 5 {arguments}")
+    assert code == 2 and "No test began or ended for 5 s. Running:\ntest_tiny.py::test_sound" in printed
+    assert "--outcome" in printed and "Once more" not in printed
