@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from tests.scheduler import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler  # a hook
+
 with suppress(ModuleNotFoundError):  # a GPU machine need not have it
     from hypothesis import HealthCheck, settings
 
@@ -30,9 +32,6 @@ with suppress(ModuleNotFoundError):  # a GPU machine need not have it
 
 os.environ.pop("GRAPHMILL_STORE", None)
 """Tests share nothing through the object store of the one who runs them; those about it have a server of their own."""
-
-SHARED = "tests/jobs/served/"
-"""A folder whose files share one server, so one process takes all of them."""
 
 PASSED = pytest.StashKey[list[str]]()
 COVERED = "covered by this slow test alone"
@@ -139,18 +138,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: servers, browsers, disks and locks are waited for."""
     return len(os.sched_getaffinity(0)) + 1
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deals whole files to processes, as `--dist loadfile` does, and the files that share a server together."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class LoadServedTogether(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return SHARED if nodeid.startswith(SHARED) else super()._split_scope(nodeid)
-
-    return LoadServedTogether(config, log) if config.option.dist == "loadfile" else None
 
 
 @pytest.hookimpl(trylast=True)

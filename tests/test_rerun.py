@@ -118,3 +118,13 @@ def test_a_run_that_says_nothing_ends_with_what_it_was_at(tmp_path: Path, argume
     code, printed = make_test(tmp_path, SILENT, arguments=f"--silent 5 {arguments}")
     assert code == 2 and "No test began or ended for 5 s. Running:\ntest_tiny.py::test_sound" in printed
     assert "--outcome" in printed and "Once more" not in printed
+
+
+def test_a_process_that_crashes_holds_nobody_up(tmp_path: Path) -> None:
+    """Also when it has done whole files before, which nobody has to do again."""
+    for number in range(12):
+        (tmp_path / f"test_sound_{number}.py").write_text("def test_sound(): pass\n")
+    (tmp_path / "test_zero.py").write_text(f"import time\n{BEGIN}{CRASH}\ndef test_last(): time.sleep(1)\n")
+    dealt = "-p tests.scheduler --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 4"
+    code, printed = make_test(tmp_path, "", arguments=f"--silent 75 {dealt}")
+    assert code == 0 and "1 failed" in printed and "FLAKY test_zero.py::test_crash" in printed, printed
