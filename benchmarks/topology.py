@@ -33,6 +33,7 @@ from graphmill.assets.costs.needs import COMMAND_BYTES
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.samples.config import SamplesConfig, SamplesExecution
 from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.sampling.passes import FACTS
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.local.artifact import Artifact
@@ -137,7 +138,7 @@ def formulas(store: Store) -> dict[str, int]:
 def run_facts(artifact: Artifact) -> dict[str, Any]:
     """Returns the facts about the passes that built an artifact."""
     facts = artifact.run_record()
-    return {key: facts.get(key) for key in ("passes", "groups_by_layer", "topology_read_bytes", "spilled_bytes")}
+    return {key: facts.get(key) for key in FACTS}
 
 
 def ways(home: Path, scale: float, told_as: str | float) -> None:
@@ -194,8 +195,11 @@ def report(rows: dict[str, dict[str, Any]], digests: dict[str, dict[str, str]], 
     ratio = rows["mapped"]["seconds"] / rows["sequential"]["seconds"]
     bound = "" if rows["mapped"]["ended"] == "well" else "at least "
     row = rows["sequential"]
-    read, spilled = row["topology_read_bytes"], row["spilled_bytes"]
-    print(f"passes: {row['passes']}, which read {format_bytes(read)} and spilled {format_bytes(spilled)}")
-    print(f"from the device / of passes = {row['read_bytes'] / read:.3f}; mapped / sequential = {bound}{ratio:.1f}")
+    read, back, all_read = row["topology_read_bytes"], row["spill_read_bytes"], row["read_bytes"]
+    speed = read / row["pass_seconds"]
+    print(f"passes: {row['passes']}, which read {format_bytes(read)} of edges, {speed / 1e6:.0f} MB/s")
+    print(f"drawn edges: {format_bytes(row['spilled_bytes'])} written, {format_bytes(back)} read, also from the page cache")
+    print(f"from the device / of passes = {all_read / read:.3f}, with at least {max(0, all_read - read - back) / read:.3f} of neither")
+    print(f"mapped / sequential = {bound}{ratio:.1f}")
     rows = {way: {name: value for name, value in row.items() if name != "said"} for way, row in rows.items()}
     record("topology", size | {"ratio": round(ratio, 2), "ways": rows}, ("numpy",))

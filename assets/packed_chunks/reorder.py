@@ -16,6 +16,7 @@ import numpy as np
 
 from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, RowDistributor
 from graphmill.assets.storage.files.direct_array import DirectArray, RegionWriter
+from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
@@ -41,8 +42,10 @@ class Span:
         self, file: DirectArray, start: int, end: int, rows: Array, *, keeps_all: bool, page_words: Array | None
     ):
         self.file, self.start, self.end, self.keeps_all, self.page_words = file, start, end, keeps_all, page_words
-        self.ids, place = np.unique(rows, return_inverse=True)
-        self.place = place.astype(np.int32)  # of each row of the file among the ascending ones
+        ascending, self.place = np.sort(rows), np.empty(len(rows), np.int32)
+        self.ids = ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(rows)]]
+        for low, high in node_ranges(len(rows)):  # of each row of the file, its place among the ascending ones
+            self.place[low:high] = np.searchsorted(self.ids, rows[low:high])
         self._kept = start
 
     def write(self, data: Array) -> None:

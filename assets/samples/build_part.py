@@ -115,10 +115,12 @@ def build_parts(buildings: Sequence[Building[SamplesConfig, SamplesExecution]]) 
     given: dict[str, Any] = {"folder": buildings[-1].writer.scratch(), "threads": first.execution.threads}
     with SequentialDraws(drawing, first.inputs, seed=first.semantic.seed, edges=True, **given) as draws:
         draws.draw([(item.key, part.nodes(item)) for part in parts for item in part.planned], first.progress)
-        first.writer.note(**draws.facts())
         samplers = draws.samplers()
         for part in parts:
-            yield part.write(samplers)
+            summary = part.write(samplers)
+            if part is parts[-1]:  # it reads the last of the drawn edges
+                part.building.writer.note(**draws.facts())
+            yield summary
 
 
 class _Part(NamedTuple):

@@ -12,7 +12,7 @@ from graphmill.assets.storage.system.control_group import fits_memory, free_byte
 EDGE_ARRAYS = {"weights": "weight", "edge_types": "edge_type", "edge_ids": "edge_id"}
 """Array of the topology -> the field of a block that has it per edge."""
 MOST_WINDOW_BYTES = 64 << 20
-FACTS = ("passes", "groups_by_layer", "topology_read_bytes", "spilled_bytes")
+FACTS = ("passes", "groups_by_layer", "pass_seconds", "topology_read_bytes", "spilled_bytes", "spill_read_bytes")
 """Names of the facts about passes in the record of a build."""
 READER_BYTES = 48 << 20
 """Memory of the readers, and of the blocks on both ends of windows."""

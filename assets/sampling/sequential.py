@@ -7,20 +7,22 @@ written to disk (assets/sampling/spill.py). Then the batches are put together on
 (kernels/sampling/sample_layer.py), and the new sources belong to the nodes of the next layer. The blocks have the bytes of `Sampler` and
 `WeightedSampler`, whatever the groups are.
 
-A group takes the batches whose nodes fit into half of `memory_limit`; a quarter is for windows, and a sixteenth for drawn edges that wait
-until they are written. So a layer of a group is one pass, and reads the topology at most once.
+A group takes the batches whose nodes fit into half of `memory_limit`; a quarter is for windows, and a quarter for drawn edges that are not
+written. So a layer of a group is one pass, and reads the topology at most once.
 
 Source: after AGNES (KDD 2026), which answers a thousand batches per pass by blocks of storage, but draws by block, so that batches depend
 on the layout. External sorting of requests is the textbook way.
 
 Memory: `memory_limit`, and per thread the largest batch: its drawn edges twice, 16 bytes per edge of its largest layer and 32 per input;
-the longest row, if it is longer than a window, twice. Disk: 4 bytes per node and layer, an id per edge, and what else blocks have per
-edge, of all batches. Not for walks, whose steps depend on each other, for users' functions, and for neighbours as of times.
+the longest row, if it is longer than a window, twice. Disk, of all batches: the bytes of the largest count per node and layer, those of the
+largest id per edge, and what else blocks have per edge. Not for walks, whose steps depend on each other, for users' functions, and for
+neighbours as of times.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,8 +35,8 @@ from graphmill.assets.building.stage import Progress
 from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sampling.edge_windows import EdgeWindows, Window
 from graphmill.assets.sampling.fanouts import resolved
-from graphmill.assets.sampling.passes import EDGE_ARRAYS, granted_bytes, window_bytes
-from graphmill.assets.sampling.spill import Spill
+from graphmill.assets.sampling.passes import EDGE_ARRAYS, FACTS, granted_bytes, window_bytes
+from graphmill.assets.sampling.spill import Column, Spill
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
@@ -81,7 +83,8 @@ class SequentialDraws:
         limit = granted_bytes(how) if memory_bytes is None else memory_bytes
         self.fanouts, self.threads, self.folder = resolved(how.fanouts, drawing.relations), threads, folder
         self._degrees = graph.array("in_degree")
-        self._most_bytes, self._held_bytes = limit // 2, limit // 16
+        self._longest = int(self._degrees.max(initial=0))
+        self._most_bytes, self._held_bytes = limit // 2, limit // 4 // len(self.fanouts)
         less = limit < parse_size(how.memory_limit)
         self._remedy = "give the process more memory" if less else "raise memory_limit in [sampling]"
         self._layers = [
@@ -99,7 +102,8 @@ class SequentialDraws:
         self._names, self._weighted, self._replaces = names, tables is not None, how.replace
         self._spills: list[Spill] = []
         self._numbers: dict[tuple[BatchKey, bytes], int] = {}
-        self.passes, self.groups, self._spilled_bytes = 0, [0] * len(self.fanouts), 0
+        self.passes, self.groups, self._seconds = 0, [0] * len(self.fanouts), 0.0
+        self._spilled_bytes, self._spill_read_bytes = 0, 0  # of spills that are closed
 
     def __enter__(self) -> SequentialDraws:
         return self
@@ -122,17 +126,18 @@ class SequentialDraws:
         self._numbers, batches = {name: number for number, name in enumerate(named)}, list(named.values())
         for place in range(len(self.fanouts)):
             path = self.folder / f"layer-{place}"
-            self._spills.append(Spill(path, len(batches), self._columns(), self._held_bytes))
+            self._spills.append(Spill(path, len(batches), *self._columns(place), self._held_bytes))
             for group in self._grouped(place, batches):
                 self._require_disk(place, group)
                 self._pass(place, group, progress)
             self._spills[place].finish()
 
     def facts(self) -> dict[str, Any]:
-        """Returns the numbers of passes and groups, and the bytes that passes read and that they spilled, for the record of a run."""
+        """Returns the numbers of passes and groups so far, their seconds, the bytes that they read and spilled, and those read of spills."""
         spilled = self._spilled_bytes + sum(each.num_bytes for each in self._spills)
-        found = {"passes": self.passes, "groups_by_layer": self.groups, "topology_read_bytes": self.windows.read_bytes}
-        return found | {"spilled_bytes": spilled}
+        read_back = self._spill_read_bytes + sum(each.read_bytes for each in self._spills)
+        found = self.passes, self.groups, round(self._seconds, 3), self.windows.read_bytes, spilled, read_back
+        return dict(zip(FACTS, found, strict=True))
 
     def samplers(self) -> list[SpilledSampler]:
         """Returns a sampler of the drawn batches for each thread."""
@@ -163,14 +168,17 @@ class SequentialDraws:
         """Gives the space of the drawn edges back."""
         for each in self._spills:
             self._spilled_bytes += each.num_bytes
+            self._spill_read_bytes += each.read_bytes
             each.close()
         self._spills = []
 
-    def _columns(self) -> dict[str, np.dtype]:
-        """Returns name -> type of what is kept per drawn edge."""
-        types = {name: np.dtype(self.windows.type_of(name)) for name in self._names}
-        shares = {"share": np.dtype(np.float32)} if self._weighted else {}
-        return {"sources": self._id_type, **{EDGE_ARRAYS[name]: each for name, each in types.items()}, **shares}
+    def _columns(self, place: int) -> tuple[Column, dict[str, Column]]:
+        """Returns the column of the counts of a layer, and name -> column of what is kept per drawn edge."""
+        most = most_of_row(self.fanouts[place])
+        columns = {"sources": Column.of(self._id_type, self.windows.num_nodes - 1)}
+        columns |= {EDGE_ARRAYS[name]: Column.of(self.windows.type_of(name)) for name in self._names}
+        columns |= {"share": Column.of(np.dtype(np.float32))} if self._weighted else {}
+        return Column.of(np.dtype(np.int32), self._longest if most < 0 else most), columns
 
     def _grouped(self, place: int, batches: Sequence[tuple[BatchKey, Array]]) -> Iterator[list[Frontier]]:
         """Yields the groups of a layer; the nodes of the batches of one group are in memory."""
@@ -211,10 +219,12 @@ class SequentialDraws:
                 marks[_between(asked.nodes, low, high) - low] = True
             return marks
 
+        started = time.perf_counter()
         with ThreadPoolExecutor(self.threads) as pool:
             for window in self.windows.windows(asked_in):
                 list(pool.map(lambda asked, window=window: self._answer(place, asked, window), group))
                 progress.advance(0)  # a cancelled run is noticed here
+        self._seconds += time.perf_counter() - started
 
     def _answer(self, place: int, asked: Frontier, window: Window) -> None:
         """Draws the neighbours of those nodes of a batch that are in a window."""
@@ -232,7 +242,7 @@ class SequentialDraws:
 
     def _require_rows(self, graph: Artifact, left: int) -> None:
         """Refuses a graph one of whose rows takes more than is left for a window."""
-        most = int(self._degrees.max(initial=0)) * self.windows.edge_bytes
+        most = self._longest * self.windows.edge_bytes
         if most > left:
             self.windows.close()
             problem = f"the longest row of {graph.label} takes {format_bytes(most)}, and memory_limit leaves {format_bytes(left)}"
@@ -240,15 +250,16 @@ class SequentialDraws:
 
     def _require_disk(self, place: int, group: Iterable[Frontier]) -> None:
         """Refuses a pass whose drawn edges do not fit on the disk."""
-        edge_bytes, needed = sum(each.itemsize for each in self._columns().values()), 0
+        counts, columns = self._columns(place)
+        edge_bytes, needed = sum(each.num_bytes for each in columns.values()), 0
         most, free = most_of_row(self.fanouts[place]), shutil.disk_usage(self.folder).free
-        if most >= 0 and (4 + edge_bytes * most) * sum(len(asked.nodes) for asked in group) <= free:
+        if most >= 0 and (counts.num_bytes + edge_bytes * most) * sum(len(asked.nodes) for asked in group) <= free:
             return  # without a look at the degrees
         for asked in group:
             degrees = self._degrees[asked.nodes]
             drawn = degrees if most < 0 else np.minimum(degrees, most)
             edges = most * np.count_nonzero(degrees) if self._replaces and most >= 0 else drawn.sum(dtype=np.int64)
-            needed += 4 * len(degrees) + edge_bytes * int(edges)
+            needed += counts.num_bytes * len(degrees) + edge_bytes * int(edges)
         if needed > free:
             problem = f"the drawn edges of a pass take up to {format_bytes(needed)}, and {format_bytes(free)} of disk are free"
             raise InputError(problem, "free disk space, or draw fewer batches: lower `epochs` or `reuse`")
