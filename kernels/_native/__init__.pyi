@@ -268,6 +268,9 @@ class PageReader:
         out: Array,
         digests: Array | None,
     ) -> tuple[int, int, int]: ...
+    def write_rows(
+        self, file: int, path: str, row_ids: Array, row_bytes: int, offset: int, rows: Array
+    ) -> tuple[int, int, int]: ...
     def read_pages(
         self,
         file: int,

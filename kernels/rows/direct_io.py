@@ -1,4 +1,4 @@
-"""Direct reads: feature rows by ranges of pages, packed chunks in large pieces, past the page cache.
+"""Direct reads and writes: rows by ranges of pages, packed chunks in large pieces, past the page cache.
 
 DiskGNN (section 5.3) reads packed chunks with sequential preads and the disk cache with io_uring, both O_DIRECT. The device
 moves whole pages of 4,096 bytes, so wanted rows are sorted and merged (request coalescing): rows on the same or on neighbouring pages are
@@ -7,6 +7,10 @@ time, each in its own part of one registered buffer; the rows of a range are cop
 If all of a range is wanted and its rows lie in the output as in the file, aligned for direct reads (rows of 512 bytes are, of 400 are not),
 it is read to its place in the output and nothing is copied. Any row width and any offset will do.
 
+Rows are written as they are read: the pages that hold them are read, and each range is written back with the new rows in it as soon as it
+has arrived, while others are on the way. No page waits in memory for the system to write it, which in a control group without a bound of
+its own for such pages stops whoever needs memory next.
+
 Every result is checked: a short read is asked for again from the page where it stopped, and an error or the end of the file is an
 `InputError` with the file and the bytes, never a wrong row. Rows are read at random, so the digest of a large block could not be checked
 without reading all of it; a page arrives whole, so if the caller has digests of pages, each is compared before a row is taken from it: 8
@@ -14,7 +18,8 @@ bytes for 4,096, and about 0.3 us per page. Not checked: the content of pages wi
 error.
 
 Cost of n rows on p distinct pages in r ranges: O(n) when sorted, else O(n log n); r requests; 4,096 p bytes moved and n row_bytes
-copied. Memory: depth * range_pages * 4,096 bytes per reader and 16 n bytes during a call.
+copied. Writing takes twice the requests and bytes moved. Memory: depth * range_pages * 4,096 bytes per reader and 16 n bytes during a
+call.
 
 If io_uring is forbidden (containers' seccomp filters, kernel.io_uring_disabled), if it is not available in this depth (limits of locked
 memory and open files) or if the file system has no O_DIRECT, the reader warns once and takes the configured second choice. A ring that the
@@ -108,7 +113,7 @@ class Faults:
 
 
 class DirectFile:
-    """A file opened for reading, past the page cache if `direct` is true. Close it, or use it as a context.
+    """An open file, past the page cache if `direct` is true. Close it, or use it as a context.
 
     Attributes:
         path: name of the file, for messages.
@@ -181,10 +186,10 @@ class PageReader:
         """Bytes of rows that were read to their place in `out` at once instead of being copied there, since the reader was made."""
         return self._native.state()[3]
 
-    def open(self, path: Path | str) -> DirectFile:
+    def open(self, path: Path | str, *, writes: bool = False) -> DirectFile:
         """Opens a file for this reader; raises InputError without O_DIRECT, unless the page cache is its second choice, or OSError."""
         path = Path(path)
-        flags = os.O_RDONLY | os.O_CLOEXEC
+        flags = (os.O_RDWR if writes else os.O_RDONLY) | os.O_CLOEXEC
         if self.method != "buffered":
             try:
                 return DirectFile(path, os.open(path, flags | os.O_DIRECT), True)
@@ -241,6 +246,29 @@ class PageReader:
             file.fileno(), str(file.path), row_ids, row_bytes, offset, bool(merge), out, digests
         )
         return out, Moved(*counts)
+
+    def write_rows(self, file: DirectFile, row_ids: Any, rows: Array, *, offset: int = 0) -> Moved:
+        """Replaces rows of a table by ranges of pages; nothing is durable before the file is synced.
+
+        Args:
+            file: opened for writing; its length is whole pages.
+            row_ids: ids[n], distinct rows of the table.
+            rows: u8[n, row_bytes], their new bytes.
+            offset: byte of the file at which row 0 starts.
+
+        Returns:
+            Requests of reading, and the bytes of the rows and of what was read and written. What the file has after an error is some of
+            the rows; others than these are as they were.
+
+        Raises:
+            InputError: a row is not in the file, a read or a write failed, or an array does not fit.
+        """
+        row_ids = np.ascontiguousarray(as_ids(row_ids, "row_ids"), np.int64)
+        if rows.dtype != np.uint8 or rows.ndim != 2 or len(rows) != len(row_ids) or not rows.shape[1] or offset < 0:
+            problem = f"rows is {rows.dtype}{list(rows.shape)} for {len(row_ids)} rows from byte {offset}"
+            raise InputError(problem, "give uint8[rows, bytes of a row], 1 or more, from byte 0")
+        rows = np.ascontiguousarray(rows)
+        return Moved(*self._native.write_rows(file.fileno(), str(file.path), row_ids, rows.shape[1], offset, rows))
 
     def read_chunk(
         self, file: DirectFile, offset: int, length: int, out: Array | None = None, *, digests: Array | None = None

@@ -1,7 +1,8 @@
 """The law of times: for every trainer that takes them and every kind of task, nothing that is drawn is later than its seed.
 
 Each pair of nodes has one edge here, so an edge of a block has one time. What is watched are the draws of all samplers, of training,
-stored batches and evaluation, and the batches that are trained on, whoever prepared them. Weights are those of "minibatch", to the bit.
+stored batches and evaluation, and the batches that are trained on, whoever prepared them. Weights are those of "minibatch", to the bit,
+and those of two ranks are those of one with the same parts.
 """
 
 from __future__ import annotations
@@ -200,7 +201,9 @@ def cases() -> Iterator[Any]:
             yield pytest.param(trainer, kind, Ask(), True, id=f"{trainer}-{kind}-weighted")
         for number, ask in enumerate(ALSO.get(trainer, ())):
             for kind in ("classes", LINKS):
-                yield pytest.param(trainer, kind, ask, number == 0, id=f"{trainer}-{kind}-{number}")
+                yield pytest.param(trainer, kind, ask, True, id=f"{trainer}-{kind}-{number}-weighted")
+                if number:
+                    yield pytest.param(trainer, kind, ask, False, id=f"{trainer}-{kind}-{number}")
 
 
 def test_four_techniques_take_times() -> None:
@@ -223,11 +226,12 @@ def test_nothing_later_than_its_seed_is_drawn_or_trained_on(
     model = trained(made, watch, trainer, ask, trial=f"watched {name}")
     assert watch.trained > 1000
     assert watch.drawn > 100  # of evaluations at least
-    if not alone:
-        plain = trained(made, watch, "minibatch", base)
-        assert content(model)["weights.safetensors"] == content(plain)["weights.safetensors"]
-        scores = {key: value for key, value in model.summary["numbers"].items() if key.startswith(("test", "valid"))}
-        assert scores and scores == {key: plain.summary["numbers"][key] for key in scores}
+    # Parts are another recipe, which any number of ranks trains.
+    other = (trainer, ask | Ask(own={"ranks": 1})) if alone else ("minibatch", base)
+    plain = trained(made, watch, *other)
+    assert content(model)["weights.safetensors"] == content(plain)["weights.safetensors"]
+    scores = {key: value for key, value in model.summary["numbers"].items() if key.startswith(("test", "valid"))}
+    assert scores and scores == {key: plain.summary["numbers"][key] for key in scores}
 
 
 @pytest.mark.parametrize("kind", ["classes", LINKS])

@@ -163,8 +163,6 @@ class LearntRows(nn.Module):
     def forward(self, rows: Tensor, training: bool) -> Tensor:
         """Returns float[n, H], a copy of rows[n], distinct ones; in training their gradients come to `gradients`."""
         rows = rows.to(self.table.device)
-        if self.table.file is not None:
-            self.table.file.expect(rows)
         if not (training and self.table.trained and torch.is_grad_enabled()):
             return self.table.read(rows)
         anchor = torch.empty(0, device=rows.device, requires_grad=True)
@@ -264,9 +262,9 @@ class RowAdam:
     def step(self, gradient: RowGradient, rate: float, number: int) -> None:
         """Updates rows by their mean gradient over the seeds, in the step of this number in the run, from 1."""
         table, size = self.nodes.table, rate * math.sqrt(1 - self.beta2**number) / (1 - self.beta1**number)
-        if table.file is not None:
-            table.file.expect(gradient.rows, written=True)
-        count = max(1, UPDATED_VALUES // max(1, gradient.values.shape[1]))
+        # A file is asked for many rows at a time.
+        most = UPDATED_VALUES if table.file is None else FILLED_VALUES
+        count = max(1, most // max(1, gradient.values.shape[1]))
         for rows, values in zip(gradient.rows.split(count), gradient.values.split(count), strict=True):
             old, mean, square = table.records(rows)
             # As old + (new - old) * (1 - beta): torch's order of roundings.

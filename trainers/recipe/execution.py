@@ -28,7 +28,8 @@ class TrainExecution(Checked):
     # still takes, else direct. Of ranks that share a machine all shards count.
     features: Literal["auto", "mapped", "direct", "memory"] = "auto"
     # Place of the learnable rows of nodes (embedding = "node", model = "rows") and of their moments: memory; mapped = files beside the
-    # checkpoint, read through the page cache; auto = memory if they take at most three quarters of what is free, else mapped if it can be.
+    # checkpoint, which are read past the page cache if one does not fit; auto = memory if they take at most three quarters of what is free,
+    # else mapped if it can be.
     embedding_rows: Literal["auto", "memory", "mapped"] = "auto"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None

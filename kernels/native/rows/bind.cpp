@@ -31,6 +31,7 @@ void bind_rows(nb::module_& m) {
     reader.def("state", &PageReader::state);
     reader.def("read_pages", &PageReader::read_pages, "file"_a, "path"_a, "begin"_a, "end"_a, "needed"_a, "piece_bytes"_a, "memory"_a,
                "digests"_a, Unlocked());
+    reader.def("write_rows", &PageReader::write_rows, "file"_a, "path"_a, "row_ids"_a, "row_bytes"_a, "offset"_a, "rows"_a, Unlocked());
     bind<int32_t>(m, reader);
     bind<int64_t>(m, reader);
     m.def("gather_tiered", &gather_stored, "dtype"_a, "device"_a, "host"_a, "staged"_a, "peers"_a, "peer_stride"_a, "slots"_a, "out"_a,

@@ -14,10 +14,18 @@ namespace {
 constexpr int64_t MOST_STALLS = 64;
 constexpr const char* LOST = "open a new reader; method = \"pread\" does without io_uring";
 
-[[noreturn]] void fail(const std::string& path, int64_t begin, int64_t end, const std::string& why) {
-    throw InputError(path + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
-                         " could not be read: " + why,
-                     "check the disk and `graphmill verify`; build the file again if it is damaged");
+[[noreturn]] void fail(const std::string& path, int64_t begin, int64_t end, const std::string& why, bool writes = false) {
+    throw InputError(path + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) + " could not be " +
+                         (writes ? "written: " : "read: ") + why,
+                     writes ? "free space, or check the disk"
+                            : "check the disk and `graphmill verify`; build the file again if it is damaged");
+}
+
+// Begins to write a request that was read.
+void send_back(Request& request) {
+    request.writes = true;
+    request.needed = request.end;
+    request.done = request.stalls = 0;
 }
 
 // Returns the bytes of the file.
@@ -112,8 +120,31 @@ void PageReader::read_wanted(int file, const std::string& path, int64_t file_byt
         }
         if (words) check_pages(path, request, offset, words, num_pages);
         if (!request.landed) wanted.deliver(request, rows, stride);
+        return false;
     };
     transfer(file, path, pin_staging(), next, arrived);
+}
+
+PageReader::Moved PageReader::write_rows(int file, const std::string& path, Array<const int64_t> row_ids, int64_t row_bytes, int64_t offset,
+                                         Table rows) {
+    const Turn turn(*this);
+    if (const int64_t bytes = check_rows(file, path, row_ids.data(), row_ids.size(), row_bytes, offset); bytes % PAGE_BYTES) {
+        throw InputError(path + " has " + std::to_string(bytes) + " bytes, which are not whole pages", "pad it to whole pages");
+    }
+    RowRequests wanted(row_ids.data(), row_ids.size(), row_bytes, offset, range_bytes_, true);
+    const auto next = [&](int64_t slot, Request* request) {
+        if (!wanted.next(request)) return false;
+        request->memory = staging_.data() + slot * range_bytes_;
+        request->landed = nullptr;
+        request->needed = request->end;
+        return true;
+    };
+    const auto arrived = [&](const Request& request) {
+        wanted.replace(request, rows.data, rows.stride);
+        return true;
+    };
+    transfer(file, path, pin_staging(), next, arrived);
+    return {wanted.num_requests, row_ids.size() * row_bytes, 2 * wanted.moved_bytes};
 }
 
 int64_t PageReader::read_pages(int file, const std::string& path, int64_t begin, int64_t end, int64_t needed, int64_t piece_bytes,
@@ -132,6 +163,7 @@ int64_t PageReader::read_pages(int file, const std::string& path, int64_t begin,
     };
     const auto arrived = [&](const Request& request) {
         if (words) digest_pages(request.memory, request.end - request.begin, words + (request.begin - begin) / PAGE_BYTES);
+        return false;
     };
     transfer(file, path, false, next, arrived);
     return pieces;
@@ -139,16 +171,17 @@ int64_t PageReader::read_pages(int file, const std::string& path, int64_t begin,
 
 bool PageReader::book(const std::string& path, Request& request, int64_t result) {
     if (result < 0 && result != -EINTR && result != -EAGAIN) {
-        fail(path, request.begin + request.done, request.end, std::strerror(static_cast<int>(-result)));
+        fail(path, request.begin + request.done, request.end, std::strerror(static_cast<int>(-result)), request.writes);
     }
     const int64_t reached = request.begin + request.done + std::max<int64_t>(0, result);
     if (reached >= request.needed) return true;
+    if (result == 0 && request.writes) fail(path, reached, request.needed, "the file takes no more bytes", true);
     if (result == 0) fail(path, reached, request.needed, "the file ends at byte " + std::to_string(reached));
     const int64_t before = request.done;
     request.done = page_floor(reached - request.begin);  // an offset inside a page cannot be asked for
     request.stalls = request.done > before ? 0 : request.stalls + 1;
     if (request.stalls > MOST_STALLS) {
-        fail(path, reached, request.needed, "no read got beyond byte " + std::to_string(reached));
+        fail(path, reached, request.needed, "no request got beyond byte " + std::to_string(reached), request.writes);
     }
     ++num_resubmitted_;
     return false;
@@ -170,13 +203,21 @@ void PageReader::transfer(int file, const std::string& path, bool registered, Ne
         if (ring_errno_) throw InputError("this reader's io_uring was lost", LOST);
         return transfer_by_ring(file, path, registered, next, arrived);
     }
-    for (Request& request = requests_[0]; next(0, &request); arrived(request)) {
+    const auto move = [&](Request& request) {
         int64_t result;
         do {
             const auto [bytes, descriptor] = ask(request, file);
-            result = pread(descriptor, request.memory + request.done, bytes, request.begin + request.done);
+            char* memory = request.memory + request.done;
+            const int64_t begin = request.begin + request.done;
+            result = request.writes ? pwrite(descriptor, memory, bytes, begin) : pread(descriptor, memory, bytes, begin);
             if (result < 0) result = -errno;
         } while (!book(path, request, result));
+    };
+    for (Request& request = requests_[0]; next(0, &request);) {
+        move(request);
+        if (!arrived(request)) continue;
+        send_back(request);
+        move(request);
     }
 }
 
@@ -189,7 +230,7 @@ void PageReader::transfer_by_ring(int file, const std::string& path, bool regist
     const auto submit = [&](int64_t slot) {
         Request& request = requests_[slot];
         const auto [bytes, descriptor] = ask(request, file);
-        ring_->read(descriptor, request.memory + request.done, static_cast<uint32_t>(bytes),
+        ring_->move(request.writes, descriptor, request.memory + request.done, static_cast<uint32_t>(bytes),
                     request.begin + request.done, slot, registered && !request.landed);
         ++flying;
         flying_bytes += request.end - request.begin;
@@ -198,8 +239,12 @@ void PageReader::transfer_by_ring(int file, const std::string& path, bool regist
     const auto settle = [&](int64_t slot, int64_t result) {
         if (!failure) {
             try {
-                if (!book(path, requests_[slot], result)) return submit(slot);
-                arrived(requests_[slot]);
+                Request& request = requests_[slot];
+                if (!book(path, request, result)) return submit(slot);
+                if (!request.writes && arrived(request)) {
+                    send_back(request);
+                    return submit(slot);
+                }
             } catch (...) {
                 failure = std::current_exception();
             }

@@ -1,4 +1,5 @@
-// Reads past the page cache: ranges of pages and large pieces, through io_uring or pread; see kernels/rows/direct_io.py.
+// Reads past the page cache: ranges of pages and large pieces, through io_uring or pread; and rows that are written as pages. See
+// kernels/rows/direct_io.py.
 #pragma once
 
 #include <unistd.h>
@@ -36,6 +37,9 @@ class PageReader {
     Moved read_rows(int file, const std::string& path, Array<const Id> row_ids, int64_t row_bytes, int64_t offset, bool merge,
                     WrittenTable out, Optional<const uint64_t> digests);
 
+    // Replaces distinct rows of a file of whole pages: reads their pages, and writes each back as it arrives.
+    Moved write_rows(int file, const std::string& path, Array<const int64_t> row_ids, int64_t row_bytes, int64_t offset, Table rows);
+
     // Reads whole pages begin .. end to `memory`, in pieces; the bytes before `needed` must arrive. The digest of each page
     // goes to `digests`, if there is one, while its piece is still in the processor's cache. Returns the number of pieces.
     int64_t read_pages(int file, const std::string& path, int64_t begin, int64_t end, int64_t needed, int64_t piece_bytes,
@@ -58,7 +62,7 @@ class PageReader {
     void read_wanted(int file, const std::string& path, int64_t file_bytes, int64_t offset, RowRequests& wanted, const WrittenTable& out,
                      const Optional<const uint64_t>& digests);
 
-    // Books the result of one read. Returns whether the request is complete; otherwise its rest must be asked for again.
+    // Books the result of one read or write. Returns whether the request is complete; otherwise its rest must be asked for again.
     bool book(const std::string& path, Request& request, int64_t result);
 
     // Pins the reader's own memory and returns whether that worked. Not before its first use: pinned memory is taken, and a reader of whole
@@ -68,7 +72,8 @@ class PageReader {
     // How many bytes to ask for, and from which descriptor: the true ones, unless a test wants a failure.
     std::pair<int64_t, int> ask(const Request& request, int file);
 
-    // Reads all requests that next(slot, request) makes, until it returns false, and calls arrived(request) for each.
+    // Reads all requests that next(slot, request) makes, until it returns false, and calls arrived(request) for each. One for which that
+    // returns true is written as its memory then is, and does not arrive again.
     template <class Next, class Arrived>
     void transfer(int file, const std::string& path, bool registered, Next next, Arrived arrived);
     template <class Next, class Arrived>

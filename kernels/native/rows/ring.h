@@ -61,12 +61,14 @@ class Ring {
 
     unsigned entries() const { return entries_; }
 
-    // Queues a read; it starts at the next `enter`. At most `entries` requests may be queued and not yet entered.
-    void read(int file, void* memory, uint32_t bytes, int64_t offset, uint64_t user_data, bool registered) {
+    // Queues a read, or a write; it starts at the next `enter`. At most `entries` requests may be queued and not yet entered.
+    void move(bool writes, int file, void* memory, uint32_t bytes, int64_t offset, uint64_t user_data, bool registered) {
         const unsigned tail = *sq_tail_;
         io_uring_sqe& entry = sqes_[tail & sq_mask_];
         std::memset(&entry, 0, sizeof entry);
-        entry.opcode = registered ? IORING_OP_READ_FIXED : IORING_OP_READ;
+        const auto [pinned, plain] = writes ? std::pair{IORING_OP_WRITE_FIXED, IORING_OP_WRITE}
+                                            : std::pair{IORING_OP_READ_FIXED, IORING_OP_READ};
+        entry.opcode = static_cast<uint8_t>(registered ? pinned : plain);
         entry.fd = file;
         entry.addr = reinterpret_cast<uint64_t>(memory);
         entry.len = bytes;

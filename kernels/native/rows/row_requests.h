@@ -1,4 +1,4 @@
-// Which ranges of pages hold the rows that are asked for, and where the rows' bytes go when a range has arrived.
+// Which ranges of pages hold the rows that are asked for, and where the rows' bytes go, or come from, when a range has arrived.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +21,7 @@ struct Request {
     int64_t done = 0, stalls = 0;
     bool dense = false;      // its bytes are those of wanted rows, one after the other, and nothing else
     char* landed = nullptr;  // that memory, when it is the rows' own and nothing is left to deliver
+    bool writes = false;     // whether its bytes go back to the file
 };
 
 // Cuts the wanted rows of one table into requests, in file order (or, unmerged, one request a row in the asked order).
@@ -65,6 +66,7 @@ class RowRequests {
         request->needed = std::min(request->end, begin_of(last) + row_bytes_);
         first_ = begin_of(last) + row_bytes_ > request->end ? first_across(request->end, last) : last + 1;
         request->done = request->stalls = 0;
+        request->writes = false;
         ++num_requests;
         moved_bytes += request->end - request->begin;
         return true;
@@ -80,19 +82,30 @@ class RowRequests {
 
     // Copies the rows' bytes out of a request that has arrived, neighbours at once. stride: bytes between the output rows.
     void deliver(const Request& request, char* out, int64_t stride) const {
-        const int64_t count = merge_ ? static_cast<int64_t>(rows_.size()) : request.first + 1;
-        for (int64_t i = request.first; i < count && begin_of(i) < request.end;) {
-            const int64_t begin = begin_of(i), position = rows_[i].position;
-            while (i + 1 < count && stride == row_bytes_ && begin_of(i + 1) < request.end && follows(i)) ++i;
-            const int64_t from = std::max(begin, request.begin), to = std::min(begin_of(i) + row_bytes_, request.end);
-            std::memcpy(out + position * stride + (from - begin), request.memory + (from - request.begin), to - from);
-            ++i;
-        }
+        each_piece(request, stride, [&](char* memory, int64_t at, int64_t bytes) { std::memcpy(out + at, memory, bytes); });
+    }
+
+    // Copies the bytes of rows into a request that has arrived, for it to be written.
+    void replace(const Request& request, const char* rows, int64_t stride) const {
+        each_piece(request, stride, [&](char* memory, int64_t at, int64_t bytes) { std::memcpy(memory, rows + at, bytes); });
     }
 
     int64_t num_requests = 0, moved_bytes = 0;
 
   private:
+    // Calls copy(memory, byte of the rows outside, bytes) for each piece of rows in a request.
+    template <class Copy>
+    void each_piece(const Request& request, int64_t stride, Copy copy) const {
+        const int64_t count = merge_ ? static_cast<int64_t>(rows_.size()) : request.first + 1;
+        for (int64_t i = request.first; i < count && begin_of(i) < request.end;) {
+            const int64_t begin = begin_of(i), position = rows_[i].position;
+            while (i + 1 < count && stride == row_bytes_ && begin_of(i + 1) < request.end && follows(i)) ++i;
+            const int64_t from = std::max(begin, request.begin), to = std::min(begin_of(i) + row_bytes_, request.end);
+            copy(request.memory + (from - request.begin), position * stride + (from - begin), to - from);
+            ++i;
+        }
+    }
+
     int64_t begin_of(int64_t i) const { return offset_ + rows_[i].id * row_bytes_; }
 
     // Whether row i + 1 comes directly after row i, in the file and in the output.

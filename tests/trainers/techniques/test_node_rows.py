@@ -16,7 +16,7 @@ from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.trained import load_model
 from graphmill.trainers.loop import loop
 from graphmill.trainers.models.node_rows import LearntRows, RowGradient
-from graphmill.trainers.models.rows import row_file
+from graphmill.trainers.models.rows import records, row_file
 from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.rows.source import MemorySource
@@ -181,9 +181,18 @@ def left(home: Path) -> list[str]:
     return sorted(path.suffix for path in (home / "checkpoints").iterdir())
 
 
-def test_rows_in_files_end_with_the_bits_of_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_file, "fits_memory", lambda num_bytes: False)
+@pytest.fixture(params=["mapped", "past the page cache"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How files are read and written; past the page cache with places for some rows in memory."""
+    monkeypatch.setattr(row_file, "fits_memory", lambda num_bytes: request.param == "mapped")
     monkeypatch.setattr(row_file, "DIRTY_BYTES", 1 << 16)
+    monkeypatch.setattr(records, "RECENT_BYTES", 1 << 12)
+    return request.param
+
+
+def test_rows_in_files_end_with_the_bits_of_rows_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     monkeypatch.setattr(loop, "SAVING_SHARE", 0)
     factored = {"trainer": "factored", "settings": FactoredSettings(trainers=2)}
     for name, more in {
@@ -206,7 +215,9 @@ def test_rows_in_files_end_with_the_bits_of_rows_in_memory(tmp_path: Path, monke
     assert content(disk) == content(memory)
 
 
-def test_rows_in_files_go_on_from_a_checkpoint_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_files_go_on_from_a_checkpoint_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     monkeypatch.setattr(loop, "SAVING_SHARE", 0)
     keys = KEYS | {"accumulate": 2, "checkpoint_steps": 1, "epochs": 4, "lr": 0.1}
     straight = train_small(tmp_path / "straight", **keys)

@@ -1,8 +1,8 @@
 """Learnable rows of nodes with their moments in files, for tables that are larger than the memory.
 
 A record is a row with its two moments of Adam, float[3, H], so a step finds all that it needs of a node on one page or two. A step reads
-the records of the rows that have a gradient, and writes these alone. The page cache is the tier in memory: nodes that many batches read
-stay in it. What a read is about to touch is asked for at once, and the disk answers many requests at a time.
+the records of the rows that have a gradient, and writes these alone. A file that fits in the memory is mapped, and others are read and
+written past the page cache, many pages at a time, behind a tier of recent rows in memory (records.py).
 
 A kill leaves what the last checkpoint has. Each row has up to three records, each in a file of its own, of which the checkpoint names one
 and the best epoch so far one; a step writes to one that neither names. So a checkpoint copies nothing: it waits until the disk has what was
@@ -14,21 +14,19 @@ those that it names.
 0 stands for none: such a row has its initial values and moments of 0. So a new table writes nothing, and the second and third file are made
 when a step first needs them: a training of few steps takes the space of one.
 
-Space: 3 H values per row and file. Memory: a byte per row, and dirty pages of `DIRTY_BYTES` twice: more are not left to the system, which
-would let them fill a control group.
+Space: 3 H values per row and file. Memory: a byte per row. Of a mapped file dirty pages of `DIRTY_BYTES` twice: more are not left to the
+system, which would let them fill a control group. Of others `RECENT_BYTES` and the pages of `READING`.
 
 A flipped bit in a file is not found: pages change at every step and have no digests.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import threading
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +34,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.files.arrays import create_array, expect_random_reads
+from graphmill.assets.storage.files.arrays import create_array
 from graphmill.assets.storage.remote.checkpoints import ROWS
 from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.filesystem import make_folder, release_lock, take_lock
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.kernels.types import Array
+from graphmill.trainers.models.rows.records import DirectRecords, MappedRecords, RecentRecords
+from graphmill.trainers.recipe.costs.node_rows import READING
 
 Initial = Callable[[Tensor], Tensor]
 """Function from rows of a table, i64[k], to their initial values, float32[k, H]."""
@@ -85,10 +85,12 @@ class RowFile:
         self.states = torch.zeros(shape[0], dtype=torch.uint8)
         self._file_shape, self._kind = (shape[0], 3, shape[1]), np.dtype(str(dtype).removeprefix("torch."))
         self._record_bytes = 3 * shape[1] * dtype.itemsize
-        self._asks = not fits_memory(shape[0] * self._record_bytes)
-        self._records: dict[int, Tensor] = {}
-        self._mapped: dict[int, mmap.mmap] = {}
-        self._descriptors: dict[int, int] = {}
+        fits = fits_memory(shape[0] * self._record_bytes)
+        # Past the page cache: of one thread at a time, and with what was read or written last.
+        self._reader = None if fits else PageReader(READING)
+        self._recent = None if fits else RecentRecords(self._file_shape, dtype)
+        self._turn, self._direct = threading.Lock(), False
+        self._records: dict[int, MappedRecords | DirectRecords] = {}
         self._dirty_bytes, self._committed = 0, resumed
         self._writing: threading.Thread | None = None
         self._refused: OSError | None = None
@@ -107,7 +109,7 @@ class RowFile:
 
     def read(self, rows: Tensor) -> Tensor:
         """Returns float[k, H], the present values of rows i64[k]."""
-        return self._read(rows, 1)[:, 0]
+        return self._read(rows, 1)[:, 0].contiguous()
 
     def records(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns float[k, H] each: the present values of rows i64[k], and their two moments."""
@@ -116,28 +118,19 @@ class RowFile:
 
     def write(self, rows: Tensor, values: Tensor, mean: Tensor, square: Tensor) -> None:
         """Makes values and moments, float[k, H] each, the present ones of distinct rows i64[k]."""
-        states = self.states.index_select(0, rows)
-        free, made = _FREE.index_select(0, states.long()), torch.stack([values, mean, square], 1)
-        for number, at in _groups(free):
-            if number not in self._records:
-                self._make(number)
-            self._records[number].index_copy_(0, rows[at], made[at])
-        self.states.index_copy_(0, rows, states.bitwise_and(0b111100).bitwise_or_(free))
-        self._dirty_bytes += len(rows) * max(PAGE_BYTES, self._record_bytes)
+        with self._turn:
+            states = self.states.index_select(0, rows)
+            free, made = _FREE.index_select(0, states.long()), torch.stack([values, mean, square], 1)
+            for number, at in _groups(free):
+                if number not in self._records:
+                    self._make(number)
+                self._records[number].write(rows[at], made[at])
+            self.states.index_copy_(0, rows, states.bitwise_and(0b111100).bitwise_or_(free))
+            if self._recent is not None:
+                self._recent.put(rows, made)
+        self._dirty_bytes += 0 if self._direct else len(rows) * max(PAGE_BYTES, self._record_bytes)
         if self._dirty_bytes >= DIRTY_BYTES:
             self._write_back()
-
-    def expect(self, rows: Tensor, *, written: bool = False) -> None:
-        """Asks the disk for the pages of rows i64[k] that are about to be read, or written; what the system refuses costs speed alone."""
-        if not self._asks:
-            return
-        states = self.states.index_select(0, rows)
-        which = _FREE.index_select(0, states.long()) if written else states.bitwise_and(3)
-        for number, at in _groups(which):
-            if number in self._mapped:
-                for low, high in _page_ranges(rows[at].numpy(), self._record_bytes):
-                    with suppress(OSError):
-                        self._mapped[number].madvise(mmap.MADV_WILLNEED, low, high - low)
 
     def keep_best(self) -> None:
         """Makes the present records those of the best epoch. A checkpoint must follow before the next write."""
@@ -146,6 +139,7 @@ class RowFile:
     def take_best(self) -> None:
         """Makes the records of the best epoch the present ones."""
         self._set(0b111100, 4, 0)
+        self._forget()
 
     def sync(self) -> Tensor:
         """Waits until the disk has all present records. Returns u8[n], the states that a checkpoint stores, as `restore` takes them."""
@@ -167,6 +161,7 @@ class RowFile:
         if lacking := found - self._records.keys():
             raise ValueError(f"its rows are not in {', '.join(self._path(each).name for each in sorted(lacking))}")
         self.states.copy_(states)
+        self._forget()
 
     def close(self) -> None:
         """Closes the files; those that no checkpoint names are removed."""
@@ -174,10 +169,9 @@ class RowFile:
             return
         if self._writing is not None:
             self._writing.join()
+        for records in self._records.values():
+            records.close()
         self._records.clear()
-        self._mapped.clear()
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
         if not self._committed:
             for number in FILES:
                 self._path(number).unlink(missing_ok=True)
@@ -197,10 +191,22 @@ class RowFile:
 
     def _read(self, rows: Tensor, parts: int) -> Tensor:
         """Returns float[k, parts, H], the first parts of the present records of rows i64[k]."""
+        if self._recent is None:
+            return self._stored(rows, parts)
+        with self._turn:
+            out, at = self._recent.find(rows)
+            if len(at):
+                stored = self._stored(rows[at], 3)
+                out.index_copy_(0, at, stored)
+                self._recent.put(rows[at], stored)
+            return out[:, :parts]
+
+    def _stored(self, rows: Tensor, parts: int) -> Tensor:
+        """Returns what `_read` does, of what the files have."""
         out = torch.empty((len(rows), parts, self.shape[1]), dtype=self.dtype)
         for number, at in _groups(self.states.index_select(0, rows).bitwise_and(3)):
             if number:
-                found = self._records[number][:, :parts].index_select(0, rows[at])
+                found = self._records[number].read(rows[at], parts)
             else:
                 found = torch.zeros((len(at), parts, self.shape[1]), dtype=self.dtype)
                 found[:, 0] = self.initial(rows[at])
@@ -216,7 +222,7 @@ class RowFile:
         return self.checkpoint.with_name(f"{self.name}-{number}.npy")
 
     def _make(self, number: int) -> None:
-        self._map(number, create_array(self._path(number), self._file_shape, self._kind))
+        self._add(number, create_array(self._path(number), self._file_shape, self._kind))
 
     def _open(self) -> None:
         for number in FILES:
@@ -230,22 +236,26 @@ class RowFile:
             if (found.shape, found.dtype) != (self._file_shape, self._kind):
                 problem = f"{path} has {found.dtype}{list(found.shape)}, and the training {self._kind}{list(self._file_shape)}"
                 raise InputError(problem, "train without --resume")
-            self._map(number, found)
+            self._add(number, found)
         if 1 not in self._records:
             problem = f"{self._path(1)}, with the rows of nodes of the checkpoint, is not there"
             raise InputError(problem, f"remove {self.checkpoint} and train without --resume")
 
-    def _map(self, number: int, array: Any) -> None:
-        if self._asks:
-            expect_random_reads(array)
-        self._mapped[number] = array._mmap
-        self._records[number] = torch.from_numpy(array)
-        self._descriptors[number] = os.open(self._path(number), os.O_RDWR)
+    def _add(self, number: int, array: Any) -> None:
+        path, shape = self._path(number), self._file_shape[1:]
+        records = (
+            MappedRecords(path, array) if self._reader is None else DirectRecords(path, self._reader, shape, self.dtype)
+        )
+        self._records[number], self._direct = records, records.direct
+
+    def _forget(self) -> None:
+        if self._recent is not None:
+            self._recent.clear()
 
     def _write_back(self) -> None:
         """Begins to write dirty pages to the disk, after those of the last call."""
         self._settle()
-        descriptors = [*self._descriptors.values()]
+        descriptors = [each.descriptor for each in self._records.values()]
         self._dirty_bytes = 0
 
         def write() -> None:
@@ -271,12 +281,3 @@ class RowFile:
 def _groups(numbers: Tensor) -> list[tuple[int, Tensor]]:
     """Returns each number of u8[k] with its places, i64, in ascending order."""
     return [(number, found) for number in (0, *FILES) if len(found := (numbers == number).nonzero()[:, 0])]
-
-
-def _page_ranges(rows: Array, record_bytes: int) -> list[tuple[int, int]]:
-    """Returns the ranges of bytes of whole pages that hold the records of rows i64[k], which are adjacent to no other range."""
-    first = np.sort(rows) * record_bytes // PAGE_BYTES
-    last = (np.sort(rows) * record_bytes + record_bytes - 1) // PAGE_BYTES
-    apart = np.flatnonzero(first[1:] > last[:-1] + 1) + 1
-    lows, highs = first[np.r_[0, apart]], last[np.r_[apart - 1, len(last) - 1]] + 1
-    return list(zip((lows * PAGE_BYTES).tolist(), (highs * PAGE_BYTES).tolist(), strict=True))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from graphmill.assets.costs.needs import Term
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.direct_io import ReadExecution
+from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.step import item_bytes
@@ -16,6 +18,8 @@ STATE_COPIES = 4
 """Copies of the byte per row that says where it is, besides those of a checkpoint: its own, and while a checkpoint is made of it."""
 RECORD_COPIES = 3
 """Copies of the records of a step's rows while they are read or written, of a row and two moments each."""
+RECENT_BYTES, READING = 64 << 20, ReadExecution(depth=128, range_pages=8, fallback="buffered")
+"""Records of rows in files that stay in memory, and how files are read and written that do not fit there."""
 ROWS = "rows of nodes and their moments"
 CHECKPOINT_COPIES = 2
 """Copies of a checkpoint's tensors while it is read; one while it is written."""
@@ -35,15 +39,17 @@ def node_row_terms(case: Case) -> list[Term]:
     copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
     sure = sizes.exact and "features" in sizes.artifacts
     of_files = (STATE_COPIES + CHECKPOINT_COPIES) * learnt
+    recent = min(3 * learnt * row_bytes, RECENT_BYTES) + READING.depth * READING.range_pages * PAGE_BYTES
     if in_files(case):
         each = [
             Term("states of the rows of nodes in files", of_files, bound=not sure),
             Term("records of a step", 3 * RECORD_COPIES * inputs, "hidden", bound=True),
+            Term("records that were read or written last, or are on the way", recent, bound=True),
         ]
     else:
         table, copied = rows_memory(learnt * row_bytes, scored=sizes.num_valid > 0)
         least = None if case.execution.embedding_rows == "memory" or _without_files(case) else of_files
-        copied_least = None if least is None else 3 * RECORD_COPIES * inputs
+        copied_least = None if least is None else 3 * RECORD_COPIES * inputs + recent
         name = "best rows of nodes, and a checkpoint of them"
         each = [
             Term(ROWS, table, "hidden", bound=not sure, enough=least),
