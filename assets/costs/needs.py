@@ -179,7 +179,6 @@ class Need:
     """The need of one artifact or training.
 
     Attributes:
-        name: the step's name, as in the pipeline's plan.
         phases: summands of anonymous memory, over all processes of the step, of each of its phases: what one takes is free again in the
             others, or not taken yet. Pages of mapped files are not among them.
         stored: bytes that stay in the store.

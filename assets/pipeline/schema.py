@@ -75,7 +75,6 @@ class Tables:
     """The facts about the file that parsing a table needs.
 
     Attributes:
-        lines: line of each key, from `key_lines`.
         folder: folder that relative paths start in.
         later: key -> values that are known but not implemented yet.
         files: whether a path without a file, folder or (for a pattern) match is a mistake.
@@ -107,7 +106,6 @@ class Tables:
 
         Args:
             raw: the table as `tomllib` read it.
-            where: path of the table in the file.
             fixed: values of the fields that are not keys.
 
         Returns:

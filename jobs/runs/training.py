@@ -280,11 +280,7 @@ DRAWN_FROM = ("sampling_tables",)
 
 
 def scoring_steps(pipeline: Pipeline, data: list[Step], training: list[Step], home: Path | None) -> list[Step]:
-    """Returns the step that predicts, in a list; none if the file has no table `[score]`.
-
-    Args:
-        data, training: the other steps of the pipeline.
-    """
+    """Returns the step that predicts, in a list; none if the file has no table `[score]`."""
     if pipeline.score is None:
         return []
     each = [

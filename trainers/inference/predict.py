@@ -331,7 +331,6 @@ def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Arr
     """Returns the rows that a killed prediction by the same model has kept, of the same nodes; none if there are no such rows.
 
     Args:
-        model, version: the model on its device, and its version.
         wanted: ids[n], the nodes; None for all.
     """
     name = f"{version} {bounds.workspace_bytes}".encode() + (b"" if wanted is None else wanted.tobytes())

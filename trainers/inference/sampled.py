@@ -119,11 +119,7 @@ def _computed(
 
 
 def _drawn(
-    inference: Inference,
-    node_ids: Array,
-    times: Array | None,
-    plan: EpochPlan,
-    turns: Sequence[PlannedBatch | None],
+    inference: Inference, node_ids: Array, times: Array | None, plan: EpochPlan, turns: Sequence[PlannedBatch | None]
 ) -> Iterator[DrawnInputs | None]:
     """Yields the batches that this process computes, and takes part in the exchanges of the others, of which it yields None."""
     model, topology, features, bounds = inference.model, inference.topology, inference.features, inference.bounds

@@ -185,7 +185,6 @@ class Run:
         infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches, file from which an
             evaluation that was killed goes on, or None, times f64[n] as of which nodes are seen, or None for their own) ->
             float[n, num_classes] on the host, by the train table's evaluation; all ranks call it with the same nodes.
-        model: the model, trained in place.
         loss: sums the losses of seeds.
         batching: the data that every source of mini-batches needs.
     """

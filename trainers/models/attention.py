@@ -69,12 +69,7 @@ def attended(
 
 
 def attended_backward(
-    block: Block,
-    kept: Sequence[Tensor],
-    grad: Tensor,
-    mask: EdgeMask | None,
-    weight: Any,
-    edge: Tensor | None = None,
+    block: Block, kept: Sequence[Tensor], grad: Tensor, mask: EdgeMask | None, weight: Any, edge: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Returns the gradients of z, left, right and edge, None without `edge`.
 

@@ -101,11 +101,7 @@ class TargetError(Loss):
         return each.where(~torch.isnan(labels), 0).sum() / logits.shape[1]
 
 
-PLAIN: dict[str, Loss] = {
-    "classes": CrossEntropy(),
-    "multilabel": BinaryCrossEntropy(),
-    "regression": TargetError(),
-}
+PLAIN: dict[str, Loss] = {"classes": CrossEntropy(), "multilabel": BinaryCrossEntropy(), "regression": TargetError()}
 """Kind of task -> its loss without weights."""
 
 

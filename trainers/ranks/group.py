@@ -63,7 +63,6 @@ class Lane:
     Attributes:
         rounds: number of exchanges, counted at the call.
         messages: number of messages with content that this rank sent in exchanges, at most one to each other rank in an exchange.
-        received_bytes: bytes that came from other ranks.
         order: the rounds in which the transfers of an exchange run; None if all run at once.
     """
 

@@ -10,12 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
-from graphmill.assets.building.keys import (
-    ConfigError,
-    KeyProblem,
-    size_problem,
-    within,
-)
+from graphmill.assets.building.keys import ConfigError, KeyProblem, size_problem, within
 from graphmill.assets.features.config import of_edges
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.train_schema import TrainSchema

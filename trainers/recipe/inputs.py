@@ -235,12 +235,7 @@ def is_own(name: ModelName, pipeline: Pipeline) -> bool:
 
 
 def model_step(text: str, pipeline: Pipeline, trained: Mapping[str, Step], home: Path | None) -> Step:
-    """Returns the step whose artifact is the model that a file names: one of its own, or one that another pipeline has.
-
-    Args:
-        text: the name, as the file has it.
-        trained: name of a train table of the file -> its step.
-    """
+    """Returns the step whose artifact is the model that a file names: one of its own, or one that another pipeline has."""
     name = model_name(text, pipeline.path.parent)
     if is_own(name, pipeline):
         return trained[name.table]

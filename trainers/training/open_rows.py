@@ -114,12 +114,7 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
 
 
 def _filler(
-    run: Run,
-    stored: FeatureTable,
-    table: TableSource,
-    device: Device,
-    budgets: Budgets,
-    record: dict[str, Any],
+    run: Run, stored: FeatureTable, table: TableSource, device: Device, budgets: Budgets, record: dict[str, Any]
 ) -> Callable[..., CachedSource]:
     """Returns the function that fills a cache from an order of hotness (`Features.fill`), and writes the facts about it to `record`."""
     host_bytes = _host_bytes(budgets, run.execution, stored)

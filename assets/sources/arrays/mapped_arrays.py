@@ -44,8 +44,6 @@ def file_block(
 
     Args:
         tensor: name of the tensor of a safetensors file; None if it holds only one.
-        first: id of the first of the nodes.
-        num_nodes: number of rows that the file must have.
         node_of_row: i64[num_nodes] node ids of the rows, None if they are in order.
 
     Raises:

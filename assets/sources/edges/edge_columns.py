@@ -105,11 +105,7 @@ ROLES = {
 def attribute_expressions(
     edges: TableFiles, keys: EdgeKeys, relations: Sequence[str], marking: Marking = NOTHING
 ) -> dict[str, tuple[str, str]]:
-    """Returns name -> (SQL expression, SQL type) of the attributes that edges carry.
-
-    Args:
-        marking: what the task reads of single edges.
-    """
+    """Returns name -> (SQL expression, SQL type) of the attributes that edges carry."""
     found = {}
     if keys.weight_column is not None:
         found["weight"] = (edges.number("weight_column", keys.weight_column, "FLOAT"), "FLOAT")

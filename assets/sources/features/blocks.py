@@ -118,7 +118,6 @@ def write_blocks(
 
     Args:
         blocks: the features, by the ids of their nodes.
-        asked: value of `dtype` in [features].
         normalize: "none", or "row": divide each row by the sum of its absolute values; a row of zeros stays.
 
     Returns:

@@ -25,8 +25,6 @@ def stored_type(given: np.dtype[Any] | str, asked: str, normalize: str, where: s
 
     Args:
         given: type of the source; "bfloat16" if it has that type.
-        asked: value of `dtype` in [features].
-        normalize: "none" or "row".
 
     Raises:
         InputError: the given type is not a real number.

@@ -48,7 +48,6 @@ class TableReference:
     """A column that names rows of another table.
 
     Attributes:
-        key: the column of ids there.
         values, inside: number of its different values, and of those that are ids there.
     """
 

@@ -38,7 +38,6 @@ def given_candidates(
     """Returns the candidates of a folder.
 
     Args:
-        node_types: name -> number of nodes.
         scheme: folder in split/; None for the only one.
 
     Raises:

@@ -14,7 +14,6 @@ class EndProfile:
     """One end of a relation: how often its rows name the nodes of a type.
 
     Attributes:
-        column: the column with the ids of this end.
         gaps: number of rows without an id.
         values, inside: number of different ids, and of those that are ids of the node type.
         lost: number of rows whose id is none of the node type.

@@ -182,12 +182,7 @@ def plain(value: Any, where: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """Requires a table with certain names; a name that is not listed may hold any plain value.
-
-    Attributes:
-        required: name -> check of a field that has to be there.
-        optional: name -> check of a field that may be missing.
-    """
+    """Requires a table with certain names; a name that is not listed may hold any plain value."""
 
     required: Mapping[str, Check] = field(default_factory=dict)
     optional: Mapping[str, Check] = field(default_factory=dict)

@@ -52,7 +52,6 @@ class Item:
 
     Attributes:
         address: stage and version that it is or, for anything else, belongs to.
-        num_bytes: bytes of all its files.
         about: the PIPELINE/STEP that it was built for, and its scores; "" if that is not known.
         checkpoint, written: a checkpoint's file in the home, and when it was written (nanoseconds since 1970); None for any other.
         keys: keys of objects in an object store that belong to no artifact.

@@ -22,7 +22,6 @@ def keep_raw_digests(stage: str, semantic: Any, raw: Mapping[str, str]) -> None:
     """Records the digests of the raw files that an artifact was built from; does nothing without an object store, or without paths.
 
     Args:
-        semantic: its Semantic config, with the paths of the files.
         raw: name -> SHA-256 of the external content.
     """
     if not store_url() or not raw or not locations(semantic):

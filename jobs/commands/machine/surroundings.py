@@ -28,9 +28,7 @@ class Finding:
     """The result of a probe.
 
     Attributes:
-        topic, name: the thing that was probed.
         state: "ok", "missing", or "note" for neither good nor bad.
-        found: the result in words.
         remedy: how to get the missing thing; "" if nothing is missing.
         needed: True if nothing can be trained without it.
     """

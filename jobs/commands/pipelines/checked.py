@@ -37,8 +37,6 @@ class PipelineReport:
     """What is known of a pipeline before it is built.
 
     Attributes:
-        survey: the contents of its source.
-        needs: what its steps take of this machine.
         notes: what may be wrong, and shows only when the data are read.
     """
 

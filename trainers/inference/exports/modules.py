@@ -113,7 +113,6 @@ class ModuleText:
         """Returns the text of a Python file.
 
         Args:
-            title: its docstring.
             state: name of the file of the state dict, beside it.
         """
         library = "torch_geometric.nn" if self.library == "pyg" else "dgl.nn"

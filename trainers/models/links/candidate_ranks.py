@@ -94,7 +94,6 @@ def uniform_ranks(
 
     Args:
         edges: i64[n], numbers of the edges, which the draws depend on.
-        count: number of candidates of an edge.
         known: edges that are not candidates, those of all splits.
     """
     found, at_once = np.full(len(edges), np.nan), max(1, PAIRS_AT_ONCE // count)

@@ -99,10 +99,7 @@ def graph_at_hand(artifacts: Mapping[str, Artifact], drawing: Drawing | None) ->
 
 
 def open_case(
-    semantic: ModelConfig,
-    execution: TrainExecution,
-    artifacts: Mapping[str, Artifact],
-    ranks: int,
+    semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact], ranks: int
 ) -> Case | None:
     """Returns the case of a training that some ranks share and whose artifacts exist; None without a graph."""
     sizes = sizes_of(artifacts)
@@ -140,7 +137,6 @@ def case_on(
     """Returns the case of a training on a graph.
 
     Args:
-        sizes: sizes of the graph and of the artifacts that exist.
         artifacts: role -> artifact that the training reads, as far as they exist.
         ranks: number of processes that share it; 0 for the table's.
         roles: roles of all artifacts that the training reads, so that visits of some batches are counted if hotness does not exist yet;

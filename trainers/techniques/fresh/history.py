@@ -80,7 +80,6 @@ class SteppedHistory:
         fill: the feature rows that the arena may hold, and the bytes of which it is a share.
 
     Attributes:
-        arena: the kernels' history.
         layers: number of layers whose rows may be kept, from the first one on.
         first_step, t_stale: the first optimiser step whose rows are kept, and their oldest age; None for no bound.
         updated: the launches of the last update, which lookups on other streams join.

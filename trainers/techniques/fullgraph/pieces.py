@@ -46,7 +46,6 @@ def measure_pieces(case: Case, at_hand: GraphAtHand, model: Model, most_bytes: i
     """Returns the seconds of a pass, in chunks and in one piece, and of a visit to a chunk.
 
     Args:
-        at_hand: the graph, or one that stands in for it.
         model: its model; its parameters receive gradients, which are taken away again.
         most_bytes: bytes that the rows of the part may take.
     """

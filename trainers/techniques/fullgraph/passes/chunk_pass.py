@@ -110,7 +110,6 @@ class ChunkPass(Generic[T]):
     """One way over all chunks, step by step. A kind of pass has methods for what its chunks ask for, compute and leave.
 
     Attributes:
-        passes: what all passes share.
         down: whether steps run downwards.
         parts_down: whether parts take turns from the last one to the first.
         differentiates: whether chunks add to the gradients of the model's parameters; else torch's gradients are off.

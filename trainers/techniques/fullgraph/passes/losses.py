@@ -149,7 +149,6 @@ def head_rows(passes: Passes, outputs: Sequence[KeptRows], node_ids: Array) -> T
     """Returns the results of the model's head, float[n, C] on the host or in a file; all ranks call it, and each gets all rows.
 
     Args:
-        outputs: the outputs that the head reads.
         node_ids: ids[n], distinct.
     """
     own, lane = passes.own(node_ids), passes.mover.lane

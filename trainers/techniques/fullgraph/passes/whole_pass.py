@@ -34,9 +34,6 @@ from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, Kep
 class WholePass:
     """Computes the gradients of a model's parameters, and the loss, over all training nodes.
 
-    Args:
-        losses: the losses of the training's seeds.
-
     Attributes:
         summed: the first layer's aggregates, if they are the same in every pass and known.
     """
