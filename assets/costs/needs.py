@@ -23,7 +23,7 @@ STEP_BYTES = 109 << 20
 FIGURE_BYTES = 27 << 20
 """What a library for figures takes beside that."""
 WORKER_BYTES = 34 << 20
-"""Anonymous memory of a process that builds parts (assets/building/part_pool.py) before it builds."""
+"""Anonymous memory of a process that builds parts (assets/building/parts.py) before it builds."""
 COMMAND_BYTES = 110 << 20
 """The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
 EDGE_ROLE = "features.edges"

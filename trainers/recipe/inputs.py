@@ -15,9 +15,8 @@ from pathlib import Path
 from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.features.config import EDGES, MAIN, of_edges
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
-from graphmill.assets.pipeline.steps import OUTDATED, Step, is_outdated
+from graphmill.assets.pipeline.steps import OUTDATED, Step, is_outdated, preprocessing_steps
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.score import ModelName, model_name
 from graphmill.assets.storage.local.artifact import Artifact

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from graphmill.assets.sources.edges.node_tables import split_code
-from graphmill.assets.sources.edges.times import time_number
+from graphmill.assets.sources.edges.node_tables import split_code, time_number
 from graphmill.assets.sources.readers.duck import literal
 from graphmill.assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
 from graphmill.assets.tasks.labels import CLASSES, OF_LABEL, Kind

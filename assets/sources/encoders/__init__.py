@@ -4,7 +4,7 @@
     columns.py        the encoders of a table, their checks by the headers, their fit, and the encoded rows as a block
     training_rows.py  the values of the training rows, staged on disk
     sentinels.py      numbers that look like a mark for a missing value, which `inspect` tells
-    encoder.py        what an encoder is; numbers.py, categories.py, times.py, texts.py and embeddings.py have one family each
+    encoder.py        what an encoder is; numbers.py, categories.py, times.py and texts.py have one family each
 
 Encoders are fitted on training rows alone, so that no value of a validation or test row decides a number that a model reads. Fitted numbers
 do not depend on the order of rows, on threads or on the cut into batches: counts and extremes are exact, sums are rounded once

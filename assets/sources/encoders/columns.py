@@ -10,10 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.sources.encoders.auto import Auto
 from graphmill.assets.sources.encoders.encoder import NUMBER_LIST, Encoder, Numbers, kind_of, part_of, text_sql
 from graphmill.assets.sources.encoders.numbers import Plain, Vector
-from graphmill.assets.sources.encoders.rules import ENCODERS, Encode, Rules, encoder_of, options, require_used, rules_of
+from graphmill.assets.sources.encoders.rules import (
+    ENCODERS,
+    Auto,
+    Encode,
+    Rules,
+    encoder_of,
+    options,
+    require_used,
+    rules_of,
+)
 from graphmill.assets.sources.encoders.training_rows import TrainingRows, Values
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.readers.arrow_stream import Column

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphmill.assets.sources.features.rounding import Recount, Rounding
 from graphmill.assets.sources.features.types import (
     BFLOAT16,
+    Recount,
+    Rounding,
     array_type,
     as_stored,
     common_type,

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphmill.assets.sources.edges.node_tables import SPLITS
-from graphmill.assets.sources.folder.columns import ColumnProfile
-from graphmill.assets.sources.folder.tables import FoundTable
+from graphmill.assets.sources.folder.tables import ColumnProfile, FoundTable
 from graphmill.assets.sources.markers import OF_CLASSES, marked_texts
 
 KEY_WORDS = frozenset(("id", "ids", "key", "code", "uuid", "guid", "index", "no", "number", "nr", "pk", "fk"))

@@ -1,6 +1,6 @@
 """Checks of JSON values: what a field may hold, said once, before anything acts on it.
 
-A seal (assets/storage/files/sealed_json.py) tells that a document is the one that was written. It does not tell that the writer was
+A seal (assets/storage/files/documents.py) tells that a document is the one that was written. It does not tell that the writer was
 graphmill, or that the document says anything that makes sense. So each kind of document has a schema of these checks, which its
 readers apply.
 """

@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from graphmill.assets.storage.files.documents import parse_document, raw_schema
-from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.files.documents import parse_document, raw_schema, seal
 from graphmill.assets.storage.names.home import store_url
 from graphmill.assets.storage.names.version import canonical, canonical_json, locations
 from graphmill.assets.storage.remote.objects import require_objects

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphmill.assets.pipeline.file import pipelines_folder
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.remote.eviction import cache_bytes
+from graphmill.assets.storage.remote.fetch import cache_bytes
 from graphmill.assets.storage.system.filesystem import release_lock, take_lock
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.kernels import environment

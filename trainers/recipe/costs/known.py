@@ -30,9 +30,8 @@ from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sampling.training_edges import training_edges
-from graphmill.assets.storage.files.documents import read_if_sound
+from graphmill.assets.storage.files.documents import keep_numbers, read_if_sound
 from graphmill.assets.storage.files.schema import Fields, mapped, matches, number
-from graphmill.assets.storage.files.sealed_json import keep_numbers
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.names.version import canonical, canonical_json

@@ -68,10 +68,9 @@ from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.fullgraph.memory import BLOCKS, ROWS, HostRoom, Way
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
-from graphmill.trainers.techniques.fullgraph.passes.losses import Losses, NodeLosses, PairLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
-from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import Losses, NodeLosses, PairLosses, WholePass
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back

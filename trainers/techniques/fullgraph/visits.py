@@ -31,10 +31,9 @@ from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.costs import ROW_COPIES, volumes
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
-from graphmill.trainers.techniques.fullgraph.passes.losses import NodeLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
-from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import NodeLosses, WholePass
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import consecutive
 from graphmill.trainers.techniques.fullgraph.rows.lists import walk
