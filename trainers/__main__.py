@@ -130,7 +130,6 @@ def train(order: Order) -> Sequence[Artifact]:
 
 
 def _train_split(order: Order) -> Sequence[Artifact]:
-    """Returns the models of one split."""
     pipeline, store = order.pipeline, Store(order.home)
     table = find_table(pipeline, order.table)
     rank, world = asked_ranks()

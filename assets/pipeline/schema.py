@@ -271,7 +271,6 @@ class Tables:
 
 
 def _has(table: Any, name: Sequence[str]) -> bool:
-    """Returns whether a table, or one within it, has a key."""
     return not name or (isinstance(table, Mapping) and name[0] in table and _has(table[name[0]], name[1:]))
 
 
@@ -297,7 +296,6 @@ def _wanted(wanted: Any, where: KeyPath) -> str:
 
 @cache  # finding them takes longer than everything else about a table
 def _hints_of(cls: type) -> dict[str, Any]:
-    """Returns field -> type of a dataclass."""
     return typing.get_type_hints(cls)
 
 

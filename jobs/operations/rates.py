@@ -85,7 +85,6 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
 
 
 def _import(modules: str) -> None:
-    """Imports modules in a process of their own."""
     subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
 
 

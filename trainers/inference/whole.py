@@ -241,5 +241,4 @@ def _write_sums(sums: Any, summed: TileFunction, first: int, low: int, high: int
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
-    """Returns the rows of all parts."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)

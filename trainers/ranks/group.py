@@ -228,7 +228,6 @@ class Lane:
 
 
 def _pieces(buffer: Array, sizes: Sequence[int]) -> list[Array]:
-    """Returns views of consecutive pieces of a buffer."""
     ends = np.cumsum(sizes)
     return [buffer[end - size : end] for end, size in zip(ends.tolist(), sizes, strict=True)]
 

@@ -155,7 +155,6 @@ class TrainConfig(Architecture):
                 yield KeyProblem(f"{name} eval_every", text)
 
     def _optimiser_problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that do not fit the optimiser."""
         if len(self.betas) != 2 or not all(0 <= each < 1 for each in self.betas):
             yield KeyProblem("betas", f"betas = {list(self.betas)} are not two numbers from 0 to below 1")
         if self.momentum and self.optimizer != "sgd":

@@ -94,8 +94,6 @@ def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
 
 @dataclass(eq=False)
 class _Missing(Exception):
-    """An artifact is not in the store."""
-
     # The artifact, and the command that builds it.
     label: str
     command: str

@@ -132,8 +132,6 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
 
 
 class _Seconds(NamedTuple):
-    """Seconds of the pieces of a batch."""
-
     draw: float
     gather: float
     step: float

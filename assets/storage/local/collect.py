@@ -256,7 +256,6 @@ def asked_for(run: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _scores(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the scores of a model, in percent."""
     numbers = (manifest.get("summary") or {}).get("numbers", {})
     for split in ("valid", "test"):
         for name, value in numbers.items():

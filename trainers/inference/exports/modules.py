@@ -241,7 +241,6 @@ class ModuleText:
         return self._add(name, f"torch.nn.{'BatchNorm1d' if batch else 'LayerNorm'}({width})", norm)
 
     def _head(self, readout: LinearHead) -> None:
-        """Adds the linear head."""
         joined = {"sum": "sum(outputs)", "max": "torch.stack(outputs).max(0).values", "cat": "torch.cat(outputs, 1)"}
         value = joined.get(readout.jk, "h")
         if readout.norm is not None:

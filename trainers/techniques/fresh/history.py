@@ -129,7 +129,6 @@ class SteppedHistory:
         self.updated = device.mark()
 
     def _row_width(self) -> int:
-        """Returns the columns of an embedding."""
         model = self.run.model
         assert isinstance(model, LayeredModel)
         widths = model.border_widths

@@ -167,7 +167,6 @@ class ChunkPass(Generic[T]):
         self.end(j)
 
     def _supplies(self, order: Sequence[int]) -> Iterator[tuple[int, list[Supply]]]:
-        """Yields every step with the supplies of all parts."""
         if self.reads_blocks and self.mover.overlaps:
             yield from supplies_ahead(self.mover, order, self._supply)
             return
