@@ -37,7 +37,7 @@ from graphmill.trainers.inference.kept import KeptBatches, RowLog
 from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.pace import ExactPace, Pace
 from graphmill.trainers.models.own import Model, dtype_of
-from graphmill.trainers.models.precision import widened
+from graphmill.trainers.models.products import widened
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.exact import Needs
 from graphmill.trainers.record.ledger import Line

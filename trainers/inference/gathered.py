@@ -25,7 +25,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import dtype_of
-from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.models.products import BF16
 from graphmill.trainers.rows.source import FeatureSource
 
 EVALUATION = StepRandom(0, training=False)

@@ -30,7 +30,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layers.gcn import PassingLayer
 from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst, NarrowGcnLayer, NarrowSageLayer
-from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.models.products import BF16
 from graphmill.trainers.recipe.costs.exact import TILE_BYTES, TILE_EDGE_BYTES
 
 KINDS = (GatLayer, PassingLayer, *NARROW, *NARROW.values())

@@ -41,7 +41,7 @@ from graphmill.trainers.models.loss import CrossEntropy, Loss, loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.models.products import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.queue_bytes import SHARING

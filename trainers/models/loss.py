@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmill.assets.graph.read import Graph
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.known_mistakes import weights_mistake
 
 if TYPE_CHECKING:

@@ -9,13 +9,17 @@ batches all differ took hundreds. Those of one batch are enough.
 
 Maps of rows by several matrices are differentiable torch operations with fewer products, or fewer matrices that are written. Tensors are
 float32, float64, float16 or bfloat16. Within `torch.autocast` products are computed in its type.
+
+The key `dtype` of a train table: "float32" and "float64" are the type of the parameters and of all values computed from them. With "bf16"
+parameters, moments, sums and losses stay float32, and matrix products are computed from bfloat16 by torch's autocast; the results of a
+product keep its type until an operation widens them. Layers between two passes of an exact evaluation are kept in float32.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -297,3 +301,21 @@ def map_evaluated(rows: Tensor, *matrices: Tensor) -> Sequence[Tensor]:
         product = functional.linear(rows, maps)
     found = product.split([len(matrix) for matrix in matrices], dim=1)
     return found if host else [each.contiguous() for each in found]
+
+
+BF16 = "bf16"
+
+
+def kept_dtype(dtype: str) -> str:
+    """Returns NumPy's and torch's name of the type of parameters and of gathered rows."""
+    return "float32" if dtype == BF16 else dtype
+
+
+def computing(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Returns the context in which a model's forward pass is computed on a device."""
+    return torch.autocast(device.type, torch.bfloat16) if dtype == BF16 else nullcontext()
+
+
+def widened(rows: Tensor) -> Tensor:
+    """Returns rows that autocast left in bfloat16 as float32; others as they are."""
+    return rows.float() if rows.dtype == torch.bfloat16 else rows

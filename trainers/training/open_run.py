@@ -31,7 +31,7 @@ from graphmill.trainers.models.build import PARAMETERS, build_model, model_types
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.execution import TrainExecution

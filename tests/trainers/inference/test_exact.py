@@ -43,7 +43,7 @@ from graphmill.trainers.record.memory import PeakMemory
 from graphmill.trainers.rows.direct import DirectSource
 from graphmill.trainers.rows.source import MappedSource, MemorySource, RowIds
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
-from graphmill.trainers.techniques.fullgraph.whole_block import whole_block
+from graphmill.trainers.techniques.fullgraph.shares import whole_block
 from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import attributed, random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact

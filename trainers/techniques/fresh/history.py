@@ -21,7 +21,7 @@ from graphmill.trainers.devices.protocol import CACHE, kernel_array
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.ops import splice
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.record.checks import INPUTS, count_name
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.source import COUNTS, TableSource

@@ -58,7 +58,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, OwnModule, require_layers
-from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.models.products import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import Lane, PeerError
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.memory import memory_terms, training_case
@@ -81,9 +81,9 @@ from graphmill.trainers.techniques.fullgraph.shares import (
     part_share,
     require_memory,
     rows_of_nodes,
+    whole_block,
 )
 from graphmill.trainers.techniques.fullgraph.tiers import NO_TIERS, feature_loads, open_tiers
-from graphmill.trainers.techniques.fullgraph.whole_block import whole_block
 
 
 def open_executor(run: Run) -> Executor:

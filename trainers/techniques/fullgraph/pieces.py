@@ -26,8 +26,7 @@ from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.own import Model, dtype_of
-from graphmill.trainers.models.precision import BF16, computing, widened
-from graphmill.trainers.models.products import summed_over_rows, times
+from graphmill.trainers.models.products import BF16, computing, summed_over_rows, times, widened
 from graphmill.trainers.recipe.costs.course import Case, Speeds
 from graphmill.trainers.recipe.costs.known import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first

@@ -24,7 +24,7 @@ from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import CrossEntropy
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource

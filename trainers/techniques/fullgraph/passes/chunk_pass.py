@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import OwnLayers
-from graphmill.trainers.models.precision import computing, kept_dtype
+from graphmill.trainers.models.products import computing, kept_dtype
 from graphmill.trainers.record.ledger import COMPUTE, Line
 from graphmill.trainers.techniques.fullgraph.passes.replicas import ChunkGradients, Replicas
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
