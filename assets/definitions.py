@@ -101,7 +101,6 @@ def source_assets(
     Args:
         steps: steps of `OnePass` stages that read one source.
         slot: slot that the pass holds while it builds; None for none.
-        pool: name of the slot's pool, "" for none.
     """
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:

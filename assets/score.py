@@ -97,9 +97,5 @@ class ScoreTable(Checked):
 
 
 def parse_score(raw: Mapping[str, Any], tables: Any) -> tuple[ScoreTable | None, list[Any]]:
-    """Returns the checked table `[score]`, None if the file has none or a wrong one, and all mistakes in it.
-
-    Args:
-        tables: the parser, which knows the lines (`Tables` of assets/pipeline/schema.py).
-    """
+    """Returns the checked table `[score]`, None if the file has none or a wrong one, and all mistakes in it."""
     return (None, []) if SCORE not in raw else tables.parse(ScoreTable, raw[SCORE], (SCORE,))

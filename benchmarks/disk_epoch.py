@@ -13,7 +13,7 @@ from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.samples.read import open_samples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.trainers.batches.batch import Batching
-from graphmill.trainers.batches.packed import ASSEMBLE, FEATURE, GRAPH, DiskSource
+from graphmill.trainers.batches.source import ASSEMBLE, FEATURE, GRAPH, DiskSource
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import STEP, WAIT, Timeline

@@ -19,7 +19,7 @@ from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.rows.slots import STAGED, split_slots
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.packed import NUM_LOADERS
+from graphmill.trainers.batches.source import NUM_LOADERS
 from graphmill.trainers.rows.packed_loader import PackedLoader, loader_reading
 
 DEPTHS = (64, 256)

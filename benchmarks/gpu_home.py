@@ -19,8 +19,8 @@ import torch
 from benchmarks.gpu import Size, make_rows, make_topology
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Summary
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store

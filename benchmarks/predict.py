@@ -129,8 +129,8 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     from graphmill.assets.sampling.config import Neighbours
     from graphmill.assets.sampling.drawing import Drawing
     from graphmill.trainers.inference.bounds import Bounds
+    from graphmill.trainers.inference.evaluation import infer_sampled
     from graphmill.trainers.inference.exact import Inference
-    from graphmill.trainers.inference.sampled import infer_sampled
     from graphmill.trainers.inference.trained import load_model
     from graphmill.trainers.rows.source import MappedSource
     from graphmill.trainers.run import model_configs

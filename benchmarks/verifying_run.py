@@ -16,9 +16,8 @@ from typing import Any
 
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Stage
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.steps import Versions, find_inputs
+from graphmill.assets.pipeline.steps import Versions, find_inputs, preprocessing_steps
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.files import verified

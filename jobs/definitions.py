@@ -26,8 +26,7 @@ from graphmill.jobs.operations.difference import PIPELINE_TAG, schedules_of
 from graphmill.jobs.operations.failures import failure_sensor
 from graphmill.jobs.operations.reload import reload_sensor
 from graphmill.jobs.operations.size import takes_memory
-from graphmill.jobs.runs.cancellation import CancelableProgress
-from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.jobs.runs.children import CancelableProgress, ChildProcesses
 from graphmill.jobs.runs.pinned import pinned_files
 from graphmill.jobs.runs.shown import report_address, shown_files, shown_trials
 from graphmill.jobs.runs.slot import MEMORY_POOL, POOL, held_slot, in_turn

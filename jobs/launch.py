@@ -21,7 +21,7 @@ import dagster as dg
 from graphmill.assets.building.child import note_kills, why_killed
 from graphmill.assets.building.interrupts import begin, blocked, watched_interrupts
 from graphmill.assets.building.terminal import begin_to_print, copy_of, descriptor_of
-from graphmill.assets.cluster.keeper import kept
+from graphmill.assets.cluster.local import kept
 from graphmill.assets.definitions import Surroundings
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.shown import key_of
@@ -33,8 +33,7 @@ from graphmill.jobs.definitions import build_defs, job_names
 from graphmill.jobs.operations.size import has_processes
 from graphmill.jobs.operations.sound import require_sound
 from graphmill.jobs.runs import watchers as _watchers  # noqa: F401 - for its import
-from graphmill.jobs.runs.cancellation import CancelableProgress, interrupts_cancel
-from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.jobs.runs.children import CancelableProgress, ChildProcesses, interrupts_cancel
 from graphmill.jobs.runs.dead_runs import tell_dead_runs
 from graphmill.jobs.runs.history_files import held_open
 from graphmill.jobs.runs.instance import (
@@ -45,7 +44,7 @@ from graphmill.jobs.runs.instance import (
     refused_history,
     reporting_history,
 )
-from graphmill.jobs.runs.listed import listed_in_ui
+from graphmill.jobs.runs.pinned import listed_in_ui
 from graphmill.jobs.runs.slot import POOL, num_slots, start_method
 from graphmill.jobs.runs.training import LAUNCHED_TAG, EpochLines, steps_by_job
 from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, is_first, launcher

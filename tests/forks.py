@@ -30,7 +30,7 @@ from typing import IO
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
     "graphmill.jobs.cli", "graphmill.jobs.launch", "graphmill.jobs.definitions", "graphmill.jobs.commands.results.leaderboard",
-    "graphmill.jobs.figures.pictures", "graphmill.assets.graph.stage", "graphmill.assets.features.stage",
+    "graphmill.jobs.figures.curves", "graphmill.assets.graph.stage", "graphmill.assets.features.stage",
     "graphmill.assets.sampling_tables.stage", "graphmill.assets.partitions.stage", "graphmill.assets.chunks.stage",
     "graphmill.assets.shards.stage", "graphmill.assets.hotness.stage", "graphmill.assets.budgets.stage",
     "graphmill.assets.samples.stage", "graphmill.assets.cache_plan.stage", "graphmill.assets.packed_chunks.stage",

@@ -130,7 +130,6 @@ def train(order: Order) -> Sequence[Artifact]:
 
 
 def _train_split(order: Order) -> Sequence[Artifact]:
-    """Returns the models of one split."""
     pipeline, store = order.pipeline, Store(order.home)
     table = find_table(pipeline, order.table)
     rank, world = asked_ranks()
@@ -205,7 +204,7 @@ def _run_on_cluster(
     order: Order, table: TrainTable, store: Store, world: int, arguments: Sequence[str], heard: Callable[[str], None]
 ) -> None:
     """Runs the ranks on the nodes of a cluster; they get the versions of what they read, so none of them needs the raw data."""
-    from graphmill.assets.cluster.keeper import kept
+    from graphmill.assets.cluster.local import kept
     from graphmill.trainers.ranks.cluster.on_cluster import ClusterOrder, run_on_cluster
     from graphmill.trainers.recipe.inputs import find_table_inputs
 

@@ -3,7 +3,7 @@
     $GRAPHMILL_HOME/measured/memory.json     memory_bytes, disk_bytes; device_bytes on a machine with a GPU
 
 A stage that uses such a number names the file's digest as an external input, so of all facts about the machine only the number enters its
-version. Only `graphmill budgets --refresh` measures again. The file is sealed (assets/storage/files/sealed_json.py); the named digest is
+version. Only `graphmill budgets --refresh` measures again. The file is sealed (assets/storage/files/documents.py); the named digest is
 of the numbers alone.
 """
 
@@ -13,8 +13,8 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from graphmill.assets.storage.files.documents import keep_numbers, kept_numbers
 from graphmill.assets.storage.files.schema import Fields, whole
-from graphmill.assets.storage.files.sealed_json import keep_numbers, kept_numbers
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.kernels.cuda.driver import free_gpu_bytes

@@ -22,7 +22,6 @@ FITS = "device and host fit the memory"
 
 
 def _headline(artifacts: Sequence[Artifact]) -> str:
-    """Returns the bytes of each level."""
     numbers = artifacts[0].summary["numbers"]
     levels = ", ".join(f"{level} {format_bytes(numbers[f'{level}_bytes'])}" for level in ("device", "host", "disk"))
     return f"**{levels}** for {format_bytes(numbers['feature_bytes'])} of features"

@@ -11,15 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from graphmill.assets.building.stage import (
-    Building,
-    ChecksFailedError,
-    FanOut,
-    OnePass,
-    Progress,
-    Stage,
-    Summary,
-)
+from graphmill.assets.building.stage import Building, ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary
 from graphmill.assets.costs.needs import Need
 from graphmill.assets.storage.local.artifact import Artifact, read_artifact
 from graphmill.assets.storage.local.writer import Writer
@@ -127,7 +119,6 @@ class Build:
         """Builds and publishes the artifact, or a part of it, without a look at the store first; callers use `materialize`.
 
         Args:
-            part: name of the part to build, None for the artifact.
             parts: name -> finished part, for the artifact of a fan-out stage.
             work: need of the artifact and its parts, None to record none, and the `time.perf_counter` when they were begun; None for now.
 

@@ -90,7 +90,6 @@ class Building(Generic[SemanticT, ExecutionT]):
 
     Attributes:
         inputs: role -> artifact, of the inputs and of artifacts that are only read; for the artifact of a fan-out stage name -> part, too.
-        part: name of the part; "" for the artifact.
     """
 
     inputs: Mapping[str, Artifact]
@@ -233,7 +232,6 @@ class Stage:
 
         Args:
             raw: the whole file, which has the table.
-            tables: the parser, which knows the lines (`Tables` of assets/pipeline/schema.py).
         """
         return tables.parse(self.Table, raw[self.table], (self.table,))
 

@@ -25,11 +25,7 @@ def open_segment_plan(artifact: Artifact) -> SegmentPlan:
 
 
 def wanted_counts(plan: Artifact, samples: Artifact) -> Array:
-    """Returns i64[B], the rows that each batch needs of the table that a plan is about: as many as its slots.
-
-    Args:
-        plan, samples: a `cache_plan` artifact, and the samples that it was made from.
-    """
+    """Returns i64[B], the rows that each batch needs of the table that a plan is about: as many as its slots."""
     if plan.config.get("edges"):  # every row of edges is in one tier
         return plan.small_array("tier_rows").sum(axis=1)
     return read_vector(samples, "num_inputs")

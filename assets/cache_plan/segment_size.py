@@ -211,7 +211,6 @@ def _count(batches: SegmentBatches, slot: Array, progress: Progress) -> BlockSiz
 
 
 def _fits(batches: SegmentBatches, slot: Array, sizes: BlockSizes, size: int, limits: SizeLimits) -> bool:
-    """Tells whether the pages of a size fit the budget."""
     padding = (len(cut(batches.blocks, size)) + batches.num_batches) * (PAGE_BYTES - 1)
     rows_bytes = sizes.rows(size) * limits.row_bytes
     if rows_bytes + padding <= limits.disk_bytes or rows_bytes > limits.disk_bytes:
@@ -220,7 +219,6 @@ def _fits(batches: SegmentBatches, slot: Array, sizes: BlockSizes, size: int, li
 
 
 def _page_bytes(batches: SegmentBatches, slot: Array, size: int, limits: SizeLimits) -> int:
-    """Returns the bytes of the pages of a size."""
     state, total = disk_state(slot), 0
     for first, last in cut(batches.blocks, size):
         found = split_segment(*batches.load(first, last), state, threads=batches.threads)

@@ -23,7 +23,7 @@ kept apart; `byte_nanoseconds` compares them with those of the fewest rows. Path
 
 Cost: seconds up to tens of millions of edges; the swap search takes at most 2^33 words of work, half a minute on two cores. The search
 holds a bit per node and chunk, twice for a moment, if these take at most half of the free memory. Else it reads lists of the chunks of each
-node from the disk (assets/chunks/lists.py), with bits for a range of nodes at a time, within 1 GiB and what the sort of the lists takes, 8
+node from the disk (assets/chunks/build.py), with bits for a range of nodes at a time, within 1 GiB and what the sort of the lists takes, 8
 bytes per node among it; the schedule is the same. Steps are written with 3/8 byte per node and part, and two of them in memory. Orders
 other than `id` take 27 bytes per node.
 """

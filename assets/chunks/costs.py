@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphmill.assets.chunks.lists import bits_bytes, lists_bytes
+from graphmill.assets.chunks.build import bits_bytes, lists_bytes
 from graphmill.assets.chunks.read import number_of_parts
 from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.kernels.ranges import NODES_AT_ONCE

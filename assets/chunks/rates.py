@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from graphmill.assets.storage.files.documents import keep_numbers, kept_numbers
 from graphmill.assets.storage.files.schema import Fields, name, rate
-from graphmill.assets.storage.files.sealed_json import keep_numbers, kept_numbers
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.kernels.chunks.rates import LinkRates, measure_rates
 from graphmill.kernels.errors import InputError

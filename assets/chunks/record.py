@@ -87,7 +87,6 @@ def decode(record: Array) -> ChunkStep:
 
 
 def _places(words: Array) -> Iterator[ArrayPlace]:
-    """Returns the place of each array, the header first."""
     num_dst, num_edges, num_src, num_load = (int(word) for word in words[4:8])
     ids, width = np.dtype(np.int32 if words[9] == 4 else np.int64), np.dtype(f"<u{int(words[11])}")
     shapes = [(np.dtype("<i8"), len(words)), (ids, num_dst), (width, num_dst), (INT32, num_edges), (ids, num_src)]

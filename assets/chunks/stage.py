@@ -82,8 +82,13 @@ class ChunksStage(Stage):
 
     def build(self, building: Building[ChunksConfig, Threads]) -> Summary:
         """Cuts, schedules and writes; raises InputError if the parts are of another graph."""
-        from graphmill.assets.chunks.build import cut_in_order, replication_by_chunks, schedule_numbers, write_steps
-        from graphmill.assets.chunks.lists import sets_of
+        from graphmill.assets.chunks.build import (
+            cut_in_order,
+            replication_by_chunks,
+            schedule_numbers,
+            sets_of,
+            write_steps,
+        )
         from graphmill.assets.figures.chunks import replication_figure, traffic_figure
         from graphmill.assets.partitions.read import open_partitions
 

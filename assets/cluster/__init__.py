@@ -6,7 +6,7 @@ ours: a part that was built on another node is the same artifact, published into
     address.py   the texts that name a cluster: "auto", "local:N", "HOST:PORT", "ray://HOST:PORT"
     connect.py   connects this process, and checks that every node can do the work
     nodes.py     questions that a node answers: its code, its home
-    local.py     nodes on this machine, each with a share of it; keeper.py keeps them for the steps of a run
+    local.py     nodes on this machine, each with a share of it, which may be kept for the steps of a run
     pool.py      builds parts of a stage: the side of the process that builds the stage
     driver.py    the process that is connected for it; part_task.py the task that builds one part
 

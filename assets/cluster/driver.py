@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.child import received
-from graphmill.assets.building.part_pool import Answer, answer_of
+from graphmill.assets.building.parts import Answer, answer_of
 from graphmill.assets.building.stage import FanOut
 from graphmill.assets.cluster.connect import Cluster, connected
 from graphmill.assets.cluster.nodes import code_digest, marked

@@ -1,21 +1,29 @@
 """Nodes of a Ray cluster on this machine, each with an equal share of its cores and memory: `--on local:N`.
 
 A way to try a pipeline as a cluster runs it, and the cluster of the tests. The nodes end with the process that started them.
+
+Several steps of a run may share them (`kept`): they are started once, and end with the run. The connection of the process that keeps them
+brings the address `local:N`, and gets ("address", text) or ("failed", answer); its end ends the nodes.
 """
 
 import os
+import queue
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.child import child_environment
+from graphmill.assets.building.child import ENDED, FunctionChild, child_environment, how_it_ended, received
+from graphmill.assets.building.parts import answer_of, raise_failure
+from graphmill.assets.cluster.address import parse_address, require_ray
 from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels import environment
 from graphmill.kernels.environment import socket_folder
+from graphmill.kernels.errors import InputError
 
 OBJECT_STORE_BYTES = 80 << 20
 """Memory for Ray's own objects of a node. Nothing of size goes through it: artifacts are files."""
@@ -75,3 +83,61 @@ def share_of_machine(count: int) -> dict[str, int]:
         "memory": int(FREE_SHARE * free) // count,
         "object_store_memory": OBJECT_STORE_BYTES,
     }
+
+
+GRACE_SECONDS = 15.0
+
+
+@contextmanager
+def kept(address: str) -> Iterator[str]:
+    """Yields the address of a cluster: for `local:N` of nodes that run while the block does, any other as it stands.
+
+    Args:
+        address: text of an address (assets/cluster/address.py), "" for no cluster.
+
+    Raises:
+        InputError: the text names none, Ray is not installed, or the nodes do not start.
+    """
+    if not address:
+        yield ""
+        return
+    where = parse_address(address)
+    require_ray()
+    if not where.num_local:
+        yield where.text
+        return
+    events: queue.Queue[tuple[FunctionChild, Any]] = queue.Queue()
+    child = FunctionChild(keep_nodes, events)
+    try:
+        child.send(where.text)
+        yield _address_of(child, events.get()[1])
+    finally:
+        child.end(GRACE_SECONDS)
+
+
+def _address_of(child: FunctionChild, message: Any) -> str:
+    if message == ENDED:
+        problem = f"the nodes on this machine did not start: their process ended with {how_it_ended(child.end())}"
+        raise InputError(problem, "see the lines above")
+    kind, value = message
+    if kind == "failed":
+        raise_failure("the nodes on this machine", value)
+    return value
+
+
+def keep_nodes(pipe: Connection) -> None:
+    """Keeps nodes until the connection ends."""
+    asked = received(pipe)
+    address = asked.get()
+    if address is None:
+        return
+
+    def keep() -> None:
+        with local_nodes(parse_address(address).num_local) as cluster:
+            pipe.send(("address", cluster.address))
+            asked.get()  # None, or the end of the connection
+
+    answer = answer_of(keep)
+    if answer != ("done",):
+        with suppress(ConnectionError):
+            pipe.send(("failed", answer))

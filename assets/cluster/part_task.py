@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.build import Build
-from graphmill.assets.building.part_pool import Answer, answer_of
+from graphmill.assets.building.parts import Answer, answer_of
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.cluster.nodes import code_digest, home_here
 from graphmill.assets.storage.local.artifact import Artifact

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.child import ENDED, FunctionChild, how_it_ended
-from graphmill.assets.building.part_pool import EventBuilder, raise_failure
+from graphmill.assets.building.parts import EventBuilder, raise_failure
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.cluster.connect import LATE
 from graphmill.assets.cluster.driver import drive
@@ -33,7 +33,7 @@ class OnCluster:
 
 
 class ClusterPool(EventBuilder):
-    """Builds parts like `PartPool` (assets/building/part_pool.py), on the nodes of a cluster."""
+    """Builds parts like `PartPool` (assets/building/parts.py), on the nodes of a cluster."""
 
     def __init__(self, address: str, build: Build, num_missing: int, progress: Progress):
         super().__init__(build, progress)

@@ -23,7 +23,7 @@ STEP_BYTES = 109 << 20
 FIGURE_BYTES = 27 << 20
 """What a library for figures takes beside that."""
 WORKER_BYTES = 34 << 20
-"""Anonymous memory of a process that builds parts (assets/building/part_pool.py) before it builds."""
+"""Anonymous memory of a process that builds parts (assets/building/parts.py) before it builds."""
 COMMAND_BYTES = 110 << 20
 """The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
 EDGE_ROLE = "features.edges"
@@ -179,7 +179,6 @@ class Need:
     """The need of one artifact or training.
 
     Attributes:
-        name: the step's name, as in the pipeline's plan.
         phases: summands of anonymous memory, over all processes of the step, of each of its phases: what one takes is free again in the
             others, or not taken yet. Pages of mapped files are not among them.
         stored: bytes that stay in the store.

@@ -25,7 +25,6 @@ class FeatureTables:
     """The `[features]` table: the keys of the main table, and the other tables by name.
 
     Attributes:
-        main: the keys of `[features]` itself.
         named: name -> keys of `[features.NAME]`, in the order of the file.
         alone: whether `[features]` has keys of its own, so that the main table is built as well.
         edges: the keys of `[features.edges]`, the rows of edges; None without.
@@ -80,8 +79,6 @@ def features_config(
 
     Args:
         table: the feature table, None for the main one as the source has it.
-        of_edges: whether its rows are those of edges.
-        of_relations: relation -> table with the rows of its edges.
 
     Raises:
         InputError: the source cannot read the table.

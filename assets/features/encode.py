@@ -23,10 +23,7 @@ ENCODERS_FILE = "encoders.json"
 
 
 def encode(
-    features: Artifact,
-    *tables: str | os.PathLike[str],
-    node_type: str = "nodes",
-    memory_limit: int | str = "1GiB",
+    features: Artifact, *tables: str | os.PathLike[str], node_type: str = "nodes", memory_limit: int | str = "1GiB"
 ) -> Array:
     """Encodes the rows of tables by what the encoders of a features artifact were fitted to; nothing is fitted anew.
 

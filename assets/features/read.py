@@ -83,7 +83,6 @@ def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:
     """Refuses features of another graph.
 
     Args:
-        num_nodes: number of nodes that the features should have.
         other: name of the thing with these nodes, for the error.
     """
     if table.num_nodes != num_nodes:

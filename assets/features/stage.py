@@ -26,7 +26,7 @@ from graphmill.assets.sources.features.blocks import (
     watches,
     write_blocks,
 )
-from graphmill.assets.sources.features.rounding import Rounding, rounded_words
+from graphmill.assets.sources.features.types import Rounding, rounded_words
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.readers.row_order import OwnIds, nodes_of_ids

@@ -50,10 +50,6 @@ GIVE = "give source, target and target_candidates or source_candidates, lists of
 def link_candidates(raw: RawGraph, task: TaskTable, links: Links) -> LinkCandidates | None:
     """Returns the candidates that `[task]` asks for; None if it asks for none.
 
-    Args:
-        raw: the source's graph.
-        links: the links without candidates.
-
     Raises:
         InputError: the file cannot be read, or the candidates do not fit the links; names the row.
     """

@@ -256,8 +256,6 @@ def _first(numbers: Array, task: TaskTable) -> Array:
 
 
 def _take_out(raw: RawGraph, known: KnownEdges) -> None:
-    """Takes known edges out of a source's graph."""
-
     def kept(source: Array, target: Array, relation: Any) -> Array:
         return ~known.contains(source, target, relation)
 

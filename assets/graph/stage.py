@@ -12,14 +12,7 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Progress, Silent, Summary
 from graphmill.assets.costs.needs import Speed
-from graphmill.assets.graph.checks import (
-    SHARED,
-    describe,
-    label_checks,
-    node_checks,
-    require_numbers,
-    topology_checks,
-)
+from graphmill.assets.graph.checks import SHARED, describe, label_checks, node_checks, require_numbers, topology_checks
 from graphmill.assets.graph.costs import graph_need
 from graphmill.assets.graph.links import (
     HELD_OUT,

@@ -115,10 +115,7 @@ def _ranking_terms(config: HotnessConfig, sizes: Sizes, in_order: bool) -> tuple
         return (Term("ranges of nodes", some, key),)
     enough = some + SUM_BYTES * min(nodes, ranges.SUMS_AT_ONCE)
     windows = windows_bytes(parse_size(config.sampling.memory_limit)) if in_order and config.sampling else 0
-    return (
-        Term("sums of nodes", some + SUM_BYTES * nodes, key, enough=enough),
-        Term("windows of edges", windows),
-    )
+    return (Term("sums of nodes", some + SUM_BYTES * nodes, key, enough=enough), Term("windows of edges", windows))
 
 
 def _passes(config: HotnessConfig, sizes: Sizes, count: int, largest: BatchBound) -> EdgePasses:

@@ -40,7 +40,6 @@ class Rankings:
     """Scores and orders by policy.
 
     Args:
-        presampled, evaluated: the counted epochs, None if none were counted.
         passes: passes over the rows of the graph, None to read them where they are mapped.
         sums_at_once: nodes whose sums may exist at one time, if they are more than usual (kernels/ranges.py).
     """

@@ -144,7 +144,6 @@ class RowDistributor:
 
         Args:
             rows: u8[r, row_bytes], rows first_row to first_row + r - 1 of the table.
-            first_row: number of the first of these rows.
             low, high: range of lists; other threads may take others meanwhile.
 
         Raises:

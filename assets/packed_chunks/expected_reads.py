@@ -38,7 +38,6 @@ def read_orders(samples: Samples, plan: SegmentPlan) -> list[Array]:
 
     Args:
         samples: the stored batches, those of the plan among them.
-        plan: the plan of a group of segments.
     """
     batches = range(plan.first_batch, plan.first_batch + len(plan.segment_of))
     held, visits = _held(samples, batches), samples.access_counts()

@@ -85,8 +85,6 @@ class PackedChunks:
     """The packed chunks of all stored batches.
 
     Args:
-        plan: the `cache_plan` artifact that it was made from.
-        samples: the `samples` artifact that it was made from.
         parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.
 
     Attributes:

@@ -277,7 +277,6 @@ def parse_pipeline(
 
     Args:
         path: path of the file; relative paths in the content start in its folder.
-        train_schema, files: as in `load_pipeline`.
         variables: path that stands for every environment variable in it, where its raw data are not read; None reads the environment.
 
     Raises:

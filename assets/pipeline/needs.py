@@ -52,7 +52,6 @@ def step_needs(
 
     Args:
         steps: steps of one pipeline, joined or of one split; inputs stand before their readers.
-        execution_of: function that returns a step's Execution config.
         known: what earlier calls found out about the same pipeline or variants of it; None for a single call.
 
     Raises:

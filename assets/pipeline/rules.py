@@ -18,13 +18,7 @@ from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.samples.config import SampleSet
-from graphmill.assets.samples.sets import (
-    NOT_A_SET,
-    SAMPLES,
-    parse_sets,
-    set_places,
-    tables_of_set,
-)
+from graphmill.assets.samples.sets import NOT_A_SET, SAMPLES, parse_sets, set_places, tables_of_set
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
 from graphmill.assets.score import SCORE, ScoreTable

@@ -75,7 +75,6 @@ class Tables:
     """The facts about the file that parsing a table needs.
 
     Attributes:
-        lines: line of each key, from `key_lines`.
         folder: folder that relative paths start in.
         later: key -> values that are known but not implemented yet.
         files: whether a path without a file, folder or (for a pattern) match is a mistake.
@@ -107,7 +106,6 @@ class Tables:
 
         Args:
             raw: the table as `tomllib` read it.
-            where: path of the table in the file.
             fixed: values of the fields that are not keys.
 
         Returns:
@@ -273,7 +271,6 @@ class Tables:
 
 
 def _has(table: Any, name: Sequence[str]) -> bool:
-    """Returns whether a table, or one within it, has a key."""
     return not name or (isinstance(table, Mapping) and name[0] in table and _has(table[name[0]], name[1:]))
 
 
@@ -299,7 +296,6 @@ def _wanted(wanted: Any, where: KeyPath) -> str:
 
 @cache  # finding them takes longer than everything else about a table
 def _hints_of(cls: type) -> dict[str, Any]:
-    """Returns field -> type of a dataclass."""
     return typing.get_type_hints(cls)
 
 

@@ -84,7 +84,6 @@ def materialized(
     """Returns the materialisation of a step: versions, inputs, numbers, figures and checks.
 
     Args:
-        step, artifacts: the step, and its artifacts in the store, one per config.
         reused: whether nothing had to be built.
     """
     read = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.followed}

@@ -361,7 +361,6 @@ class RawGraph:
         labels: labels of N nodes of the task's kind (assets/tasks/labels.py).
         class_names: names of the classes, labels or targets, in their order.
         splits: train, valid and test node ids, or None: stratified at random from the seed.
-        node_names: N names, or None.
         original_ids: N ids as the source wrote them (a sequence or Polars series), or None if they are 0 to N-1.
         node_type_ptr: i64[T+1] ranges of ids of the node types; None if nodes have no types.
         numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).

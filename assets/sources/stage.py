@@ -198,7 +198,6 @@ def split_sizes(sizes: Sizes, task: TaskTable | None, *, undirected: bool) -> Si
     """Returns the sizes of a graph whose links are split, by all edges of its source; the same for other tasks.
 
     Args:
-        task: the table [task] of links, None for other kinds.
         undirected: whether an edge and its reverse are one link.
     """
     if task is None:

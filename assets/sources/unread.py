@@ -12,11 +12,7 @@ MOST_NAMES = 8
 
 
 def unread_words(one: str, several: str, names: Iterable[str], where: str = "") -> list[str]:
-    """Returns one phrase for names that are not read, such as "columns a, b of the edge tables"; none without names.
-
-    Args:
-        one, several: the word for one of them, and for several.
-    """
+    """Returns one phrase for names that are not read, such as "columns a, b of the edge tables"; none without names."""
     listed = [*map(one_line, names)]
     if not listed:
         return []

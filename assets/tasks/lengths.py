@@ -35,7 +35,6 @@ def require_dates(key: str, length: float | str | None, times: Sequence[float], 
 
     Args:
         times: the earliest and the latest time.
-        of: what has the times.
     """
     if isinstance(length, str) and max(map(abs, times)) < LEAST_DATE:
         problem = f'{key} = "{length}" is a length of dates, and the times of the {of} are numbers from {times[0]:g} to {times[1]:g}'

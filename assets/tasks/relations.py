@@ -38,7 +38,6 @@ def named_relations(asked: Sequence[str], names: Sequence[str], key: str) -> lis
 
     Args:
         asked: the names; none are all relations but reverse ones.
-        names: names of the graph's relations.
 
     Raises:
         InputError: the graph does not have a relation, or it is the reverse of another one.

@@ -25,7 +25,6 @@ def aligned_rows(
     """Returns the lines of a table.
 
     Args:
-        right: which columns are aligned to the right.
         room: number of columns of the terminal; None for any number. A wider table becomes lines of name and value.
     """
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]

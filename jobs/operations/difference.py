@@ -54,7 +54,6 @@ class WantedStep:
     """A step whose artifacts are not those that the recipe and the data ask for.
 
     Attributes:
-        step, version: the step, and the version that it should have.
         last: place of its last materialisation in the history, 0 if it has none.
     """
 
@@ -216,12 +215,7 @@ REFRESH_SECONDS = 60
 def schedules_of(
     pipeline: Pipeline, jobs: Mapping[str, Any], selections: Mapping[str, Sequence[Step]], around: Surroundings
 ) -> tuple[list[dg.ScheduleDefinition], list[dg.SensorDefinition]]:
-    """Returns the schedule and the refresh sensor that a pipeline asks for.
-
-    Args:
-        jobs: selection -> asset job of the runs.
-        selections: selection -> steps of that job.
-    """
+    """Returns the schedule and the refresh sensor that a pipeline asks for."""
     table = pipeline.schedule
     if table is None:
         return [], []

@@ -20,7 +20,7 @@ import dagster as dg
 from graphmill.assets.definitions import group_of
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.jobs.operations.difference import BROWSER_JOB, is_about
-from graphmill.jobs.runs.listed import LOCATION, REPOSITORY
+from graphmill.jobs.runs.pinned import LOCATION, REPOSITORY
 from graphmill.kernels import environment
 
 TELL_SECONDS = 30

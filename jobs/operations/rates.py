@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.files.documents import read_if_sound
+from graphmill.assets.storage.files.documents import DIGEST, keep_numbers, read_if_sound
 from graphmill.assets.storage.files.schema import mapped, rate
-from graphmill.assets.storage.files.sealed_json import DIGEST, keep_numbers
 from graphmill.assets.storage.system.filesystem import make_folder
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
@@ -86,7 +85,6 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
 
 
 def _import(modules: str) -> None:
-    """Imports modules in a process of their own."""
     subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from graphmill.jobs.runs.listed import LOCATION
+from graphmill.jobs.runs.pinned import LOCATION
 from graphmill.kernels import environment
 
 NAME = "graphmill__reload"

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from graphmill.assets.building.child import run_child
 from graphmill.assets.costs.needs import Sizes
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.pipeline.steps import Step, preprocessing_steps
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.jobs.runs.training import all_steps, training_steps

@@ -19,9 +19,9 @@ import numpy as np
 from graphmill.assets.budgets.config import AUTO
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.graph.read import Graph
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sizes import parse_size

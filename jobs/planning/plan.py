@@ -9,10 +9,9 @@ from typing import Any
 
 from graphmill.assets.costs.needs import COMMAND, Sizes, fits
 from graphmill.assets.features.read import node_types, open_features
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes, step_needs
-from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.pipeline.steps import Step, preprocessing_steps
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import home_folder

@@ -135,7 +135,6 @@ def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique
 
 
 def _tables(needs: Collection[str], roles: Collection[str]) -> set[str]:
-    """Returns the names of the tables of stages."""
     by_stage = {stage.name: stage.table for stage in stages() if stage.table}
     return {*needs, *(by_stage[role] for role in roles if role in by_stage)}
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.storage.files.documents import read_if_sound
+from graphmill.assets.storage.files.documents import read_if_sound, seal
 from graphmill.assets.storage.files.schema import Fields, address, in_format, listed, mapped, moment, number, text
-from graphmill.assets.storage.files.sealed_json import seal
 from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import make_folder, replace_atomically

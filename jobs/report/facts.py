@@ -126,7 +126,6 @@ class LastRun:
         status: Dagster's word for its state, such as SUCCESS or FAILURE.
         seen: time of its last event, UTC.
         failures: a text for each failed step.
-        over: whether it has ended.
     """
 
     run_id: str
@@ -176,7 +175,6 @@ class ReportFacts:
         home: absolute path of the home folder.
         made: time at which they were read, UTC.
         entries: models by train table, best validation score first; tables without a model are left out.
-        states: state of each artifact that the pipeline asks for.
         last_run: its newest run, None if the history has none.
     """
 

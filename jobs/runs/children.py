@@ -3,11 +3,17 @@
 The child leads a session of its own behind a guard (assets/building/guard.py). When the step ends in any way, by an error or a
 cancellation, which reaches it as a BaseException between two byte codes, the child's whole group gets SIGINT, SIGTERM and SIGKILL. When the
 step itself is killed, the guard does the same. Dagster's own subprocess client sends one SIGINT and then leaves the child running.
+
+That a run was cancelled is noticed by asking its history, because a signal does not always come. An interrupt becomes a cancellation:
+Dagster ends an interrupted run as cancelled only if its history says that a cancellation was asked for, and else as failed, which sensors
+and webhooks tell of. It asks the history for the run just before it writes the end. So `interrupts_cancel` replaces that function on the
+one instance that this program uses, and writes the request into the history at the first question after an interrupt.
 """
 
 import signal
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,12 +36,67 @@ from graphmill.assets.building.child import (
     start_guarded,
     why_killed,
 )
+from graphmill.assets.building.stage import Progress
 from graphmill.assets.costs.needs import Need
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.local.staging import Staging
+from graphmill.assets.storage.local.writer import Staging
 from graphmill.assets.storage.names.home import IMPORTED_FROM
-from graphmill.jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
 from graphmill.kernels.errors import InputError
+
+CANCEL_POLL_SECONDS = 3.0
+
+
+def is_canceled(context: dg.AssetExecutionContext) -> bool:
+    """Tells whether the run was cancelled.
+
+    Dagster signals a step, but misses the step that it is about to start, and cannot reach a run of the command line at all.
+    """
+    run = context.instance.get_run_by_id(context.run.run_id)
+    return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+
+
+@contextmanager
+def interrupts_cancel(instance: dg.DagsterInstance, noticed: Callable[[], bool]) -> Iterator[None]:
+    """Makes SIGINT and SIGTERM cancellations of the runs that this process carries out while this is active."""
+    get = instance.get_run_by_id
+
+    def get_run_by_id(run_id: str) -> dg.DagsterRun | None:
+        run = get(run_id)
+        if run is None or run.status != dg.DagsterRunStatus.STARTED or not noticed():
+            return run
+        instance.report_run_canceling(run, "Interrupted on the command line.")
+        return get(run_id)
+
+    instance.get_run_by_id = get_run_by_id  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        del instance.get_run_by_id
+
+
+class CancelableProgress(Progress):
+    """Passes progress on, and ends the stage when its run was cancelled."""
+
+    def __init__(self, progress: Progress, context: dg.AssetExecutionContext):
+        self._progress, self._context = progress, context
+        self._asked = time.monotonic()
+
+    def start(self, label: str, total: int | None, unit: str) -> None:
+        """Passes the beginning on."""
+        self._progress.start(label, total, unit)
+
+    def advance(self, n: int) -> None:
+        """Passes the step on; every few seconds it checks whether the run was cancelled."""
+        self._progress.advance(n)
+        if time.monotonic() - self._asked >= CANCEL_POLL_SECONDS:
+            self._asked = time.monotonic()
+            if is_canceled(self._context):
+                raise dg.DagsterExecutionInterruptedError
+
+    def done(self) -> None:
+        """Passes the end on."""
+        self._progress.done()
+
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a guard that was killed, and of one whose command was."""

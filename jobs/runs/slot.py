@@ -33,7 +33,7 @@ import dagster as dg
 from graphmill.assets.definitions import MACHINE_TAG, SLOT_TAG
 from graphmill.assets.storage.system.control_group import limit_bytes
 from graphmill.assets.storage.system.filesystem import locked
-from graphmill.jobs.runs.cancellation import is_canceled
+from graphmill.jobs.runs.children import is_canceled
 from graphmill.jobs.runs.dead_runs import fail_dead_runs
 
 POOL, MEMORY_POOL = "gpu", "memory"

@@ -15,11 +15,18 @@ import dagster as dg
 
 from graphmill.assets.costs.needs import COMMAND, Need, require_fit, sizes_of
 from graphmill.assets.definitions import Surroundings, asset_of
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of
 from graphmill.assets.pipeline.shown import key_of, materialized
-from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
+from graphmill.assets.pipeline.steps import (
+    Step,
+    Versions,
+    find_all,
+    find_inputs,
+    join_steps,
+    preprocessing_steps,
+    split_steps,
+)
 from graphmill.assets.score import SCORE
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.system.machine import memory_bytes
@@ -216,8 +223,7 @@ def _shown(
     """Returns the figures and numbers of a table's models, and the tag that says what the figures were drawn from."""
     from graphmill.jobs.figures.class_scores import class_metadata, column_metadata
     from graphmill.jobs.figures.cost import traffic_metadata
-    from graphmill.jobs.figures.curves import epoch_metadata
-    from graphmill.jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
+    from graphmill.jobs.figures.curves import DRAWN_TAG, drawn_from, epoch_metadata, pictures
 
     splits = [each.split for each in step.apart for _ in each.configs]
     shown = pictures(instance, key_of(step), models, splits) | epoch_metadata(models) | traffic_metadata(models[-1])
@@ -280,11 +286,7 @@ DRAWN_FROM = ("sampling_tables",)
 
 
 def scoring_steps(pipeline: Pipeline, data: list[Step], training: list[Step], home: Path | None) -> list[Step]:
-    """Returns the step that predicts, in a list; none if the file has no table `[score]`.
-
-    Args:
-        data, training: the other steps of the pipeline.
-    """
+    """Returns the step that predicts, in a list; none if the file has no table `[score]`."""
     if pipeline.score is None:
         return []
     each = [

@@ -4,7 +4,7 @@ N_c, the neighbour set of chunk c, is the set of in-neighbours of its destinatio
 A set is a bitmap over the nodes, so unions and overlaps are passes over words, and C sets take C N / 8 bytes whatever their sizes: 1.6 GB
 for 128 chunks of 100 million nodes. Sizes of unions and overlaps are sums over ranges of nodes, so bits that do not fit exist for one range
 at a time and are made anew from lists: for each node the chunks whose sets hold it, 4 or 8 bytes each, alpha N of them, in a file that is
-read in order (assets/chunks/lists.py).
+read in order (assets/chunks/build.py).
 
 Searches of a schedule need only nodes that two or more chunks share, which have bits in `SharedSets`: the others add the same to every
 volume.

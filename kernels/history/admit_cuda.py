@@ -106,8 +106,6 @@ class _Launches:
 
 
 class _Admission:
-    """The launches of one update."""
-
     def __init__(
         self, index: Index, lists: Sequence[LayerRows], num_layers: int, rule: Rule, ring: Ring, device: CudaDevice
     ):

@@ -81,7 +81,6 @@ class History:
         embeddings: dtype[slots, width], rows by slot: a view of the arena.
         features: dtype[r, F], rows by place: a view of the arena; the owner fills it once, row j with the features of feature_ids[j].
         feature_ids: ids[r], hottest last.
-        index: slot_of, owner, born.
         ring: i64[2], the head of the slots, and the end of those that were taken so far.
     """
 

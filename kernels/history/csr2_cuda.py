@@ -65,8 +65,6 @@ class _Marked:
 
 
 class _Pruning:
-    """The launches of one call."""
-
     def __init__(self, device: CudaDevice, id_name: str):
         self.device, self.id_name = device, id_name
 

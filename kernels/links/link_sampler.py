@@ -33,11 +33,7 @@ class LinkSampler:
     """
 
     def __init__(
-        self,
-        sampler: AnySampler,
-        edges: EdgeSeeds,
-        reverse_of: tuple[int, ...] = (0,),
-        exclude_targets: bool = True,
+        self, sampler: AnySampler, edges: EdgeSeeds, reverse_of: tuple[int, ...] = (0,), exclude_targets: bool = True
     ):
         if isinstance(sampler, WalkSampler):
             raise InputError(

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.assets.building.materialize import materialize_together
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import execution_of
 from graphmill.kernels.errors import InputError

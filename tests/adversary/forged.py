@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.files.sealed_json import DIGEST, seal, unseal
+from graphmill.assets.storage.files.documents import DIGEST, seal, unseal
 
 MISSING = object()
 NONSENSE: tuple[Any, ...] = (

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.stage import Silent
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
-from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import VARIABLE
 from graphmill.assets.storage.store import Store

@@ -19,7 +19,7 @@ from graphmill.assets.budgets.measured import refresh
 from graphmill.assets.chunks.rates import NAMES
 from graphmill.assets.chunks.rates import PLACE as LINKS
 from graphmill.assets.storage.files.digests import CACHE_NAME, sha256_file
-from graphmill.assets.storage.files.sealed_json import keep_numbers
+from graphmill.assets.storage.files.documents import keep_numbers
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home
 from tests.adversary import readers

@@ -15,7 +15,7 @@ from collections.abc import Callable, Set
 from pathlib import Path
 
 from graphmill.assets.storage.local.collect import collect, find_garbage
-from graphmill.assets.storage.local.staging import STAGING
+from graphmill.assets.storage.local.writer import STAGING
 from graphmill.assets.storage.names.manifest import Address
 from graphmill.assets.storage.store import Store
 from tests.adversary import workshop

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.files.documents import seal
 from graphmill.assets.storage.names.home import STORE_VARIABLE
 from graphmill.assets.storage.names.manifest import Address, content_digest
 from graphmill.assets.storage.remote.checkpoints import checkpoint_key

@@ -14,9 +14,8 @@ from typing import Any
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Progress, Stage
 from graphmill.assets.pipeline.catalogue import stages
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
-from graphmill.assets.pipeline.steps import Step, Versions, find_inputs, recipe_hash
+from graphmill.assets.pipeline.steps import Step, Versions, find_inputs, preprocessing_steps, recipe_hash
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import execution_of

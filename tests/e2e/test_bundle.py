@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.storage.files.sealed_json import seal, unseal
+from graphmill.assets.storage.files.documents import seal, unseal
 from graphmill.assets.storage.local.bundle import LIST, open_bundle, take_from
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.store.bundle import bundle_table

@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from graphmill.assets.costs.needs import Term
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.pipeline.needs import KnownSizes
-from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.pipeline.steps import Step, preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.pipelines.needs import pipeline_needs

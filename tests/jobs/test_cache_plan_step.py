@@ -2,9 +2,8 @@
 
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.steps import recipe_hash
+from graphmill.assets.pipeline.steps import preprocessing_steps, recipe_hash
 from graphmill.jobs.launch import Launch, launch
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

@@ -9,8 +9,8 @@ import pytest
 from graphmill.assets.definitions import Surroundings
 from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
 from graphmill.jobs.launch import Launch, launch

@@ -144,7 +144,7 @@ def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
 
 def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_path):
     from graphmill.assets.definitions import Surroundings, raw_asset
-    from graphmill.assets.pipeline.data_steps import preprocessing_steps
+    from graphmill.assets.pipeline.steps import preprocessing_steps
 
     text = write_tiny(tmp_path, "raw").read_text()
     path = tmp_path / "raw.toml"
@@ -374,7 +374,7 @@ def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
 
 def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monkeypatch):
     from graphmill.assets.graph.stage import GraphStage
-    from graphmill.jobs.runs import cancellation
+    from graphmill.jobs.runs import children as cancellation
 
     def build_from(self, opened, building):
         with open_instance(tmp_path / "home") as instance:

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.steps import Versions, recipe_hash
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps, recipe_hash
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.runs.training import training_steps
 from graphmill.trainers.recipe.config import TrainTable

@@ -2,9 +2,8 @@
 
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.steps import recipe_hash
+from graphmill.assets.pipeline.steps import preprocessing_steps, recipe_hash
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.runs.training import training_steps

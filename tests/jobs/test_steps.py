@@ -5,9 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.steps import Versions, find_inputs, joint_version, recipe_hash
+from graphmill.assets.pipeline.steps import Versions, find_inputs, joint_version, preprocessing_steps, recipe_hash
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError

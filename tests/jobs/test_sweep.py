@@ -15,9 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from graphmill import calls
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
-from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.local.collect import find_garbage
 from graphmill.assets.storage.store import Store

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from graphmill.assets.storage.local.staging import STAGING
+from graphmill.assets.storage.local.writer import STAGING
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError

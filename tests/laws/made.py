@@ -11,9 +11,8 @@ import pytest
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize, materialize_together
 from graphmill.assets.building.stage import OnePass, Progress
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
-from graphmill.assets.pipeline.steps import Versions, find_inputs
+from graphmill.assets.pipeline.steps import Versions, find_inputs, preprocessing_steps
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import execution_of

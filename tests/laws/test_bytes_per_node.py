@@ -17,8 +17,8 @@ from graphmill.assets.building.materialize import materialize
 from graphmill.assets.graph import checks
 from graphmill.assets.graph import stage as graph_stage
 from graphmill.assets.hotness import stage as hotness_stage
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.sources import spool
 from graphmill.assets.sources.arrays import archive
 from graphmill.assets.sources.generated import generators

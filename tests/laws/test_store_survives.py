@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.building.materialize import materialize
-from graphmill.assets.storage.local.staging import STAGING
+from graphmill.assets.storage.local.writer import STAGING
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage

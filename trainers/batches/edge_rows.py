@@ -28,7 +28,6 @@ class EdgeRows:
     """The rows of the edges of a graph, as batches take them.
 
     Args:
-        table: the table `[features.edges]`.
         source: its rows, by edge id.
         dtype: NumPy name of the type of gathered rows.
 
@@ -117,7 +116,6 @@ def open_edge_rows(stored: FeatureTable, dtype: str, threads: int, reserved_byte
     """Opens the rows of edges: mapped, or read directly if they do not fit into memory.
 
     Args:
-        stored: the table `[features.edges]`.
         dtype: NumPy name of the type of gathered rows.
         reserved_bytes: bytes that the run is still to take.
     """

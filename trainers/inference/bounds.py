@@ -25,7 +25,7 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.malloc import return_freed_memory
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.kept import RowLog
-from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.models.products import computing, kept_dtype, widened
 from graphmill.trainers.recipe.costs.exact import PAGES_BYTES, Needs, fitting_workspace
 from graphmill.trainers.record.ledger import Line
 

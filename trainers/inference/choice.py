@@ -105,7 +105,6 @@ def reference_costs(train: TrainConfig, sizes: Sizes, num_classes: int, memory_b
     """Returns the costs of a recipe.
 
     Args:
-        sizes: sizes of the features.
         memory_bytes: memory of the machine, or its limit; half of it may hold features.
     """
     missing = max(0.0, 1 - memory_bytes / 2 / max(1, sizes.feature_bytes))
@@ -160,7 +159,6 @@ def choose_evaluation(
 
     Args:
         drawing: the way in which mini-batches draw neighbours; None if nothing is sampled, and evaluation is exact.
-        sizes: sizes of the features.
     """
     train, sampling = semantic.train, semantic.sampling
     # Links are scored by the rows of all nodes, which an exact evaluation computes.

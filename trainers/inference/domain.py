@@ -80,11 +80,7 @@ class Domain:
         return number
 
     def collected(self, pieces: Iterable[Piece], count: int, made: MakeRows = empty_rows) -> Tensor:
-        """Returns float[count, num_classes], the pieces of all processes, on every process.
-
-        Args:
-            made: makes the rows, in one process.
-        """
+        """Returns float[count, num_classes], the pieces of all processes, on every process."""
         result: Tensor | None = None
         for places, rows in pieces:
             result = made(count, rows.shape[1], rows.dtype) if result is None else result

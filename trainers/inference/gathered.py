@@ -25,7 +25,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import dtype_of
-from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.models.products import BF16
 from graphmill.trainers.rows.source import FeatureSource
 
 EVALUATION = StepRandom(0, training=False)
@@ -58,7 +58,6 @@ class GatheredLayers:
     """Exact inference with a model as layers, one pass over the domain after the other, in ranges that gather their sources.
 
     Args:
-        nodes: the nodes that this process computes.
         needed: the nodes to compute, None for all.
     """
 
@@ -297,7 +296,6 @@ class GatheredLayers:
         """Returns bool[n], whether each node of a range is in a set; None if at least half are, for then all are computed.
 
         Args:
-            level: number of the set.
             node_ids: ids[n], the nodes of the range.
             ends: i64[N+1] if they are to have less than half of the range's edges, too: rows of sources are held twice for a while.
         """

@@ -153,7 +153,6 @@ class KeptBatches:
 
     Args:
         kept: the log; None keeps nothing.
-        sizes: number of rows of each batch.
 
     Attributes:
         done: number of batches, from the first, whose logits the log has.

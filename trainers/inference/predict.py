@@ -60,11 +60,10 @@ from graphmill.trainers.inference.answers.links import LinkAnswers, LinkRequest
 from graphmill.trainers.inference.answers.nodes import AskedNodes, NodeFacts, asked_nodes, labelled_types
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.choice import Way
-from graphmill.trainers.inference.evaluation import log_key
+from graphmill.trainers.inference.evaluation import infer_sampled, log_key
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.inference.kept import RowLog
-from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.inference.trained import PredictedData, find_model, load_model, reopened
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.models.links.heads import LabelHead, LinkHead
@@ -331,7 +330,6 @@ def open_log(path: Path, model: Model, version: str, bounds: Bounds, wanted: Arr
     """Returns the rows that a killed prediction by the same model has kept, of the same nodes; none if there are no such rows.
 
     Args:
-        model, version: the model on its device, and its version.
         wanted: ids[n], the nodes; None for all.
     """
     name = f"{version} {bounds.workspace_bytes}".encode() + (b"" if wanted is None else wanted.tobytes())

@@ -114,7 +114,6 @@ def load_model(
     """Builds the model of a recipe and fills it with an artifact's weights.
 
     Args:
-        artifact, semantic: the trained model and its recipe.
         graph: the graph, which names classes and relations.
         features: the features, which name the columns of each node type.
         edges: the rows of edges, None without.

@@ -30,7 +30,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layers.gcn import PassingLayer
 from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst, NarrowGcnLayer, NarrowSageLayer
-from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.models.products import BF16
 from graphmill.trainers.recipe.costs.exact import TILE_BYTES, TILE_EDGE_BYTES
 
 KINDS = (GatLayer, PassingLayer, *NARROW, *NARROW.values())
@@ -241,5 +241,4 @@ def _write_sums(sums: Any, summed: TileFunction, first: int, low: int, high: int
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
-    """Returns the rows of all parts."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)

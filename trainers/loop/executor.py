@@ -41,7 +41,7 @@ from graphmill.trainers.models.loss import CrossEntropy, Loss, loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.models.products import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.costs.memory import bytes_to_come
 from graphmill.trainers.recipe.queue_bytes import SHARING
@@ -185,7 +185,6 @@ class Run:
         infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches, file from which an
             evaluation that was killed goes on, or None, times f64[n] as of which nodes are seen, or None for their own) ->
             float[n, num_classes] on the host, by the train table's evaluation; all ranks call it with the same nodes.
-        model: the model, trained in place.
         loss: sums the losses of seeds.
         batching: the data that every source of mini-batches needs.
     """

@@ -161,10 +161,7 @@ class Loop:
         self.timeline.start(state.epoch + 1)
         self.sound = state.position
         # Evaluations have bounds of their own.
-        with (
-            self.device.training(),
-            closing(self.executor.steps(state.epoch, state.position)) as steps,
-        ):
+        with self.device.training(), closing(self.executor.steps(state.epoch, state.position)) as steps:
             for done in steps:
                 if not self._note_loss(done) and self.ranks.world == 1:
                     break

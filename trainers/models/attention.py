@@ -19,31 +19,27 @@ from graphmill.kernels.types import Block
 from graphmill.trainers.models.ops import as_array, own_places, own_rows
 from graphmill.trainers.models.products import add_times, summed_over_rows, times
 
+Factors = tuple[EdgeMask | None, Any]
+"""The mask of edges, and f32[E] or None, what multiplies the attention of each after the softmax."""
+
 
 class _Attend(torch.autograd.Function):
     """Softmax attention of a block's destinations; backward over the block's transpose."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        z: Tensor,
-        left: Tensor,
-        right: Tensor,
-        edge: Tensor | None,
-        block: Block,
-        mask: EdgeMask | None,
-        weight: Any,
+        ctx: Any, z: Tensor, left: Tensor, right: Tensor, edge: Tensor | None, block: Block, factors: Factors
     ) -> Tensor:
         z, left, right = (each.contiguous() for each in (z, left, right))
-        ctx.block, ctx.factors = block, (mask, weight)
-        out, alpha = attended(block, z, left, right, mask, weight, edge)
+        ctx.block, ctx.factors = block, factors
+        out, alpha = attended(block, z, left, right, *factors, edge)
         ctx.save_for_backward(z, left, right, alpha, edge)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         *kept, edge = ctx.saved_tensors
-        return *attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge=edge), None, None, None
+        return *attended_backward(ctx.block, kept, grads[0], *ctx.factors, edge=edge), None, None
 
 
 def attended(
@@ -69,12 +65,7 @@ def attended(
 
 
 def attended_backward(
-    block: Block,
-    kept: Sequence[Tensor],
-    grad: Tensor,
-    mask: EdgeMask | None,
-    weight: Any,
-    edge: Tensor | None = None,
+    block: Block, kept: Sequence[Tensor], grad: Tensor, mask: EdgeMask | None, weight: Any, edge: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Returns the gradients of z, left, right and edge, None without `edge`.
 
@@ -124,8 +115,8 @@ def attend(
     """
     if isinstance(block, EdgeIndexBlock):
         return block.attend(z, left, right, weighted)
-    weight = block.weight if weighted else None
-    return _Attend.apply(z, left, right, edge, block, mask, weight)  # pyright: ignore[reportReturnType]
+    factors = mask, block.weight if weighted else None
+    return _Attend.apply(z, left, right, edge, block, factors)  # pyright: ignore[reportReturnType]
 
 
 class _AttendProjected(torch.autograd.Function):
@@ -133,21 +124,14 @@ class _AttendProjected(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        z: Tensor,
-        left: Tensor,
-        right: Tensor,
-        edge: Tensor | None,
-        block: Block,
-        mask: EdgeMask | None,
-        weight: Any,
+        ctx: Any, z: Tensor, left: Tensor, right: Tensor, edge: Tensor | None, block: Block, factors: Factors
     ) -> Tensor:
         z, heads = z.contiguous(), len(left)
         vectors = torch.cat([by_head(left), by_head(right)])
         scores = times(z, vectors)
         of_left, of_right = scores[:, :heads].contiguous(), own_rows(scores[:, heads:], block).contiguous()
-        ctx.block, ctx.factors = block, (mask, weight)
-        out, alpha = attended(block, z, of_left, of_right, mask, weight, edge)
+        ctx.block, ctx.factors = block, factors
+        out, alpha = attended(block, z, of_left, of_right, *factors, edge)
         ctx.save_for_backward(z, of_left, of_right, alpha, vectors, edge)
         return out
 
@@ -159,7 +143,7 @@ class _AttendProjected(torch.autograd.Function):
         of_scores = _side_by_side(left, right, ctx.block)
         of_vectors = summed_over_rows(of_scores, z)
         left, right = _own_columns(of_vectors[:heads]), _own_columns(of_vectors[heads:])
-        return add_times(below, of_scores, vectors.T), left, right, of_edge, None, None, None
+        return add_times(below, of_scores, vectors.T), left, right, of_edge, None, None
 
 
 def attend_projected(
@@ -176,8 +160,8 @@ def attend_projected(
     if isinstance(block, EdgeIndexBlock):
         rows = z.view(z.shape[0], *left.shape)
         return block.attend(z, (rows * left).sum(2), (rows[block.dst_pos] * right).sum(2), weighted)
-    weight = block.weight if weighted else None
-    return _AttendProjected.apply(z, left, right, edge, block, mask, weight)  # pyright: ignore[reportReturnType]
+    factors = mask, block.weight if weighted else None
+    return _AttendProjected.apply(z, left, right, edge, block, factors)  # pyright: ignore[reportReturnType]
 
 
 def _own_columns(rows: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.known_mistakes import rows_mistake, widths_mistake
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.ledger import Line

@@ -165,7 +165,6 @@ class LayeredModel(nn.Module):
         """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F].
 
         Args:
-            index, block, rng: the layer, the block that it aggregates over, and the masks.
             held: leaves the layer's last dropout out.
             summed: float[num_dst, A], its aggregate if it is known.
         """

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmill.assets.graph.read import Graph
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.known_mistakes import weights_mistake
 
 if TYPE_CHECKING:
@@ -101,11 +101,7 @@ class TargetError(Loss):
         return each.where(~torch.isnan(labels), 0).sum() / logits.shape[1]
 
 
-PLAIN: dict[str, Loss] = {
-    "classes": CrossEntropy(),
-    "multilabel": BinaryCrossEntropy(),
-    "regression": TargetError(),
-}
+PLAIN: dict[str, Loss] = {"classes": CrossEntropy(), "multilabel": BinaryCrossEntropy(), "regression": TargetError()}
 """Kind of task -> its loss without weights."""
 
 

@@ -6,13 +6,20 @@ of threads, and a row of the result is the same beside any other rows.
 
 oneDNN compiles a product for each number of rows, and keeps those of the latest 1,024 shapes: half a MiB each, of which a training whose
 batches all differ took hundreds. Those of one batch are enough.
+
+Maps of rows by several matrices are differentiable torch operations with fewer products, or fewer matrices that are written. Tensors are
+float32, float64, float16 or bfloat16. Within `torch.autocast` products are computed in its type.
+
+The key `dtype` of a train table: "float32" and "float64" are the type of the parameters and of all values computed from them. With "bf16"
+parameters, moments, sums and losses stay float32, and matrix products are computed from bfloat16 by torch's autocast; the results of a
+product keep its type until an operation widens them. Layers between two passes of an exact evaluation are kept in float32.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -163,3 +170,152 @@ def onednn_product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> 
         # A copy, since what follows writes in place, which autograd refuses on a view of a function of its own.
         return onednn_product(rows.expand(2, -1).contiguous(), matrix, bias)[:1].clone()
     return torch.ops.mkldnn._linear_pointwise(rows, matrix, bias, "none", [], "")
+
+
+class _MapPieces(torch.autograd.Function):
+    """Maps pieces of rows, each by a matrix of its own: one product per piece, into one result."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...], *matrices: Tensor) -> Tensor:
+        kind, ctx.counts = rows.device.type, counts
+        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
+        ctx.save_for_backward(rows, *matrices)
+        return _mapped(rows, counts, [matrix.T for matrix in matrices], ctx.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (rows, *matrices) = grads, ctx.saved_tensors
+        below = _mapped(grad, ctx.counts, matrices, ctx.dtype) if ctx.needs_input_grad[0] else None
+        pieces = zip(matrices, grad.split(ctx.counts), rows.split(ctx.counts), strict=True)
+        found = [
+            summed_over_rows(above.to(ctx.dtype), row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces
+        ]
+        return below, None, *found
+
+
+class _MapBoth(torch.autograd.Function):
+    """a A^T + b + c C^T, the second product being added to the first in its place."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, a_map: Tensor, bias: Tensor, c: Tensor, c_map: Tensor) -> Tensor:
+        ctx.save_for_backward(a, a_map, c, c_map)
+        return add_times(times(a, a_map, bias), c, c_map)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (a, a_map, c, c_map), needed = grads, ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            times(grad, a_map.T) if needed[0] else None,
+            summed_over_rows(grad, a) if needed[1] else None,
+            grad.sum(0) if needed[2] else None,
+            times(grad, c_map.T) if needed[3] else None,
+            summed_over_rows(grad, c) if needed[4] else None,
+        )
+
+
+class _MapTwice(torch.autograd.Function):
+    """Two maps of the same rows as one product, and one product of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        maps = torch.cat([first, second])
+        ctx.save_for_backward(rows, maps)
+        found = times(rows, maps)
+        return found[:, : len(first)].contiguous(), found[:, len(first) :].contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        rows, maps = ctx.saved_tensors
+        grad = torch.cat(grads, dim=1)
+        below, found = times(grad, maps.T) if ctx.needs_input_grad[0] else None, summed_over_rows(grad, rows)
+        of_first, of_second = found.split([grads[0].shape[1], grads[1].shape[1]])
+        return below, of_first, of_second
+
+
+def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Returns rows times matrices, piece by piece, computed in a type and kept in that of the rows."""
+    out = rows.new_empty((len(rows), matrices[0].shape[1]))
+    for piece, place, matrix in zip(rows.split(counts), out.split(counts), matrices, strict=True):
+        if dtype == rows.dtype == matrix.dtype:
+            times_in(place, piece, matrix.T)
+        else:
+            place.copy_(piece.to(dtype) @ matrix.to(dtype))
+    return out
+
+
+def map_pieces(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor]) -> Tensor:
+    """Maps consecutive pieces of rows, each by a matrix of its own, with gradient.
+
+    Args:
+        rows: float[n, F].
+        counts: number of rows of each piece; their sum is n.
+        matrices: float[G, F] for each piece.
+
+    Returns:
+        float[n, G].
+    """
+    return _MapPieces.apply(rows, counts, *matrices)  # pyright: ignore[reportReturnType]
+
+
+def map_both(a: Tensor, a_map: nn.Linear, c: Tensor, c_map: nn.Linear) -> Tensor:
+    """Returns the sum of maps of float[n, F], with a bias, and of float[n, K], without one: float[n, G], with gradient."""
+    if torch.is_autocast_enabled(a.device.type):
+        return a_map(a) + c_map(c)
+    return _MapBoth.apply(a, a_map.weight, a_map.bias, c, c_map.weight)  # pyright: ignore[reportReturnType]
+
+
+def map_twice(rows: Tensor, first: nn.Linear, second: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Returns two maps of the same rows, float[n, F], without their biases, with gradient: float[n, G] and float[n, K]."""
+    if torch.is_autocast_enabled(rows.device.type):
+        return functional.linear(rows, first.weight), functional.linear(rows, second.weight)
+    return _MapTwice.apply(rows, first.weight, second.weight)  # pyright: ignore[reportReturnType]
+
+
+def map_halves(rows: Tensor, first: nn.Linear, second: nn.Linear) -> Tensor:
+    """Returns the sum of two maps of two parts of rows, as one product, with gradient: float[n, G]; biases are left out.
+
+    Args:
+        rows: float[n, F + K].
+        first, second: the maps of the left F and of the right K columns, to G columns.
+    """
+    return mapped(rows, torch.cat([first.weight, second.weight], dim=1))
+
+
+def map_evaluated(rows: Tensor, *matrices: Tensor) -> Sequence[Tensor]:
+    """Maps rows by several matrices with one product, without gradient; float32 on the host by oneDNN.
+
+    It takes half of BLAS's time, and its sums do not depend on the number of threads; those of BLAS do at some numbers of columns.
+
+    Args:
+        rows: float[n, F].
+        matrices: float[G, F] each.
+
+    Returns:
+        float[n, G] of each matrix; on the host views of one array.
+    """
+    maps, host = torch.cat(matrices), rows.device.type == "cpu"
+    plain = rows.dtype == maps.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    if host and plain and len(rows) and torch.backends.mkldnn.is_available():
+        product = onednn_product(rows, maps)
+    else:
+        product = functional.linear(rows, maps)
+    found = product.split([len(matrix) for matrix in matrices], dim=1)
+    return found if host else [each.contiguous() for each in found]
+
+
+BF16 = "bf16"
+
+
+def kept_dtype(dtype: str) -> str:
+    """Returns NumPy's and torch's name of the type of parameters and of gathered rows."""
+    return "float32" if dtype == BF16 else dtype
+
+
+def computing(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Returns the context in which a model's forward pass is computed on a device."""
+    return torch.autocast(device.type, torch.bfloat16) if dtype == BF16 else nullcontext()
+
+
+def widened(rows: Tensor) -> Tensor:
+    """Returns rows that autocast left in bfloat16 as float32; others as they are."""
+    return rows.float() if rows.dtype == torch.bfloat16 else rows

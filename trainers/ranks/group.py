@@ -63,7 +63,6 @@ class Lane:
     Attributes:
         rounds: number of exchanges, counted at the call.
         messages: number of messages with content that this rank sent in exchanges, at most one to each other rank in an exchange.
-        received_bytes: bytes that came from other ranks.
         order: the rounds in which the transfers of an exchange run; None if all run at once.
     """
 
@@ -229,7 +228,6 @@ class Lane:
 
 
 def _pieces(buffer: Array, sizes: Sequence[int]) -> list[Array]:
-    """Returns views of consecutive pieces of a buffer."""
     ends = np.cumsum(sizes)
     return [buffer[end - size : end] for end, size in zip(ends.tolist(), sizes, strict=True)]
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.assets.storage.files.documents import kept_numbers
 from graphmill.assets.storage.files.schema import Fields, listed, number, whole
-from graphmill.assets.storage.files.sealed_json import kept_numbers
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import Ranks

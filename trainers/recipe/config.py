@@ -10,12 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
-from graphmill.assets.building.keys import (
-    ConfigError,
-    KeyProblem,
-    size_problem,
-    within,
-)
+from graphmill.assets.building.keys import ConfigError, KeyProblem, size_problem, within
 from graphmill.assets.features.config import of_edges
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.train_schema import TrainSchema
@@ -160,7 +155,6 @@ class TrainConfig(Architecture):
                 yield KeyProblem(f"{name} eval_every", text)
 
     def _optimiser_problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that do not fit the optimiser."""
         if len(self.betas) != 2 or not all(0 <= each < 1 for each in self.betas):
             yield KeyProblem("betas", f"betas = {list(self.betas)} are not two numbers from 0 to below 1")
         if self.momentum and self.optimizer != "sgd":

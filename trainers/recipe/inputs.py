@@ -15,9 +15,8 @@ from pathlib import Path
 from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.features.config import EDGES, MAIN, of_edges
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
-from graphmill.assets.pipeline.steps import OUTDATED, Step, is_outdated
+from graphmill.assets.pipeline.steps import OUTDATED, Step, is_outdated, preprocessing_steps
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.score import ModelName, model_name
 from graphmill.assets.storage.local.artifact import Artifact
@@ -95,8 +94,6 @@ def _deciding(pipeline: Pipeline, table: TrainTable) -> list[str]:
 
 @dataclass(eq=False)
 class _Missing(Exception):
-    """An artifact is not in the store."""
-
     # The artifact, and the command that builds it.
     label: str
     command: str
@@ -235,12 +232,7 @@ def is_own(name: ModelName, pipeline: Pipeline) -> bool:
 
 
 def model_step(text: str, pipeline: Pipeline, trained: Mapping[str, Step], home: Path | None) -> Step:
-    """Returns the step whose artifact is the model that a file names: one of its own, or one that another pipeline has.
-
-    Args:
-        text: the name, as the file has it.
-        trained: name of a train table of the file -> its step.
-    """
+    """Returns the step whose artifact is the model that a file names: one of its own, or one that another pipeline has."""
     name = model_name(text, pipeline.path.parent)
     if is_own(name, pipeline):
         return trained[name.table]

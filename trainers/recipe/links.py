@@ -50,7 +50,6 @@ def link_problems(
 
 
 def _technique_problems(train: Any, stored: bool) -> Iterator[tuple[str, str]]:
-    """Yields the problems of a technique."""
     technique, given = find_technique(train.trainer), f'trainer = "{train.trainer}"'
     packed = train.own_settings.rows == "packed" and not technique.halves  # which trains no packed rows of parts at all
     if technique.halves and train.model == "rows":

@@ -304,12 +304,10 @@ def _without_weights(table: Any, drawn: SamplingConfig | None) -> str:
 
 
 def _below(option: Option, table: Any, key: str) -> str:
-    """Returns the path of a key below `[[train]]`."""
     return f"{table.trainer}.{key}" if option.scope == "settings" else key
 
 
 def _shown(option: Option, case: FileCase) -> str:
-    """Returns an option as the file has it."""
     if option.scope == "file":
         name, _, key = option.keys[0].partition(".")
         value = case.table(name, key) if key else None
@@ -329,7 +327,6 @@ def _changed_first(option: Option, train: Any) -> list[str]:
 
 
 def _spelled(value: Any) -> str:
-    """Returns a value as TOML writes it."""
     if isinstance(value, tuple):
         return fanouts_spelled(value)
     return (

@@ -161,12 +161,7 @@ def move_name(link: str, kind: str, what: str = "moved") -> str:
 
 
 def conserved(
-    planned: Mapping[str, int],
-    counted: Mapping[str, int],
-    row_bytes: int,
-    *,
-    tiered: bool,
-    arena_row_bytes: int = 0,
+    planned: Mapping[str, int], counted: Mapping[str, int], row_bytes: int, *, tiered: bool, arena_row_bytes: int = 0
 ) -> dict[str, int]:
     """Returns the numbers that a ledger has by the law that every input row reaches the device once, from one place.
 

@@ -30,7 +30,6 @@ class RowPieces:
     """A tensor of many rows, which is read in pieces.
 
     Attributes:
-        shape, dtype: of the tensor.
         read: a function that returns its rows i64[k].
     """
 

@@ -75,9 +75,6 @@ class CachedSource(FeatureSource):
         behind: the same table, mapped or in memory, for the rows of neither tier.
         device: the device that books its image against its cache budget.
         max_rows: most rows of a table that is gathered from in place.
-
-    Attributes:
-        host_bytes: bytes of the host image.
     """
 
     slotted = tiered = True
@@ -236,13 +233,7 @@ class PackedRows(FeatureSource):
     tiered = True
 
     def __init__(
-        self,
-        chunks: PackedChunks,
-        table: FeatureTable,
-        *,
-        device: Device,
-        reading: ReadExecution,
-        threads: int = 1,
+        self, chunks: PackedChunks, table: FeatureTable, *, device: Device, reading: ReadExecution, threads: int = 1
     ):
         self.chunks, self.device, self.threads = chunks, device, threads
         self.width, self.dtype, self.row_bytes = table.width, table.dtype, table.row_bytes

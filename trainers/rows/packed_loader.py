@@ -239,6 +239,5 @@ def _slots_in(buffer: AlignedBuffer, count: int) -> Array:
 
 
 def _book(line: Line, moved: Moved, ledger: Ledger) -> None:
-    """Books the bytes of reads."""
     if moved.requests:
         ledger.move(line, requests=moved.requests, asked_bytes=moved.asked_bytes, moved_bytes=moved.moved_bytes)

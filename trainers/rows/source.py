@@ -351,7 +351,6 @@ def book_tiers(
     The batch does not wait for them. Counts are added as integers, so their order does not matter; `torch.bincount` would wait.
 
     Args:
-        book: books the counts on a ledger.
         wanted: bool[n] on the device, the slots that are counted; None for all.
     """
     tier = (slots >> ROW_BITS).long() + 1

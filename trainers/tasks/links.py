@@ -35,17 +35,18 @@ from graphmill.kernels.links.negatives import Side
 from graphmill.kernels.links.splits import PARTS
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.types import Array
-from graphmill.trainers.models.links.candidate_ranks import (
+from graphmill.trainers.models.links.heads import LinkHead
+from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
+from graphmill.trainers.models.links.ranks import (
     STEP,
+    Pairs,
     drawn_others,
     given_ranks,
     have_others,
+    link_ranks,
     of_links,
     uniform_ranks,
 )
-from graphmill.trainers.models.links.heads import LinkHead
-from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
-from graphmill.trainers.models.links.ranks import Pairs, link_ranks
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.exact import RANKED_AT_ONCE

@@ -8,7 +8,7 @@ import torch
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import BinaryCrossEntropy
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.column_scores import ColumnScores, label_score, scores_by_label
 from graphmill.trainers.tasks.task import Scored, TrainingTask

@@ -11,7 +11,7 @@ import torch
 
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.loss import TargetError
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.column_scores import ColumnScores, error_score, in_units, scores_by_target, standard
 from graphmill.trainers.tasks.task import Scored, TrainingTask

@@ -1,4 +1,4 @@
-"""The technique `disk`: stored batches whose rows come from packed chunks (DiskGNN, section 5.3; trainers/batches/packed.py).
+"""The technique `disk`: stored batches whose rows come from packed chunks (DiskGNN, section 5.3; trainers/batches/source.py).
 
 The batches are those of the online sampler, byte for byte, and a row is the same in every tier: losses equal those of `minibatch`.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 from copy import copy
 
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
-from graphmill.trainers.batches.packed import DiskSource
-from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.batches.source import DiskSource, PreparedSource
 from graphmill.trainers.batches.stored import StoredPlan
 from graphmill.trainers.loop.executor import BatchExecutor, Run
 from graphmill.trainers.techniques.openings import open_disk_source, planned_reads

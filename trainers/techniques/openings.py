@@ -25,7 +25,7 @@ from graphmill.kernels.sampling.weighted_cuda import CudaWeightedSampler
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.batches.batch import Drawer
 from graphmill.trainers.batches.on_device import DeviceDrawer, place_tables, place_topology
-from graphmill.trainers.batches.packed import DiskSource
+from graphmill.trainers.batches.source import DiskSource
 from graphmill.trainers.batches.stored import StoredSampler, batch_uses, planned_counts, require_samples
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run

@@ -54,11 +54,7 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
 
 
 UNPEERED = each(
-    "peer",
-    "takes no row from the shards",
-    whens="packed",
-    useless=True,
-    remedy="remove the key, or `rows` in {own}",
+    "peer", "takes no row from the shards", whens="packed", useless=True, remedy="remove the key, or `rows` in {own}"
 )
 MODELLED = "remove the key, or model them by rank_link in {own}"
 BY_PARTS = (
@@ -72,14 +68,7 @@ BY_PARTS = (
     *each("buffers", "cannot share running statistics", whens="parts", remedy="set [partitions] parts = 1"),
     *two_step("unfused"),
 )
-MINIBATCH = (
-    *UNPACKED,
-    *DRAWN,
-    *ON_DEVICE,
-    *OF_ALL_SEEDS,
-    *UNBOOKED,
-    *EDGE_ROWS,
-)
+MINIBATCH = (*UNPACKED, *DRAWN, *ON_DEVICE, *OF_ALL_SEEDS, *UNBOOKED, *EDGE_ROWS)
 DISK = (
     *EDGE_ROWS,
     *each("part_plan", ALL_SEEDS, remedy=OTHER_SET),
@@ -139,16 +128,7 @@ FACTORED = (
     *ON_DEVICE,
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
-FRESH = (
-    *NO_EDGE_ROWS,
-    *ONE_ROW,
-    *OTHER_HOTNESS,
-    *ON_DEVICE,
-    *UNBOOKED,
-    *DRAWN,
-    *OF_ALL_SEEDS,
-    *PACKED_OR_NOT,
-)
+FRESH = (*NO_EDGE_ROWS, *ONE_ROW, *OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),

@@ -201,7 +201,6 @@ class Batches(IterableDataset):
         return source if process == os.getpid() else None
 
     def _open(self) -> PreparedSource:
-        """Returns the source of the batches."""
         store, pipeline, name, seed = self._table
         table, semantic = find_recipe(pipeline, name, seed)
         found = find_table_inputs(pipeline, table, store, {})

@@ -29,7 +29,7 @@ from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.device_room import device_room, peak_of_run
 from graphmill.trainers.loop.executor import Run
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.exact import exact_needs
 from graphmill.trainers.recipe.execution import TrainExecution
@@ -114,12 +114,7 @@ def open_rows(run: Run, stored: FeatureTable) -> Features:
 
 
 def _filler(
-    run: Run,
-    stored: FeatureTable,
-    table: TableSource,
-    device: Device,
-    budgets: Budgets,
-    record: dict[str, Any],
+    run: Run, stored: FeatureTable, table: TableSource, device: Device, budgets: Budgets, record: dict[str, Any]
 ) -> Callable[..., CachedSource]:
     """Returns the function that fills a cache from an order of hotness (`Features.fill`), and writes the facts about it to `record`."""
     host_bytes = _host_bytes(budgets, run.execution, stored)

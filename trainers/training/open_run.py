@@ -1,11 +1,18 @@
-"""Opens a run step by step: its graph, what its technique reads, the model, and what sources of mini-batches need."""
+"""Opens a run step by step: its graph, what its technique reads, the model, and what sources of mini-batches need.
+
+At the start of a fine-tuning a model takes the weights that another one has learnt, on the same graph or another one of its schema.
+Everything else of a training begins anew: optimiser, learning rate, random decisions. The start is an input of the model's artifact, so its
+version is part of the model's, and a checkpoint of the training goes on without it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
+
+from torch import Tensor
 
 from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.features.config import EDGES, MAIN
@@ -18,11 +25,13 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import Batching
 from graphmill.trainers.batches.links import LinkBatching
 from graphmill.trainers.inference.choice import EvaluationChoice, Way, choose_evaluation
+from graphmill.trainers.inference.trained import trained_data
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import PARAMETERS, build_model, model_types, require_weights, send_model
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from graphmill.trainers.recipe.execution import TrainExecution
@@ -32,7 +41,54 @@ from graphmill.trainers.recipe.queue_bytes import batches_ahead, queue_bounds
 from graphmill.trainers.recipe.recipe import START
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.tasks.opened import open_task
-from graphmill.trainers.training.start import take_weights
+from graphmill.trainers.tasks.schema import differences, read_schema
+
+
+def take_weights(model: Model, start: Artifact, inputs: Mapping[str, Artifact]) -> None:
+    """Gives a model the weights of a trained one; buffers, such as running statistics, are taken, too.
+
+    Args:
+        inputs: role -> artifact of the training; a rank without the features leaves the comparison of data to the first one.
+
+    Raises:
+        InputError: the data or the shapes of the weights differ; it lists all differences.
+    """
+    from safetensors.torch import load_file
+
+    weights = load_file(start.file("weights.safetensors"))
+    found = [*_of_data(model, start, inputs), *_of_shapes(model.state_dict(), weights)]
+    if found:
+        listed = "".join(f"\n  {each}" for each in found)
+        problem = f"{start.label} cannot be the start of a training on {inputs['graph'].label}:{listed}"
+        raise InputError(
+            problem,
+            "give the table the keys of that model, and build the graph as that of its training; or leave start out",
+        )
+    model.load_state_dict(weights)
+
+
+def _of_data(model: Model, start: Artifact, inputs: Mapping[str, Artifact]) -> Iterator[str]:
+    """Yields how the data of the training differ from those of the start's training."""
+    same = all(
+        start.inputs[role]["version"] == inputs[role].version for role in ("graph", "features") if role in inputs
+    )
+    if same or "features" not in inputs:
+        return
+    yield from differences(read_schema(trained_data(start)), read_schema(inputs))
+    if node_rows(model) is not None:
+        yield "it has learnt a row for each node without features of another graph"
+
+
+def _of_shapes(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yields how the names and shapes of weights differ."""
+    for name in dict.fromkeys([*wanted, *weights]):
+        here, there = (tuple(of[name].shape) if name in of else None for of in (wanted, weights))
+        if here is None:
+            yield f"its {name} {there} has no place in this table's model"
+        elif there is None:
+            yield f"it lacks {name} {here}"
+        elif here != there:
+            yield f"its {name} has the shape {there}, and here {here}"
 
 
 def open_run(

@@ -132,8 +132,6 @@ def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeType
 
 
 class _Seconds(NamedTuple):
-    """Seconds of the pieces of a batch."""
-
     draw: float
     gather: float
     step: float
@@ -251,9 +249,6 @@ def measure_exact(case: Case, topology: Topology, model: Model, most_bytes: int)
     """Returns the seconds of an exact evaluation for an input column of a row, and for a summed column of an edge.
 
     Those of a user's module over whole blocks, which exposes no layers, are not measured: 0.
-
-    Args:
-        topology: the graph that its batches are drawn of.
     """
     if not isinstance(model, LayeredModel):
         return 0.0, 0.0
@@ -312,11 +307,7 @@ def compare_seconds(case: Case, model: Model) -> float:
 def count_scored(
     semantic: ModelConfig, graph: Graph, drawing: Drawing | None, row_bytes: int, *, exact: bool
 ) -> tuple[Scored, Scored]:
-    """Returns the counts of an evaluation between epochs, and of that at the end.
-
-    Args:
-        graph, drawing: the graph, and the way in which mini-batches draw neighbours.
-    """
+    """Returns the counts of an evaluation between epochs, and of that at the end."""
     if graph.links is not None:
         return _links_scored(semantic, graph, drawing, row_bytes)
     splits = scored_splits(semantic.train, graph)

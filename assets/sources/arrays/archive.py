@@ -20,8 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from graphmill.assets.sources.arrays.array_files import NPY
-from graphmill.assets.sources.arrays.edge_forms import to_integers
+from graphmill.assets.sources.arrays.array_files import NPY, to_integers
 from graphmill.assets.sources.features.blocks import SLICE_BYTES, row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.storage.files.arrays import BAD_HEADER, READING

@@ -13,11 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.sources.arrays.array_files import COPY, NPY, check_matrix, first_of, no_array, other_rows
-from graphmill.assets.sources.arrays.edge_forms import to_integers, to_two_rows
+from graphmill.assets.sources.arrays.array_files import (
+    COPY,
+    NPY,
+    check_matrix,
+    first_of,
+    no_array,
+    other_rows,
+    to_integers,
+    to_two_rows,
+)
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
-from graphmill.assets.sources.features.rounding import WHOLE, rounded_weights
-from graphmill.assets.sources.features.types import BFLOAT16, widened
+from graphmill.assets.sources.features.types import BFLOAT16, WHOLE, rounded_weights, widened
 from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
 from graphmill.assets.storage.files.arrays import BAD_HEADER, READING, forget_pages
@@ -44,8 +51,6 @@ def file_block(
 
     Args:
         tensor: name of the tensor of a safetensors file; None if it holds only one.
-        first: id of the first of the nodes.
-        num_nodes: number of rows that the file must have.
         node_of_row: i64[num_nodes] node ids of the rows, None if they are in order.
 
     Raises:

@@ -71,7 +71,6 @@ def describe_all(
     Args:
         beside: name -> tensor with a row per graph, the labels among them.
         names: names of data of nodes that are wanted.
-        label: name of the labels.
 
     Raises:
         InputError: the file has no labels of its graphs, a graph has several node types, or the graphs do not fit together.

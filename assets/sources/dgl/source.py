@@ -93,7 +93,6 @@ def _data(entry: Mapping[str, Any], folder: Path) -> dict[str, Path | None]:
 
 
 def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the child and returns its answer."""
     require_one_file(path, ("*.bin", "*.dgl"))
     arguments = [str(os.getpid()), str(path), str(folder), json.dumps(request)]
     command = [sys.executable, "-m", "graphmill.assets.sources.dgl.reader", *arguments]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from graphmill.assets.sources.edges.node_tables import split_code
-from graphmill.assets.sources.edges.times import time_number
+from graphmill.assets.sources.edges.node_tables import split_code, time_number
 from graphmill.assets.sources.readers.duck import literal
 from graphmill.assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
 from graphmill.assets.tasks.labels import CLASSES, OF_LABEL, Kind
@@ -105,11 +104,7 @@ ROLES = {
 def attribute_expressions(
     edges: TableFiles, keys: EdgeKeys, relations: Sequence[str], marking: Marking = NOTHING
 ) -> dict[str, tuple[str, str]]:
-    """Returns name -> (SQL expression, SQL type) of the attributes that edges carry.
-
-    Args:
-        marking: what the task reads of single edges.
-    """
+    """Returns name -> (SQL expression, SQL type) of the attributes that edges carry."""
     found = {}
     if keys.weight_column is not None:
         found["weight"] = (edges.number("weight_column", keys.weight_column, "FLOAT"), "FLOAT")

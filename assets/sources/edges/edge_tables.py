@@ -91,7 +91,6 @@ def stage_edges(
     """Copies ends and attributes into DuckDB's table `staged`, to be joined with ids; returns the number of rows of each file.
 
     Args:
-        edges, keys, relations, marking: as for `checked_edges`.
         kinds: "integer" or the SQL type of the ids of each end.
         strict: whether text of an end that looks like a number is refused.
         sections: the tables of the pipeline file whose `id_type` decides the ids of each end, "" without one.
@@ -173,7 +172,6 @@ def checked_edges(
         ends: the nodes of sources and of targets.
         staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
         dangling: the rule for edges without both ends; their number is counted in it.
-        marking: what the task reads of single edges.
 
     Raises:
         InputError: an end or an attribute is missing or does not fit, with the first row; or edges name unknown nodes, with examples.

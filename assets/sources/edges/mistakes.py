@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphmill.assets.building.stage import Silent
-from graphmill.assets.sources.edges.label_columns import label_columns
-from graphmill.assets.sources.edges.node_tables import read_nodes
+from graphmill.assets.sources.edges.node_tables import label_columns, read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.edges.open_table import open_table
 from graphmill.assets.sources.encoders.columns import EncodedColumns

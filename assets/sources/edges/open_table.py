@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.sources.edges.entries import KEY, entry_columns
-from graphmill.assets.sources.edges.label_columns import label_columns
+from graphmill.assets.sources.edges.node_tables import label_columns
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.packing import unchecked_words
 from graphmill.assets.sources.readers.table_features import feature_columns

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphmill.assets.sources.features.rounding import WHOLE, rounded_weights
+from graphmill.assets.sources.features.types import WHOLE, rounded_weights
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.storage.files.digests import sha256_file
 

@@ -33,9 +33,8 @@ from graphmill.assets.sources.edges.config import EdgeTableKeys
 from graphmill.assets.sources.edges.edge_columns import Marking, type_names
 from graphmill.assets.sources.edges.edge_tables import spool_edges, stage_edges
 from graphmill.assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
-from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import find_mistakes, told_at_once
-from graphmill.assets.sources.edges.node_tables import read_nodes
+from graphmill.assets.sources.edges.node_tables import label_columns, label_roles, read_nodes
 from graphmill.assets.sources.edges.numbering import (
     Numbering,
     id_kind,

@@ -15,13 +15,11 @@ import numpy as np
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
-from graphmill.assets.sources.edges.label_columns import label_columns
-from graphmill.assets.sources.edges.node_tables import require_class_numbers
+from graphmill.assets.sources.edges.node_tables import label_columns, require_class_numbers
 from graphmill.assets.sources.edges.numbering import id_kind
 from graphmill.assets.sources.edges.open_table import named_columns, open_table, unread_columns
-from graphmill.assets.sources.encoders.columns import encoded_columns
+from graphmill.assets.sources.encoders.columns import encoded_columns, sentinel_words
 from graphmill.assets.sources.encoders.rules import rules_of
-from graphmill.assets.sources.encoders.sentinels import sentinel_words
 from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
 from graphmill.assets.sources.readers.packing import unchecked_words

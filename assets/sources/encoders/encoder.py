@@ -43,7 +43,6 @@ class Options(Checked):
     Attributes:
         missing: value of a gap: the "mean" of the training values, "zero", or "flag": as "mean", with a further column of ones at gaps. In
             columns of other things than numbers a gap is encoded as zeros in each case. None refuses gaps.
-        name: name in `encode`.
         gaps: values that `missing` may have.
     """
 
@@ -65,11 +64,7 @@ class Options(Checked):
 
 
 class Encoder(Options):
-    """An encoder of one column.
-
-    Attributes:
-        kinds: kinds of columns that it reads.
-    """
+    """An encoder of one column."""
 
     kinds: ClassVar[Collection[str]]
 

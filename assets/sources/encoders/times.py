@@ -14,7 +14,7 @@ import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.encoders.encoder import NUMBER, TEXT, TIME, Encoder, Numbers, kind_of, zeros_at
-from graphmill.assets.sources.encoders.exact_sums import Moments
+from graphmill.assets.sources.encoders.numbers import Moments
 from graphmill.assets.sources.encoders.training_rows import Values
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.table_files import TableFiles

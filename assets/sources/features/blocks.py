@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphmill.assets.sources.features.rounding import Recount, Rounding
 from graphmill.assets.sources.features.types import (
     BFLOAT16,
+    Recount,
+    Rounding,
     array_type,
     as_stored,
     common_type,
@@ -118,7 +119,6 @@ def write_blocks(
 
     Args:
         blocks: the features, by the ids of their nodes.
-        asked: value of `dtype` in [features].
         normalize: "none", or "row": divide each row by the sum of its absolute values; a row of zeros stays.
 
     Returns:

@@ -1,12 +1,17 @@
-"""The type of stored feature values, and the conversion of a slice of rows to it.
+"""The type of stored feature values, the conversion of a slice of rows to it, and the numbers that it rounds.
 
 Results do not depend on the machine: the sum of a row is accumulated left to right in float64. NumPy has no
 bfloat16; uint16 holds its bits.
 
 Peak memory: a slice of the source and its copies in float32 and in the stored type.
+
+Floating-point types hold every whole number up to a bound, 2^24 for float32. Beyond it neighbours become one value: the seconds of two
+minutes, counted since 1970, are one float32. Measured values are rounded by any type, so of values that are not whole only those count
+whose differences vanish.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,8 +30,6 @@ def stored_type(given: np.dtype[Any] | str, asked: str, normalize: str, where: s
 
     Args:
         given: type of the source; "bfloat16" if it has that type.
-        asked: value of `dtype` in [features].
-        normalize: "none" or "row".
 
     Raises:
         InputError: the given type is not a real number.
@@ -85,3 +88,125 @@ def divide_rows(rows: Array) -> Array:
     # accumulate adds left to right; the order of sum() may differ between machines
     total = np.add.accumulate(np.abs(rows.astype(np.float64)), axis=1)[:, -1:]
     return (rows / np.where(total == 0, 1.0, total)).astype(np.float32)
+
+
+WHOLE = {"float16": 1 << 11, BFLOAT16: 1 << 8, "float32": 1 << 24}
+"""Type -> the bound up to which it holds every whole number."""
+DIGITS = {"float16": 11, BFLOAT16: 8, "float32": 24}
+"""Type -> bits of its fraction, the leading one included."""
+STEPS = 1024
+"""Values that are not whole are told apart if their range has as many steps of the type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounded:
+    """The values of one column beyond the bound of a type.
+
+    Attributes:
+        whole, broken: numbers of whole values and of others that are rounded.
+        example: one of the rounded values; None without.
+    """
+
+    column: str
+    whole: int
+    broken: int
+    low: float
+    high: float
+    example: Any
+
+    def count(self, target: str) -> int:
+        """Returns the number of rounded values that matter: whole ones, and others if their differences vanish in the type."""
+        step = 2.0 ** (np.frexp(max(abs(self.low), abs(self.high)))[1] - DIGITS[target])
+        return self.whole + (self.broken if self.high - self.low < STEPS * step else 0)
+
+
+Recount = Callable[[Sequence[int]], Sequence[Rounded]]
+"""Column numbers -> their values beyond the bound of float32, as the source writes them."""
+
+
+class Rounding:
+    """Watches rows as they are stored.
+
+    Args:
+        stored: name of the type in which it is stored. float64 counts as float32, in which trainings compute unless they say another.
+        name: function column -> its name in words.
+        recount: function that counts the rounded numbers, for rows that are float32 already; None for rows as the source has them.
+    """
+
+    def __init__(self, stored: str, name: Callable[[int], str], recount: Recount | None = None):
+        self.stored, self._name, self._recount = stored, name, recount
+        self.target = "float32" if stored == "float64" else stored
+        self._asks = recount is not None and self.target == "float32"
+        self._found: dict[int, Rounded] = {}
+
+    def look(self, rows: Array) -> None:
+        """Takes rows[n, F] of the source."""
+        if self.target not in WHOLE or rows.dtype.itemsize == 1 or not (self._asks or rows.dtype.name != self.target):
+            return
+        bound = WHOLE[self.target]
+        with np.errstate(invalid="ignore"):
+            beyond = (rows >= bound) | (rows <= -bound)
+        for column in np.flatnonzero(beyond.any(axis=0)).tolist():
+            if self._asks:
+                self._found[column] = _nothing("")
+            else:
+                self._add(column, rows[beyond[:, column], column])
+
+    def _add(self, column: int, values: Array) -> None:
+        held = as_stored(values, self.target)
+        held = widened(held) if self.target == BFLOAT16 else held
+        # The type has the digits of int64 and of all others.
+        wrong = held.astype(np.longdouble) != values.astype(np.longdouble)
+        whole = values == np.floor(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+        before = self._found.get(column) or _nothing(self._name(column))
+        shown = values[wrong & whole] if (wrong & whole).any() else values[wrong]
+        self._found[column] = Rounded(
+            column=before.column,
+            whole=before.whole + int(np.count_nonzero(wrong & whole)),
+            broken=before.broken + int(np.count_nonzero(wrong & ~whole)),
+            low=min(before.low, float(values.min())),
+            high=max(before.high, float(values.max())),
+            example=shown[0].item() if before.example is None and len(shown) else before.example,
+        )
+
+    def columns(self) -> list[tuple[Rounded, int]]:
+        """Returns the columns of which values are rounded, and their number."""
+        found: Iterable[Rounded] = self._found.values()
+        if self._asks and self._found:
+            assert self._recount is not None
+            found = self._recount(sorted(self._found))
+        counted = [(each, each.count(self.target)) for each in found]
+        return [(each, count) for each, count in counted if count]
+
+
+def _nothing(column: str) -> Rounded:
+    return Rounded(column=column, whole=0, broken=0, low=np.inf, high=-np.inf, example=None)
+
+
+def rounded_words(watched: Sequence[Rounding]) -> tuple[str, int]:
+    """Returns a sentence about the columns of which values are rounded, with the way out, and their number; "" and 0 without any."""
+    found = [(each, count, watch) for watch in watched for each, count in watch.columns()]
+    if not found:
+        return "", 0
+    shown = [_words(each, count, watch.target) for each, count, watch in found[:3]]
+    more = f"; and {len(found) - 3} more columns" if len(found) > 3 else ""
+    kept = all(watch.stored == "float64" for _, _, watch in found)
+    narrow = next((watch.target for _, _, watch in found if watch.target != "float32"), "")
+    if kept:
+        way = 'they are stored exactly: train with dtype = "float64", or subtract the smallest value'
+    elif narrow:
+        way = 'store them with dtype = "float32", or scale the columns'
+    else:
+        way = "subtract the smallest value or split the digits; or give float64 (DOUBLE in Parquet, an array of float64) and train in it"
+    return f"{'; '.join(shown)}{more}. Way out: {way}", sum(count for _, count, _ in found)
+
+
+def _words(found: Rounded, count: int, target: str) -> str:
+    kind = "whole numbers" if found.whole else "values"
+    example = int(found.example) if isinstance(found.example, float) and found.example.is_integer() else found.example
+    return f"{found.column}: {count:,} {kind} are rounded by {target}, such as {example}"
+
+
+def rounded_weights(where: str, count: int, example: int) -> str:
+    """Returns the sentence about whole weights of edges beyond 2^24, of which neighbours become one float32."""
+    return f"{where}: {count:,} whole weights are rounded by float32, such as {example}: divide them, or subtract the smallest"

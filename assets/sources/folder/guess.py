@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from graphmill.assets.sources.folder.columns import ColumnProfile
 from graphmill.assets.sources.folder.roles import (
     TableReference,
     id_column,
@@ -24,7 +23,7 @@ from graphmill.assets.sources.folder.roles import (
     relation_column,
     split_column,
 )
-from graphmill.assets.sources.folder.tables import FoundTable, find_tables, plain_name
+from graphmill.assets.sources.folder.tables import ColumnProfile, FoundTable, find_tables, plain_name
 from graphmill.assets.sources.readers.duck import literal, scratch_duck
 from graphmill.kernels.errors import InputError, one_line
 

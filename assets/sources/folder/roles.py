@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphmill.assets.sources.edges.node_tables import SPLITS
-from graphmill.assets.sources.folder.columns import ColumnProfile
-from graphmill.assets.sources.folder.tables import FoundTable
+from graphmill.assets.sources.folder.tables import ColumnProfile, FoundTable
 from graphmill.assets.sources.markers import OF_CLASSES, marked_texts
 
 KEY_WORDS = frozenset(("id", "ids", "key", "code", "uuid", "guid", "index", "no", "number", "nr", "pk", "fk"))
@@ -48,7 +47,6 @@ class TableReference:
     """A column that names rows of another table.
 
     Attributes:
-        key: the column of ids there.
         values, inside: number of its different values, and of those that are ids there.
     """
 

@@ -67,7 +67,6 @@ class Words:
         features, labels: names that others give to them.
         data: words before the names of data of nodes, in an error; and before those of nodes and of edges, in a list.
         nodes, edges: place of the data of a node type, and of the edges of an edge type, after the name of the file.
-        saved: what the library saves.
         rename: remedy for a mask with another name.
         no_weight, wide_weight: problems of missing weights, and of several for each edge; and the remedy for the latter.
     """

@@ -45,7 +45,6 @@ def one_graph(
         ends: integers[2, E].
         data: name -> array; those with a row per node are kept, and the label.
         num_nodes: number of nodes; None = the rows of its data say it.
-        label_name: name of the label among the data.
 
     Raises:
         InputError: an edge leads out of the graph, or the label is not that of the graph.

@@ -33,7 +33,7 @@ import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.arrays.archive import Archive, Header
-from graphmill.assets.sources.arrays.edge_forms import to_two_rows
+from graphmill.assets.sources.arrays.array_files import to_two_rows
 from graphmill.assets.sources.edge_marks import EdgeMarks
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.features.types import stored_type

@@ -38,7 +38,6 @@ def given_candidates(
     """Returns the candidates of a folder.
 
     Args:
-        node_types: name -> number of nodes.
         scheme: folder in split/; None for the only one.
 
     Raises:
@@ -49,7 +48,6 @@ def given_candidates(
 
 
 def _of_links(node_types: dict[str, int], relations: Sequence[Relation], links: HeldOut) -> list[Given]:
-    """Returns the candidates of the links of one file and relation."""
     if PAIRS in links.values and len(relations) == 1:
         pairs = whole_numbers(links.values[PAIRS], links.path, PAIRS, 2)
         _require_nodes(pairs, node_types[relations[0].kind[0]], links.path, PAIRS, np.arange(len(pairs)))

@@ -48,7 +48,6 @@ def split_by_dict(
     """Returns the global ids of a `split_dict.pt` of DatasetSaver.
 
     Args:
-        node_types, firsts: number of nodes of each type, and its first id.
         typed: whether the graph has types, and the parts ids by type.
 
     Raises:

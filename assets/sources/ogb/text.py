@@ -8,7 +8,7 @@ from shlex import quote
 
 import numpy as np
 
-from graphmill.assets.sources.edges.label_columns import read_label_columns
+from graphmill.assets.sources.edges.node_tables import read_label_columns
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, split_by_dict

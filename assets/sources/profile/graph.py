@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.sources.edges.config import OF_NODES
-from graphmill.assets.sources.edges.label_columns import label_columns
+from graphmill.assets.sources.edges.node_tables import label_columns
 from graphmill.assets.sources.edges.open_table import features_read, named_by
 from graphmill.assets.sources.encoders.rules import encoder_of
-from graphmill.assets.sources.folder.columns import profile_columns
 from graphmill.assets.sources.folder.guess import Guess
 from graphmill.assets.sources.folder.roles import no_label_words, split_column
-from graphmill.assets.sources.folder.tables import FoundTable
+from graphmill.assets.sources.folder.tables import FoundTable, profile_columns
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.tables.config import OF_NODE_TYPE, OF_RELATION, NodeTable, RelationTable, TypedTableKeys

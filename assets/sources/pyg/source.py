@@ -90,7 +90,6 @@ def _allowed() -> list[Allowed]:
 
 
 def _remedy(name: str) -> str:
-    """Returns the remedy for a class that is not read."""
     if not name:
         return SAVE_AGAIN
     if name.startswith("torch_sparse"):

@@ -354,7 +354,6 @@ def _counts_rows(table: TextTable, given: Sequence[int], files: Sequence[int]) -
 
 
 def _num_lines(table: TextTable, number: int) -> int:
-    """Returns the number of ends of lines of a file."""
     path = table.paths[number]
     if packing(path) == "zstd":
         return int(table.duck.rows(f"SELECT count(*) FROM {table.source(number)}", str(path))[0][0])

@@ -26,7 +26,6 @@ def table_digests(
     """Returns KEY/NUMBER -> digest of each file of a table, or KEY/NUMBER/ROLE -> digest of each column.
 
     Args:
-        patterns, key, form: the files, as for `TableFiles`.
         roles: key of the configuration -> the column that it names.
         apart: whether each column of a Parquet file gets a digest of its own.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
-from graphmill.assets.sources.features.rounding import WHOLE, Rounded
+from graphmill.assets.sources.features.types import WHOLE, Rounded
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import FIX_FILE, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows

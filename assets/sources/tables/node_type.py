@@ -7,9 +7,8 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
-from graphmill.assets.sources.edges.label_columns import label_columns, label_roles
 from graphmill.assets.sources.edges.mistakes import read_block, read_column
-from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
+from graphmill.assets.sources.edges.node_tables import label_columns, label_roles, read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import (
     Numbering,
     id_kind,

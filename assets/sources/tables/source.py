@@ -29,8 +29,8 @@ import numpy as np
 
 from graphmill.assets.sources.edges.mistakes import told_at_once
 from graphmill.assets.sources.edges.survey import describe_table
+from graphmill.assets.sources.encoders.columns import sentinel_words
 from graphmill.assets.sources.encoders.rules import require_used, rule_digests, rules_of
-from graphmill.assets.sources.encoders.sentinels import sentinel_words
 from graphmill.assets.sources.encoders.training_rows import training_nodes
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig

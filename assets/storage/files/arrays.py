@@ -143,7 +143,6 @@ class ArrayAppender:
                 self.words = np.array([self._first_word(), *later], "<u8")
 
     def _first_word(self) -> int:
-        """Returns the digest of the first block."""
         block = xxhash.xxh3_64()
         for place in range(0, BLOCK_BYTES, READ_BYTES):
             block.update(os.pread(self._file.fileno(), READ_BYTES, place))

@@ -1,6 +1,6 @@
 """Checks of JSON values: what a field may hold, said once, before anything acts on it.
 
-A seal (assets/storage/files/sealed_json.py) tells that a document is the one that was written. It does not tell that the writer was
+A seal (assets/storage/files/documents.py) tells that a document is the one that was written. It does not tell that the writer was
 graphmill, or that the document says anything that makes sense. So each kind of document has a schema of these checks, which its
 readers apply.
 """
@@ -182,12 +182,7 @@ def plain(value: Any, where: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """Requires a table with certain names; a name that is not listed may hold any plain value.
-
-    Attributes:
-        required: name -> check of a field that has to be there.
-        optional: name -> check of a field that may be missing.
-    """
+    """Requires a table with certain names; a name that is not listed may hold any plain value."""
 
     required: Mapping[str, Check] = field(default_factory=dict)
     optional: Mapping[str, Check] = field(default_factory=dict)

@@ -27,13 +27,12 @@ from graphmill.assets.storage.files.documents import (
     manifest_schema,
     read_document,
     read_if_sound,
+    seal,
 )
-from graphmill.assets.storage.files.sealed_json import seal
 from graphmill.assets.storage.local.artifact import Artifact, read_artifact
 from graphmill.assets.storage.local.keep import closure
 from graphmill.assets.storage.local.local_store import LocalStore
-from graphmill.assets.storage.local.staging import Staging
-from graphmill.assets.storage.local.writer import publish_folder
+from graphmill.assets.storage.local.writer import Staging, publish_folder
 from graphmill.assets.storage.names.manifest import MANIFEST, Address, address_of, label_of, references, repair_remedy
 from graphmill.assets.storage.system.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from graphmill.kernels.errors import InputError

@@ -52,7 +52,6 @@ class Item:
 
     Attributes:
         address: stage and version that it is or, for anything else, belongs to.
-        num_bytes: bytes of all its files.
         about: the PIPELINE/STEP that it was built for, and its scores; "" if that is not known.
         checkpoint, written: a checkpoint's file in the home, and when it was written (nanoseconds since 1970); None for any other.
         keys: keys of objects in an object store that belong to no artifact.
@@ -257,7 +256,6 @@ def asked_for(run: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _scores(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the scores of a model, in percent."""
     numbers = (manifest.get("summary") or {}).get("numbers", {})
     for split in ("valid", "test"):
         for name, value in numbers.items():

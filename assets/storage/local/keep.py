@@ -50,7 +50,6 @@ class Verdict:
     Attributes:
         nodes: everything that the store has, described with its split.
         going: the artifacts that go, readers before their inputs.
-        reasons: address -> reason for every artifact that stays.
     """
 
     nodes: tuple[Node, ...]

@@ -14,8 +14,7 @@ from pathlib import Path
 from graphmill.assets.storage.local.artifact import Artifact, find_artifact, find_stored, read_artifact, stored_artifact
 from graphmill.assets.storage.local.backend import NO_OBJECT_STORE, StoreBackend
 from graphmill.assets.storage.local.leases import Leases
-from graphmill.assets.storage.local.staging import STAGING, Staging, sweep
-from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.local.writer import STAGING, Staging, Writer, sweep
 from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.names.manifest import Address, address_of, label_of, repair_remedy
 from graphmill.assets.storage.names.version import SHORT_DIGITS

@@ -1,6 +1,7 @@
 """The publication of an artifact: it is built in a staging directory, synced, and renamed into place in one step.
 
-A writer works in a staging folder of its own (assets/storage/local/staging.py). The order of publication is
+A writer works in a staging folder of its own below `.staging/`. It holds a `flock` on `.staging/<id>.lock` for as long as it works in
+`.staging/<id>`: no process holds the lock of a dead owner's folder, and the next owner sweeps it. The order of publication is
 
     content files synced -> block_digests.bin, run.json -> directory synced -> manifest.json -> directory synced
     -> rename to <stage>/<version> -> parent directory synced
@@ -14,6 +15,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,25 +30,112 @@ from numpy.typing import ArrayLike, DTypeLike
 from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender, create_array, read_header, write_array
 from graphmill.assets.storage.files.digests import block_digests, words_digest
 from graphmill.assets.storage.files.direct_array import DirectArray
-from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.files.documents import seal
 from graphmill.assets.storage.files.verified import note_sound
 from graphmill.assets.storage.local.artifact import Artifact, find_artifact, read_artifact
 from graphmill.assets.storage.local.backend import StoreBackend
-from graphmill.assets.storage.local.staging import Staging
 from graphmill.assets.storage.names.manifest import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Address
 from graphmill.assets.storage.names.version import canonical
 from graphmill.assets.storage.system.filesystem import (
+    READ_ONLY,
     exchange_folders,
     full_disk,
     full_errno,
     locked,
     make_folder,
+    release_lock,
     reporting_full_disk,
     sync_path,
+    take_lock,
     write_durably,
 )
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
+
+STAGING = ".staging"
+OWNER = re.compile("[0-9a-f]{32}")
+"""Names of owners; anything else in the folder is not ours, and stays."""
+
+
+class Staging:
+    """A private folder `.staging/<id>` whose owner is known to be alive by its lock."""
+
+    def __init__(self, root: Path):
+        self.area = root / STAGING
+        self.folder = self.area / "closed"
+        self._lock: int | None = None
+        self._owner = 0
+        self._num_extra = 0
+
+    def open(self) -> None:
+        """Sweeps the folders of dead owners, then makes a new locked folder.
+
+        Raises:
+            InputError: `.staging` is a symbolic link: its target belongs to somebody else, and a rename may not reach from there.
+        """
+        self._owner = os.getpid()
+        if self.area.is_symlink():
+            raise InputError(f"{self.area} is a symbolic link", "remove the link; to move a store, move the whole home")
+        make_folder(self.area)
+        sweep(self.area)
+        while self._lock is None:  # a sweeper may take a lock file between its creation and its locking
+            self.folder = self.area / uuid.uuid4().hex
+            self._lock = take_lock(self.folder.with_suffix(".lock"), create=True)
+        try:
+            self.folder.mkdir()
+        except BaseException:
+            self.close()
+            raise
+
+    def second_folder(self) -> Path:
+        """Returns the name of another folder, not yet made, that lives and dies with this one."""
+        self._num_extra += 1
+        return self.folder.with_suffix(f".{self._num_extra}")
+
+    def close(self) -> None:
+        """Removes everything that was not renamed away; the lock goes last. In a forked child it does nothing."""
+        if self._lock is not None and self._owner == os.getpid():
+            _remove_owned(self.area, self.folder.name)
+            release_lock(self._lock)
+            self._lock = None
+
+
+def sweep(area: Path) -> list[str]:
+    """Removes the staging folders whose owner process is gone. Returns their ids.
+
+    Args:
+        area: the folder `.staging`; it may be missing. A symbolic link is not followed, and a folder that cannot be written is left.
+    """
+    if area.is_symlink() or not area.is_dir() or not os.access(area, os.W_OK):
+        return []
+    owners = sorted({owner for path in area.iterdir() if OWNER.fullmatch(owner := path.name.partition(".")[0])})
+    swept = []
+    for owner in owners:
+        # Its lock file comes before a folder and goes after it: a folder without one was never live, so the lock is
+        # made anew.
+        has_folder = any(area.glob(f"{owner}*/"))
+        try:
+            lock = take_lock(area / f"{owner}.lock", create=has_folder)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+            continue  # another user's, whose umask does not share it
+        if lock is not None:
+            _remove_owned(area, owner)
+            release_lock(lock)
+            swept.append(owner)
+    return swept
+
+
+def _remove_owned(area: Path, owner: str) -> None:
+    lock_path = area / f"{owner}.lock"
+    for path in area.glob(f"{owner}*"):
+        if path.is_symlink():
+            path.unlink(missing_ok=True)  # its target is not ours
+        elif path != lock_path:
+            shutil.rmtree(path, ignore_errors=True)
+    lock_path.unlink(missing_ok=True)
+
 
 REPLACE_LOCK = ".replace.lock"
 NO_SUMMARY: dict[str, Any] = {"numbers": {}, "checks": [], "figures": {}}

@@ -104,7 +104,6 @@ def version_of(
     Args:
         stage_name, code_version: name and code version of the stage that builds it; STAGE/ASPECT names an aspect.
         semantic: the artifact's Semantic config, a dataclass or the `canonical` form of one; of an aspect the part that it depends on.
-        input_versions: role -> version of each input artifact.
         raw: name -> SHA-256 of each external input; for an aspect those that it depends on.
     """
     hashed = {

@@ -98,7 +98,6 @@ def fetch_checkpoint(path: Path, require_whole: Callable[[bytes], None]) -> None
     """Replaces the checkpoint of this home by the stored one, with the time at which that was written; does nothing if there is none.
 
     Args:
-        path: the place of the checkpoint in this home.
         require_whole: function that raises ValueError for the bytes of a damaged checkpoint, which then replaces nothing.
 
     Raises:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from graphmill.assets.storage.files.documents import ENTRY_FORMAT, entry_schema, parse_document
+from graphmill.assets.storage.files.documents import ENTRY_FORMAT, entry_schema, parse_document, seal
 from graphmill.assets.storage.files.schema import STAGE, VERSION
-from graphmill.assets.storage.files.sealed_json import seal
 from graphmill.assets.storage.names.manifest import Address, Described, label_of, repair_remedy
 from graphmill.assets.storage.remote.objects import Objects, Stored
 from graphmill.kernels.errors import InputError

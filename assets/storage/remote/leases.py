@@ -23,8 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from graphmill.assets.storage.files.documents import lease_schema, parse_document
-from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.files.documents import lease_schema, parse_document, seal
 from graphmill.assets.storage.names.manifest import Address
 from graphmill.assets.storage.remote.objects import Objects
 from graphmill.kernels.errors import InputError

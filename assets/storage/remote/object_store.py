@@ -10,8 +10,7 @@ from typing import Any
 from graphmill.assets.storage.local.backend import StoreBackend
 from graphmill.assets.storage.names.manifest import Address, Described, content_digest
 from graphmill.assets.storage.remote.entries import REQUESTS, listed_entries, read_entries, read_entry
-from graphmill.assets.storage.remote.eviction import note_use
-from graphmill.assets.storage.remote.fetch import fetch_artifact, read_file, stored_problems
+from graphmill.assets.storage.remote.fetch import fetch_artifact, note_use, read_file, stored_problems
 from graphmill.assets.storage.remote.leases import hold_remote
 from graphmill.assets.storage.remote.objects import Objects, open_objects
 from graphmill.assets.storage.remote.upload import upload_artifact

@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from graphmill.assets.storage.files.documents import parse_document, raw_schema
-from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.files.documents import parse_document, raw_schema, seal
 from graphmill.assets.storage.names.home import store_url
 from graphmill.assets.storage.names.version import canonical, canonical_json, locations
 from graphmill.assets.storage.remote.objects import require_objects
@@ -22,7 +21,6 @@ def keep_raw_digests(stage: str, semantic: Any, raw: Mapping[str, str]) -> None:
     """Records the digests of the raw files that an artifact was built from; does nothing without an object store, or without paths.
 
     Args:
-        semantic: its Semantic config, with the paths of the files.
         raw: name -> SHA-256 of the external content.
     """
     if not store_url() or not raw or not locations(semantic):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphmill.assets.pipeline.file import pipelines_folder
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.remote.eviction import cache_bytes
+from graphmill.assets.storage.remote.fetch import cache_bytes
 from graphmill.assets.storage.system.filesystem import release_lock, take_lock
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.kernels import environment
@@ -28,9 +28,7 @@ class Finding:
     """The result of a probe.
 
     Attributes:
-        topic, name: the thing that was probed.
         state: "ok", "missing", or "note" for neither good nor bad.
-        found: the result in words.
         remedy: how to get the missing thing; "" if nothing is missing.
         needed: True if nothing can be trained without it.
     """

@@ -132,7 +132,6 @@ def _end(servers: Child, home: Path) -> None:
     """Interrupts the leading process, which ends the others in order, then the rest of its group, runs included.
 
     Args:
-        servers: the leader of the process group.
         home: the home, whose history tells whether a run goes on; without one, servers that do not end are killed soon.
     """
     servers.signal(signal.SIGINT)

@@ -9,12 +9,11 @@ from pathlib import Path
 from graphmill.assets.cache_plan.costs import disk_mistake
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.config import FeatureTables, step_name
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes
 from graphmill.assets.pipeline.schema import FileMistakes
 from graphmill.assets.pipeline.sound_rest import sound_rest
-from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.pipeline.steps import Step, preprocessing_steps
 from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.sampling.config import width_mistake
 from graphmill.assets.sources.survey import Survey
@@ -37,8 +36,6 @@ class PipelineReport:
     """What is known of a pipeline before it is built.
 
     Attributes:
-        survey: the contents of its source.
-        needs: what its steps take of this machine.
         notes: what may be wrong, and shows only when the data are read.
     """
 

@@ -16,9 +16,8 @@ from graphmill.assets.budgets.measured import measured_bytes, refresh
 from graphmill.assets.budgets.stage import BudgetsStage
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.chunks.rates import PLACE, measured_rates, parse_rates
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.steps import Versions, find_all
+from graphmill.assets.pipeline.steps import Versions, find_all, preprocessing_steps
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import home_folder

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphmill.assets.pipeline.toml_text import toml_value
-from graphmill.assets.sources.folder.columns import ColumnProfile
 from graphmill.assets.sources.folder.guess import Guess, GuessedRelation
 from graphmill.assets.sources.folder.roles import no_label_words
-from graphmill.assets.sources.folder.tables import FoundTable
+from graphmill.assets.sources.folder.tables import ColumnProfile, FoundTable
 from graphmill.kernels.errors import one_line
 
 

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.sources.folder.columns import ColumnProfile
 from graphmill.assets.sources.folder.guess import Guess, guessed
-from graphmill.assets.sources.folder.tables import FoundTable
+from graphmill.assets.sources.folder.tables import ColumnProfile, FoundTable
 from graphmill.assets.sources.profile.graph import guessed_graph
-from graphmill.assets.sources.profile.profile import PARTS, Profile, make_profile
-from graphmill.assets.sources.profile.relations import EndProfile
+from graphmill.assets.sources.profile.profile import PARTS, EndProfile, Profile, make_profile
 from graphmill.jobs.commands.aligned import aligned_rows, terminal_columns
 from graphmill.kernels.errors import one_line
 

@@ -54,7 +54,6 @@ def survey_pipeline(pipeline: Pipeline) -> Survey:
 
 
 def _open(asked: Asked) -> None:
-    """Opens a source and closes it."""
     with (
         tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
         asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()),

@@ -12,10 +12,9 @@ from typing import Any
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
 from graphmill.assets.costs.needs import Need, require_fit
 from graphmill.assets.partitions.empty import empty_notes
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes, StepNeed, step_needs, total_stored
-from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.pipeline.steps import Step, preprocessing_steps
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.machine import memory_bytes

@@ -64,11 +64,7 @@ def leaderboard(
     Example: graphmill leaderboard showcase
     """
     from graphmill.jobs.commands.results.by_class import class_board, class_board_json, print_class_board
-    from graphmill.jobs.commands.results.leaderboard import (
-        leaderboard_json,
-        leaderboard_table,
-        print_leaderboard,
-    )
+    from graphmill.jobs.commands.results.leaderboard import leaderboard_json, leaderboard_table, print_leaderboard
     from graphmill.jobs.commands.results.tuned import all_entries, with_older
 
     if as_json and markup:

@@ -55,7 +55,6 @@ class Difference:
     Attributes:
         recipe: stage, code version, config keys, inputs and raw digests that differ.
         numbers: summary numbers that differ, and `num_equal_numbers` that do not.
-        checks: checks with other results.
         files: files that differ or are in one only, and `equal_files` with equal digests.
         epochs: rows of the metrics side by side: (epoch, {name: (one, other)}); empty unless both have metrics.
     """

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import click
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.collect import collect, find_garbage
 from graphmill.assets.storage.names.manifest import Address, label_of

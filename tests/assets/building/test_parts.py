@@ -12,8 +12,7 @@ import pytest
 from graphmill.assets.building import parts
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.materialize import materialize, stage_version
-from graphmill.assets.building.part_pool import PartError
-from graphmill.assets.building.parts import Here
+from graphmill.assets.building.parts import Here, PartError
 from graphmill.assets.building.stage import ChecksFailedError, Silent
 from graphmill.assets.storage.local.collect import collect, find_garbage
 from graphmill.assets.storage.names.version import part_version

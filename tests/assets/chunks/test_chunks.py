@@ -5,7 +5,7 @@ import pytest
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
-from graphmill.assets.chunks import lists
+from graphmill.assets.chunks import build as lists
 from graphmill.assets.chunks.config import ChunksTable, chunks_config
 from graphmill.assets.chunks.costs import chunks_need
 from graphmill.assets.chunks.read import open_chunks

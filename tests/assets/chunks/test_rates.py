@@ -5,7 +5,7 @@ import json
 import pytest
 
 from graphmill.assets.chunks.rates import PLACE, measured_rates, parse_rates
-from graphmill.assets.storage.files.sealed_json import unseal
+from graphmill.assets.storage.files.documents import unseal
 from graphmill.kernels.chunks.counts import cost
 from graphmill.kernels.chunks.rates import LinkRates, measure_rates
 from graphmill.kernels.errors import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.building.materialize import materialize
-from graphmill.assets.building.part_pool import PartError
+from graphmill.assets.building.parts import PartError
 from graphmill.assets.building.stage import ChecksFailedError, Silent
 from graphmill.assets.cluster.pool import OnCluster
 from graphmill.assets.storage.names.home import STORE_VARIABLE

@@ -9,8 +9,8 @@ from graphmill.assets.building.materialize import materialize, materialize_toget
 from graphmill.assets.building.stage import Check, OnePass, Stage, Summary
 from graphmill.assets.costs import needs
 from graphmill.assets.costs.needs import MARGIN, Need, Sizes, Speed, Term, require_fit, sizes_of
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage

@@ -23,10 +23,9 @@ from graphmill.assets.hotness.config import HotnessTable, hotness_config
 from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.pipeline.catalogue import STAGES, stages
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.shown import UndeclaredCheckError, materialized
-from graphmill.assets.pipeline.steps import Step, Versions
+from graphmill.assets.pipeline.steps import Step, Versions, preprocessing_steps
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling_tables.config import TablesConfig

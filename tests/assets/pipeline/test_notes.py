@@ -7,10 +7,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.notes import Notes
-from graphmill.assets.pipeline.steps import Versions, recipe_hash
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps, recipe_hash
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

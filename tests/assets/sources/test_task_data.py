@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from graphmill.assets.building.materialize import materialize_together
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.pipelines.checked import report_pipeline
 from graphmill.jobs.definitions import execution_of

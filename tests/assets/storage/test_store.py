@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.assets.storage.local import staging
-from graphmill.assets.storage.local.staging import STAGING
-from graphmill.assets.storage.local.writer import REPLACE_LOCK
+from graphmill.assets.storage.local import writer as staging
+from graphmill.assets.storage.local.writer import REPLACE_LOCK, STAGING
 from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.system.filesystem import locked

@@ -9,10 +9,10 @@ import dagster as dg
 import pytest
 
 from graphmill.assets.definitions import Surroundings
-from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.files.documents import seal
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
-from graphmill.jobs.figures import pictures
+from graphmill.jobs.figures import curves as pictures
 from tests.jobs.trained import trained_home
 from tests.recipes import load_tiny
 

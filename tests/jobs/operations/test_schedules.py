@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from graphmill.assets.definitions import Surroundings
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
 from graphmill.jobs.operations.difference import (
@@ -21,7 +20,7 @@ from graphmill.jobs.operations.difference import (
     PIPELINE_TAG,
     find_difference,
 )
-from graphmill.jobs.runs.listed import listed_in_ui
+from graphmill.jobs.runs.pinned import listed_in_ui
 from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import recipe
 

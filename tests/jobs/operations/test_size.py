@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.jobs.operations.size import BIG_FILE_BYTES, is_big, raw_bytes, takes_memory
 from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import PACKED, load_tiny, recipe

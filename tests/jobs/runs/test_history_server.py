@@ -192,7 +192,7 @@ def asked_by_the_ui(home: Path, **variables: object) -> dict:
 def cancel_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the next build of a graph be cancelled from outside while it works."""
     from graphmill.assets.graph.stage import GraphStage
-    from graphmill.jobs.runs import cancellation
+    from graphmill.jobs.runs import children as cancellation
 
     def build_from(self, opened, building) -> None:
         with open_instance(home) as instance:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
-from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.commands.machine.ui import WORKSPACE
 from graphmill.jobs.runs.instance import open_instance

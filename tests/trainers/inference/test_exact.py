@@ -26,9 +26,9 @@ from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.types import Block, Stream, Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import row_ranges
+from graphmill.trainers.inference.evaluation import infer_sampled
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.gathered import EVALUATION
-from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.inference.spilled import ColumnRows, SpilledRows, column_blocks
 from graphmill.trainers.inference.windows import APART_BYTES, CACHE_LINE, MappedRows, StreamedRows, empty_rows
 from graphmill.trainers.models.build import build_model
@@ -43,7 +43,7 @@ from graphmill.trainers.record.memory import PeakMemory
 from graphmill.trainers.rows.direct import DirectSource
 from graphmill.trainers.rows.source import MappedSource, MemorySource, RowIds
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
-from graphmill.trainers.techniques.fullgraph.whole_block import whole_block
+from graphmill.trainers.techniques.fullgraph.shares import whole_block
 from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import attributed, random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact

@@ -11,7 +11,7 @@ import torch
 
 from graphmill.trainers.batches.source import OnlineSource, PreparedSource
 from graphmill.trainers.inference import evaluation
-from graphmill.trainers.inference.sampled import infer_sampled
+from graphmill.trainers.inference.evaluation import infer_sampled
 from graphmill.trainers.loop import executor
 from graphmill.trainers.rows import shared
 from graphmill.trainers.rows.cache import CachedSource

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.trainers.models.maps import map_evaluated
+from graphmill.trainers.models.products import map_evaluated
 
 
 @pytest.fixture(autouse=True)

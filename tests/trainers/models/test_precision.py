@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.models.products import computing, kept_dtype, widened
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.trainers.runs import content, train_small

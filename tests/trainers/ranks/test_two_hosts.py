@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.pipeline.steps import Versions, preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import recipe, sbm

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.settings import with_settings
-from graphmill.assets.pipeline.steps import Step, Versions
+from graphmill.assets.pipeline.steps import Step, Versions, preprocessing_steps
 from graphmill.jobs.operations.sound import unread_lines
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError

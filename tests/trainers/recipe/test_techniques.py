@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphmill.assets.building.stage import Silent
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.names.version import canonical

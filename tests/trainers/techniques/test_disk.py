@@ -17,7 +17,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.packed import NUM_LOADERS, DiskSource
+from graphmill.trainers.batches.source import NUM_LOADERS, DiskSource
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.memory import WATCHER

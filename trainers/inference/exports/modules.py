@@ -113,7 +113,6 @@ class ModuleText:
         """Returns the text of a Python file.
 
         Args:
-            title: its docstring.
             state: name of the file of the state dict, beside it.
         """
         library = "torch_geometric.nn" if self.library == "pyg" else "dgl.nn"
@@ -242,7 +241,6 @@ class ModuleText:
         return self._add(name, f"torch.nn.{'BatchNorm1d' if batch else 'LayerNorm'}({width})", norm)
 
     def _head(self, readout: LinearHead) -> None:
-        """Adds the linear head."""
         joined = {"sum": "sum(outputs)", "max": "torch.stack(outputs).max(0).values", "cat": "torch.cat(outputs, 1)"}
         value = joined.get(readout.jk, "h")
         if readout.norm is not None:

@@ -344,7 +344,6 @@ def write_part(part: Part, folder: Path) -> str:
 
 
 def _exported(module: nn.Module, sample: Values, path: Path) -> Callable[..., Tensor]:
-    """torch.export"""
     varying = tree_map(lambda each: {each.dim() - 1 if _is_edges(each) else 0: torch.export.Dim.AUTO}, dict(sample))
     program = torch.export.export(module, (), dict(sample), dynamic_shapes=varying, strict=False)
     torch.export.save(program, path)
@@ -352,7 +351,6 @@ def _exported(module: nn.Module, sample: Values, path: Path) -> Callable[..., Te
 
 
 def _traced(module: nn.Module, sample: Values, path: Path) -> Callable[..., Tensor]:
-    """TorchScript"""
     program: Any = torch.jit.trace(module, example_kwarg_inputs=dict(sample), check_trace=False)
     program.save(path)
     return torch.jit.load(path)

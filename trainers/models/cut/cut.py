@@ -41,7 +41,6 @@ class CutModule(OwnLayers):
     """A user's module as a list of layers; its parameters have the names that they have in the whole one.
 
     Args:
-        module: the whole one.
         layers: its layers, whose parameters are those of the module.
     """
 

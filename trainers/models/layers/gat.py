@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.attention import attend, attend_projected, by_head
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
-from graphmill.trainers.models.maps import map_evaluated
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import own_rows
-from graphmill.trainers.models.products import Map, times
+from graphmill.trainers.models.products import Map, map_evaluated, times
 
 
 class GatLayer(nn.Module):

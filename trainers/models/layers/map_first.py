@@ -18,10 +18,9 @@ from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.gcn import GcnLayer
 from graphmill.trainers.models.layers.gin import GinLayer
 from graphmill.trainers.models.layers.sage import SageGcnLayer, SageLayer, SageSumLayer
-from graphmill.trainers.models.maps import map_evaluated, map_twice
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import add_gradient
-from graphmill.trainers.models.products import mapped
+from graphmill.trainers.models.products import map_evaluated, map_twice, mapped
 
 
 class MapsFirst:

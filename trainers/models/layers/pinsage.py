@@ -15,10 +15,9 @@ from torch.nn import functional
 
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
-from graphmill.trainers.models.maps import map_both
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import aggregate, shared_mean
-from graphmill.trainers.models.products import Map
+from graphmill.trainers.models.products import Map, map_both
 
 
 class PinSageLayer(nn.Module):

@@ -26,10 +26,9 @@ from graphmill.kernels.types import Block
 from graphmill.trainers.models.attention import attend, by_head
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.layers.relations import RelationRuns, as_long, like_block, relation_runs
-from graphmill.trainers.models.maps import map_pieces
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import aggregate, own_rows
-from graphmill.trainers.models.products import Map, mapped
+from graphmill.trainers.models.products import Map, map_pieces, mapped
 
 MEMO = "_relation_pairs"
 

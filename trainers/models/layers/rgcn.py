@@ -15,10 +15,9 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.layers.relations import RelationRuns, relation_runs, run_mean
-from graphmill.trainers.models.maps import map_pieces
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import aggregate
-from graphmill.trainers.models.products import Map
+from graphmill.trainers.models.products import Map, map_pieces
 
 
 class RgcnLayer(nn.Module):

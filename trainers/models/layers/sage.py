@@ -13,10 +13,9 @@ from graphmill.kernels.layers.aggregate import Reduce
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.layers.finish import Finish, LayerOptions
 from graphmill.trainers.models.layers.gcn import GcnLayer, SumLayer
-from graphmill.trainers.models.maps import map_both, map_halves
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import add_gradient, beside_own, maximum, shared_mean
-from graphmill.trainers.models.products import Map, summed_over_rows, times
+from graphmill.trainers.models.products import Map, map_both, map_halves, summed_over_rows, times
 
 
 class SageLayer(SumLayer):

@@ -44,7 +44,6 @@ def best_ends(
         known: edges that are left out, as is the pair of a node and itself.
         side: the end that candidates stand for.
         candidates: (first node, last node + 1).
-        count: number of ends per node.
 
     Returns:
         (i64[n, count], -1 where there are fewer candidates; f32[n, count], their scores, NaN there).

@@ -171,10 +171,8 @@ def draw_batches(
     """Returns some batches of a training's first epoch.
 
     Args:
-        sampler: draws them, on one thread.
         most_bytes: bytes that they may hold, but for the first two.
         most_seconds: seconds of drawing after which no further batch is drawn.
-        edge_ids: whether edges have their ids.
     """
     places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
     steps, found, ends, edges, started = [], [], [], 0, time.perf_counter()

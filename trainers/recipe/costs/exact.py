@@ -164,7 +164,6 @@ def _tiles_bytes(case: Case, workspace: int) -> int:
 
 
 def _windows_bytes(case: Case) -> int:
-    """Returns the bytes of the windows of the features' file."""
     return 0 if case.execution.features == "memory" else min(WINDOW_BYTES, case.sizes.feature_bytes)
 
 

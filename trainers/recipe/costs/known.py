@@ -30,9 +30,8 @@ from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sampling.training_edges import training_edges
-from graphmill.assets.storage.files.documents import read_if_sound
+from graphmill.assets.storage.files.documents import keep_numbers, read_if_sound
 from graphmill.assets.storage.files.schema import Fields, mapped, matches, number
-from graphmill.assets.storage.files.sealed_json import keep_numbers
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.names.version import canonical, canonical_json
@@ -99,10 +98,7 @@ def graph_at_hand(artifacts: Mapping[str, Artifact], drawing: Drawing | None) ->
 
 
 def open_case(
-    semantic: ModelConfig,
-    execution: TrainExecution,
-    artifacts: Mapping[str, Artifact],
-    ranks: int,
+    semantic: ModelConfig, execution: TrainExecution, artifacts: Mapping[str, Artifact], ranks: int
 ) -> Case | None:
     """Returns the case of a training that some ranks share and whose artifacts exist; None without a graph."""
     sizes = sizes_of(artifacts)
@@ -140,7 +136,6 @@ def case_on(
     """Returns the case of a training on a graph.
 
     Args:
-        sizes: sizes of the graph and of the artifacts that exist.
         artifacts: role -> artifact that the training reads, as far as they exist.
         ranks: number of processes that share it; 0 for the table's.
         roles: roles of all artifacts that the training reads, so that visits of some batches are counted if hotness does not exist yet;

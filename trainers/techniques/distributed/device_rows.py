@@ -259,12 +259,7 @@ def _own(slots: Array) -> Array:
 
 
 def open_own_rows(
-    tables: Sequence[FeatureTable],
-    stride: int,
-    where: str,
-    ranks: Ranks,
-    threads: int = 1,
-    reserved_bytes: int = 0,
+    tables: Sequence[FeatureTable], stride: int, where: str, ranks: Ranks, threads: int = 1, reserved_bytes: int = 0
 ) -> OwnRows:
     """Opens the shards of a rank in the way of the key `features`; all ranks call it.
 

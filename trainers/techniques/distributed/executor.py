@@ -6,7 +6,7 @@ rounds per batch of L layers; `scheme` selects it (vanilla.py).
 
 With `rows = "packed"` nothing is fetched (FastSample with DiskGNN): offline sampling knows every batch of every part, so the rows that a
 rank would fetch for one are packed beside its own ones before the training. What an exchange would send, a rank reads from its own disk, in
-one sequential read per batch (trainers/batches/packed.py), and an epoch exchanges gradients alone. Losses are those of the exchange, to the
+one sequential read per batch (trainers/batches/source.py), and an epoch exchanges gradients alone. Losses are those of the exchange, to the
 bit. Batches of a part stand together (assets/samples/read.py), so a machine needs those of its own parts, and the static tiers, which hold
 what batches of all parts need most, the same rows on each rank. Evaluations and predictions take rows from the shards.
 
@@ -42,8 +42,7 @@ from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import TwoStepSampler
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import Drawer, MiniBatch
-from graphmill.trainers.batches.packed import DiskSource
-from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.batches.source import DiskSource, PreparedSource
 from graphmill.trainers.loop.executor import (
     BatchGradient,
     Done,

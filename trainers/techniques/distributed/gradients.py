@@ -36,7 +36,6 @@ class Member(NamedTuple):
     """A computed batch of a step.
 
     Attributes:
-        position: position of the batch in its epoch.
         loss_sum: sum of the losses of its seeds; a float64[] of the device if no other rank gets it.
         statistics: number of a batch normalisation -> mean and variance of the batch, float[2, F]; none of a single row.
     """

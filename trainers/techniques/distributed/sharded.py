@@ -96,8 +96,6 @@ class ShardedSource(FeatureSource):
         where, reserved_bytes: as of `open_own_rows`.
 
     Attributes:
-        held_bytes: bytes of this rank's shards.
-        cached_rows: number of rows that are kept here.
         devices: hot rows on the devices of this machine; None if there are none.
     """
 

@@ -212,7 +212,6 @@ class Crew:
         return Accelerators(first, trainers, samplers if apart else 0, self.settings.devices, self.together)
 
     def _sampling_place(self, index: int) -> DevicePlace:
-        """Returns the place of a sampler."""
         if self.accelerators is None or not self._on_device:
             return sampling_place(self.run, index, self.features, self.arena_bytes)
         device = self.accelerators.sampler(index)

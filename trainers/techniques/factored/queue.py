@@ -45,7 +45,6 @@ class GlobalQueue(ByteQueue[Any]):
         most_bytes: bound up to which `capacity_bytes` grows for two batches of the largest size.
 
     Attributes:
-        closed: whether the epoch has ended.
         handed: position of the next batch for a trainer.
         used_bytes, peak_bytes: bytes of admitted and unfinished batches, and their peak.
     """

@@ -50,7 +50,6 @@ class Epoch:
     """The shared objects of the roles in one epoch.
 
     Attributes:
-        changed: condition, notified of every change.
         weights: function that returns the weights after the last update.
     """
 

@@ -128,8 +128,7 @@ def with_copies(blocks: Sequence[Block], rows: Mapping[int, Any]) -> tuple[Block
         block
         if block.splice is None
         else replace(
-            block,
-            splice=replace(block.splice, rows=torch.as_tensor(rows[layer][index_of(block.splice.hist_slot)])),
+            block, splice=replace(block.splice, rows=torch.as_tensor(rows[layer][index_of(block.splice.hist_slot)]))
         )
         for layer, block in enumerate(blocks)
     )

@@ -43,7 +43,7 @@ from graphmill.trainers.loop.executor import BatchGradient, Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import require_layers
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.record.checks import ledger_numbers
 from graphmill.trainers.record.ledger import STEP, WAIT, Line
 from graphmill.trainers.rows.source import RowIds, linked

@@ -21,7 +21,7 @@ from graphmill.trainers.devices.protocol import CACHE, kernel_array
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.ops import splice
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.record.checks import INPUTS, count_name
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.source import COUNTS, TableSource
@@ -80,7 +80,6 @@ class SteppedHistory:
         fill: the feature rows that the arena may hold, and the bytes of which it is a share.
 
     Attributes:
-        arena: the kernels' history.
         layers: number of layers whose rows may be kept, from the first one on.
         first_step, t_stale: the first optimiser step whose rows are kept, and their oldest age; None for no bound.
         updated: the launches of the last update, which lookups on other streams join.
@@ -130,7 +129,6 @@ class SteppedHistory:
         self.updated = device.mark()
 
     def _row_width(self) -> int:
-        """Returns the columns of an embedding."""
         model = self.run.model
         assert isinstance(model, LayeredModel)
         widths = model.border_widths

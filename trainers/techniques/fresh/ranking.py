@@ -68,10 +68,8 @@ def share_arena(
     """Shares the bytes of an arena.
 
     Args:
-        counted: the counted requests of batches.
         p_grad, longest: bounds of an embedding's stay: share of entries that are stable, and t_stale in batches, None for no bound.
         embedding_bytes, row_bytes: bytes of a slot, and of a feature row in the arena.
-        size: bytes of the arena.
     """
     score = _scores(counted, row_bytes, size)
     # What no batch visits saves nothing, so it does not compete.

@@ -12,12 +12,7 @@ from graphmill.trainers.techniques.distributed.costs import (
     remote_links,
     rows_read,
 )
-from graphmill.trainers.techniques.fresh.costs import (
-    arena_device_terms,
-    arena_terms,
-    behind,
-    window_term,
-)
+from graphmill.trainers.techniques.fresh.costs import arena_device_terms, arena_terms, behind, window_term
 from graphmill.trainers.techniques.fresh.expected import expected_history
 from graphmill.trainers.techniques.stored_costs import pruned_links
 

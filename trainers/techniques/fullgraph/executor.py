@@ -58,7 +58,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, OwnModule, require_layers
-from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.models.products import computing, kept_dtype, widened
 from graphmill.trainers.ranks.group import Lane, PeerError
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.recipe.costs.memory import memory_terms, training_case
@@ -68,10 +68,9 @@ from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.fullgraph.memory import BLOCKS, ROWS, HostRoom, Way
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
-from graphmill.trainers.techniques.fullgraph.passes.losses import Losses, NodeLosses, PairLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
-from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import Losses, NodeLosses, PairLosses, WholePass
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back
@@ -82,9 +81,9 @@ from graphmill.trainers.techniques.fullgraph.shares import (
     part_share,
     require_memory,
     rows_of_nodes,
+    whole_block,
 )
 from graphmill.trainers.techniques.fullgraph.tiers import NO_TIERS, feature_loads, open_tiers
-from graphmill.trainers.techniques.fullgraph.whole_block import whole_block
 
 
 def open_executor(run: Run) -> Executor:

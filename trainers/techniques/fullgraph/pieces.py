@@ -26,8 +26,7 @@ from graphmill.trainers.models.links.heads import LinkHead
 from graphmill.trainers.models.links.losses import LinkLoss, PairLoss
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.own import Model, dtype_of
-from graphmill.trainers.models.precision import BF16, computing, widened
-from graphmill.trainers.models.products import summed_over_rows, times
+from graphmill.trainers.models.products import BF16, computing, summed_over_rows, times, widened
 from graphmill.trainers.recipe.costs.course import Case, Speeds
 from graphmill.trainers.recipe.costs.known import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
@@ -46,7 +45,6 @@ def measure_pieces(case: Case, at_hand: GraphAtHand, model: Model, most_bytes: i
     """Returns the seconds of a pass, in chunks and in one piece, and of a visit to a chunk.
 
     Args:
-        at_hand: the graph, or one that stands in for it.
         model: its model; its parameters receive gradients, which are taken away again.
         most_bytes: bytes that the rows of the part may take.
     """

@@ -10,6 +10,8 @@ Nothing is predicted for a user's own layers, whose widths and intermediate resu
 it.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +20,19 @@ import numpy as np
 from graphmill.assets.chunks.read import StoredChunks
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.kernels.chunks.cut import MOST, MOST_CHUNKS
 from graphmill.kernels.chunks.schedule import Schedule
 from graphmill.kernels.chunks.steps import chunk_steps
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.types import Array
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.models.own import OwnModule
 from graphmill.trainers.ranks.group import ALONE, Lane, LinkModel, Ranks
 from graphmill.trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, largest
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import Place
@@ -184,3 +189,30 @@ def cut_counts(run: Run, chunks: StoredChunks, chunks_per_part: int, schedule: S
         threads=run.semantic.train.num_threads,
     )
     return StepCounts.of(np.array([[count_step(each) for each in devices] for devices in steps], np.int64))
+
+
+def whole_block(run: Run) -> Block:
+    """Returns the whole graph as one block, with weights and transpose.
+
+    Raises:
+        InputError: the graph has more edges than a block can number.
+    """
+    topology, given = run.graph.topology, run.graph.topology.weights
+    if topology.num_edges >= 1 << 31 or topology.num_nodes >= 1 << 31:
+        problem = f'mode = "device" makes one block of {topology.num_edges:,} edges, more than 2,147,483,647'
+        raise InputError(problem, 'leave the key out, or set mode = "p2p+reuse"')
+    indptr, reads_all = np.asarray(topology.indptr), isinstance(run.model, OwnModule)
+    types = topology.edge_types if reads_all or run.model.reads_relations else None
+    block = Block(
+        num_dst=topology.num_nodes,
+        num_src=topology.num_nodes,
+        start=indptr[:-1].astype(np.int32),
+        end=indptr[1:].astype(np.int32),
+        indices=np.asarray(topology.indices).astype(np.int32),
+        src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
+        edge_type=None if types is None else np.asarray(types),
+        weight=None if given is None or not (reads_all or run.model.edge_weight in DATA_WEIGHTS) else np.array(given),
+    )
+    block = transpose(block)
+    attach_weights((block,), topology, run.model.edge_weight)
+    return block

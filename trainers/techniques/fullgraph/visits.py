@@ -24,17 +24,16 @@ from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import CrossEntropy
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.record.ledger import Ledger, Timeline
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fullgraph.costs import ROW_COPIES, volumes
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
-from graphmill.trainers.techniques.fullgraph.passes.losses import NodeLosses
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas, open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
-from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import NodeLosses, WholePass
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import consecutive
 from graphmill.trainers.techniques.fullgraph.rows.lists import walk

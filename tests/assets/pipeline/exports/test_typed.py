@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.assets.pipeline.exports.graphs import to_dgl, to_pyg
-from graphmill.assets.pipeline.exports.typed import typed_edges
+from graphmill.assets.pipeline.exports.graphs import to_dgl, to_pyg, typed_edges
 from graphmill.assets.sources.interface import TableConfig
 from tests.assets.sources.own_data import Drawn, build, write_npz
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.assets.sources.encoders.exact_sums import Moments
+from graphmill.assets.sources.encoders.numbers import Moments
 
 VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60)
 

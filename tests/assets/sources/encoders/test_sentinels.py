@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.assets.sources.encoders.sentinels import sentinel_words
+from graphmill.assets.sources.encoders.columns import sentinel_words
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.jobs.commands.pipelines.inspect_pipeline import survey_pipeline

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.storage.files.documents import (
+    DIGEST,
     bundle_schema,
     entry_schema,
     lease_schema,
@@ -15,9 +16,10 @@ from graphmill.assets.storage.files.documents import (
     raw_schema,
     read_document,
     run_schema,
+    seal,
+    unseal,
 )
 from graphmill.assets.storage.files.schema import Fields, path_inside
-from graphmill.assets.storage.files.sealed_json import DIGEST, seal, unseal
 from graphmill.assets.storage.local.collect import find_garbage
 from graphmill.assets.storage.local.repair import find_damage, remove_damage
 from graphmill.assets.storage.names.manifest import MANIFEST, RUN

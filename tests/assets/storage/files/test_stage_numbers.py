@@ -10,8 +10,7 @@ import pytest
 from graphmill.assets.building.labels import built_in_words
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.assets.storage.files.documents import manifest_schema
-from graphmill.assets.storage.files.sealed_json import DIGEST, seal, unseal
+from graphmill.assets.storage.files.documents import DIGEST, manifest_schema, seal, unseal
 from graphmill.assets.storage.files.stage_numbers import NUMBERS
 from graphmill.assets.storage.local.repair import find_damage, remove_damage
 from graphmill.assets.storage.names.manifest import MANIFEST

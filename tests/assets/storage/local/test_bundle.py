@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from graphmill.assets.storage.files.sealed_json import seal, unseal
+from graphmill.assets.storage.files.documents import seal, unseal
 from graphmill.assets.storage.local.bundle import LIST, open_bundle, take_from, write_bundle
 from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.store import Store

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
-from graphmill.assets.storage.files.sealed_json import seal, unseal
+from graphmill.assets.storage.files.documents import seal, unseal
 from graphmill.assets.storage.names.patterns import paths_in
 from graphmill.assets.storage.names.version import canonical, canonical_json, locations, version_of
 

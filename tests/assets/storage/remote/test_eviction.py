@@ -3,7 +3,7 @@ import os
 import pytest
 
 from graphmill.assets.storage.remote.entries import entry_key
-from graphmill.assets.storage.remote.eviction import VARIABLE, cache_bytes
+from graphmill.assets.storage.remote.fetch import VARIABLE, cache_bytes
 from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 

@@ -69,8 +69,7 @@ def test_after_an_edit(tmp_path: Path, trained: Path, edits: dict, built: set, r
 
 def test_it_says_what_a_run_then_does(tmp_path: Path, trained: Path) -> None:
     """States agree with the versions that a run looks for, artifact by artifact."""
-    from graphmill.assets.pipeline.data_steps import preprocessing_steps
-    from graphmill.assets.pipeline.steps import Versions
+    from graphmill.assets.pipeline.steps import Versions, preprocessing_steps
     from graphmill.jobs.runs.training import training_steps
 
     pipeline = load_pipeline(write_tiny(tmp_path, hidden="8 -> 9"), TrainTable)

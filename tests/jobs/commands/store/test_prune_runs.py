@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.shown import key_of
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.jobs import command as cli
 from graphmill.jobs.commands.store.prune_runs import find_old_runs, parse_age

@@ -6,7 +6,7 @@ import click
 import numpy as np
 import pytest
 
-from graphmill.assets.storage.files.sealed_json import seal, unseal
+from graphmill.assets.storage.files.documents import seal, unseal
 from graphmill.assets.storage.local.repair import find_damage, lineage_problems, remove_damage
 from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.store import Store

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.trainers.models.layer import initialise
-from graphmill.trainers.models.links import candidate_ranks
-from graphmill.trainers.models.links.candidate_ranks import given_ranks, ranks_among, uniform_ranks
+from graphmill.trainers.models.links import ranks as candidate_ranks
 from graphmill.trainers.models.links.heads import link_head
-from graphmill.trainers.models.links.ranks import Pairs, link_ranks
+from graphmill.trainers.models.links.ranks import Pairs, given_ranks, link_ranks, ranks_among, uniform_ranks
 from graphmill.trainers.record.link_scores import rank_scores, shared_ranks, shared_scores
 
 NODES, COLUMNS = 40, 6

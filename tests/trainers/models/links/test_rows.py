@@ -10,10 +10,9 @@ from graphmill.kernels.links.triples import KnownEdges, Triples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.types import BatchKey, Stream
 from graphmill.trainers.models.layer import initialise
-from graphmill.trainers.models.links.candidate_ranks import uniform_ranks
 from graphmill.trainers.models.links.heads import link_head
 from graphmill.trainers.models.links.losses import LinkLoss
-from graphmill.trainers.models.links.ranks import Pairs, link_ranks
+from graphmill.trainers.models.links.ranks import Pairs, link_ranks, uniform_ranks
 from graphmill.trainers.models.links.rows import RowsAlone
 from graphmill.trainers.models.node_rows import RowAdam
 from graphmill.trainers.record.link_scores import pair_scores, rank_scores

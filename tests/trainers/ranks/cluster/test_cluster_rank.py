@@ -8,8 +8,14 @@ import pytest
 
 from graphmill.assets.building.child import ERR
 from graphmill.trainers.ranks.cluster import cluster_rank
-from graphmill.trainers.ranks.cluster.cluster_rank import HeadLostError, Pulse, supervised
-from graphmill.trainers.ranks.cluster.supervisor import END, Supervisor, interface_of
+from graphmill.trainers.ranks.cluster.cluster_rank import (
+    END,
+    HeadLostError,
+    Pulse,
+    Supervisor,
+    interface_of,
+    supervised,
+)
 
 
 def cluster(nodes=lambda: []) -> Any:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from graphmill.assets.hotness.config import HotnessTable
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.local.artifact import Artifact

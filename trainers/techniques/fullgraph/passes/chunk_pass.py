@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graphmill.kernels.types import Array
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import OwnLayers
-from graphmill.trainers.models.precision import computing, kept_dtype
+from graphmill.trainers.models.products import computing, kept_dtype
 from graphmill.trainers.record.ledger import COMPUTE, Line
 from graphmill.trainers.techniques.fullgraph.passes.replicas import ChunkGradients, Replicas
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
@@ -110,7 +110,6 @@ class ChunkPass(Generic[T]):
     """One way over all chunks, step by step. A kind of pass has methods for what its chunks ask for, compute and leave.
 
     Attributes:
-        passes: what all passes share.
         down: whether steps run downwards.
         parts_down: whether parts take turns from the last one to the first.
         differentiates: whether chunks add to the gradients of the model's parameters; else torch's gradients are off.
@@ -168,7 +167,6 @@ class ChunkPass(Generic[T]):
         self.end(j)
 
     def _supplies(self, order: Sequence[int]) -> Iterator[tuple[int, list[Supply]]]:
-        """Yields every step with the supplies of all parts."""
         if self.reads_blocks and self.mover.overlaps:
             yield from supplies_ahead(self.mover, order, self._supply)
             return

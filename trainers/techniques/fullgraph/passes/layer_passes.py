@@ -28,7 +28,7 @@ from graphmill.trainers.models.layers.finish import RowMoments
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.ops import own_places
 from graphmill.trainers.models.own import OwnLayers, seeded
-from graphmill.trainers.models.precision import BF16, widened
+from graphmill.trainers.models.products import BF16, widened
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, KeptRows, Place

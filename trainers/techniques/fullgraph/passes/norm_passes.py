@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graphmill.trainers.models.layers.finish import BatchNorm, RowMoments
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.precision import widened
+from graphmill.trainers.models.products import widened
 from graphmill.trainers.record.ledger import COMPUTE, Line
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, Passes, T
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import PassedRows, backward_from, given_gradient

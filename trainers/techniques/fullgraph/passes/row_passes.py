@@ -25,8 +25,7 @@ from graphmill.trainers.models.loss import loss_value
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.ops import add_gradient
 from graphmill.trainers.models.own import OwnLayers
-from graphmill.trainers.models.precision import BF16, widened
-from graphmill.trainers.models.products import summed_over_rows, times_in
+from graphmill.trainers.models.products import BF16, summed_over_rows, times_in, widened
 from graphmill.trainers.record.checks import TIERS
 from graphmill.trainers.record.ledger import COMPUTE, Ledger, Line
 from graphmill.trainers.rows.source import H2D, FeatureSource, RowIds, TableSource

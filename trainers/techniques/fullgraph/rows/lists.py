@@ -207,7 +207,6 @@ class PartShare:
 
 
 def _moved(i: int, step: ChunkStep, above: ChunkStep | None, owners: _Owners, mode: Mode) -> Ways[Incoming]:
-    """Returns the rows that a part moves in a step."""
     ids = step.block.src_ids
     if mode == "vanilla":
         rows = used_rows(step)
