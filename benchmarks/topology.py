@@ -198,8 +198,12 @@ def report(rows: dict[str, dict[str, Any]], digests: dict[str, dict[str, str]], 
     read, back, all_read = row["topology_read_bytes"], row["spill_read_bytes"], row["read_bytes"]
     speed = read / row["pass_seconds"]
     print(f"passes: {row['passes']}, which read {format_bytes(read)} of edges, {speed / 1e6:.0f} MB/s")
-    print(f"drawn edges: {format_bytes(row['spilled_bytes'])} written, {format_bytes(back)} read, also from the page cache")
-    print(f"from the device / of passes = {all_read / read:.3f}, with at least {max(0, all_read - read - back) / read:.3f} of neither")
+    print(
+        f"drawn edges: {format_bytes(row['spilled_bytes'])} written, {format_bytes(back)} read, also from the page cache"
+    )
+    print(
+        f"from the device / of passes = {all_read / read:.3f}, with at least {max(0, all_read - read - back) / read:.3f} of neither"
+    )
     print(f"mapped / sequential = {bound}{ratio:.1f}")
     rows = {way: {name: value for name, value in row.items() if name != "said"} for way, row in rows.items()}
     record("topology", size | {"ratio": round(ratio, 2), "ways": rows}, ("numpy",))

@@ -36,7 +36,7 @@ from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sampling.edge_windows import EdgeWindows, Window
 from graphmill.assets.sampling.fanouts import resolved
 from graphmill.assets.sampling.passes import EDGE_ARRAYS, FACTS, granted_bytes, window_bytes
-from graphmill.assets.sampling.spill import Column, Spill
+from graphmill.assets.sampling.spill import SpillColumn, Spill
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
@@ -133,7 +133,7 @@ class SequentialDraws:
             self._spills[place].finish()
 
     def facts(self) -> dict[str, Any]:
-        """Returns the numbers of passes and groups so far, their seconds, the bytes that they read and spilled, and those read of spills."""
+        """Returns the numbers of passes and groups so far, their seconds, bytes that they read and spilled, and those read of spills."""
         spilled = self._spilled_bytes + sum(each.num_bytes for each in self._spills)
         read_back = self._spill_read_bytes + sum(each.read_bytes for each in self._spills)
         found = self.passes, self.groups, round(self._seconds, 3), self.windows.read_bytes, spilled, read_back
@@ -172,13 +172,13 @@ class SequentialDraws:
             each.close()
         self._spills = []
 
-    def _columns(self, place: int) -> tuple[Column, dict[str, Column]]:
+    def _columns(self, place: int) -> tuple[SpillColumn, dict[str, SpillColumn]]:
         """Returns the column of the counts of a layer, and name -> column of what is kept per drawn edge."""
         most = most_of_row(self.fanouts[place])
-        columns = {"sources": Column.of(self._id_type, self.windows.num_nodes - 1)}
-        columns |= {EDGE_ARRAYS[name]: Column.of(self.windows.type_of(name)) for name in self._names}
-        columns |= {"share": Column.of(np.dtype(np.float32))} if self._weighted else {}
-        return Column.of(np.dtype(np.int32), self._longest if most < 0 else most), columns
+        columns = {"sources": SpillColumn.of(self._id_type, self.windows.num_nodes - 1)}
+        columns |= {EDGE_ARRAYS[name]: SpillColumn.of(self.windows.type_of(name)) for name in self._names}
+        columns |= {"share": SpillColumn.of(np.dtype(np.float32))} if self._weighted else {}
+        return SpillColumn.of(np.dtype(np.int32), self._longest if most < 0 else most), columns
 
     def _grouped(self, place: int, batches: Sequence[tuple[BatchKey, Array]]) -> Iterator[list[Frontier]]:
         """Yields the groups of a layer; the nodes of the batches of one group are in memory."""

@@ -25,21 +25,23 @@ ARRAY_BYTES = 112
 """Memory of an array beside its elements."""
 
 
-class Column(NamedTuple):
+class SpillColumn(NamedTuple):
     """An array of the file: the type of its elements, and how many bytes of each are stored, the low ones."""
 
     dtype: np.dtype
     num_bytes: int
 
     @staticmethod
-    def of(dtype: np.dtype, largest: int | None = None) -> Column:
+    def of(dtype: np.dtype, largest: int | None = None) -> SpillColumn:
         """Returns the column of numbers from 0 to `largest`; without one, of values of which every byte counts."""
         needed = dtype.itemsize if largest is None else -(-largest.bit_length() // 8)
-        return Column(dtype, max(1, min(dtype.itemsize, needed)))
+        return SpillColumn(dtype, max(1, min(dtype.itemsize, needed)))
 
     def narrow(self, values: Array) -> Array:
         """Returns u8[n, num_bytes], the stored bytes of dtype[n]."""
-        return np.ascontiguousarray(values.view(np.uint8).reshape(len(values), self.dtype.itemsize)[:, : self.num_bytes])
+        return np.ascontiguousarray(
+            values.view(np.uint8).reshape(len(values), self.dtype.itemsize)[:, : self.num_bytes]
+        )
 
     def widen(self, stored: Array) -> Array:
         """Returns dtype[n], the values of u8[n, num_bytes]."""
@@ -69,7 +71,9 @@ class Spill:
         read_bytes: bytes that were read of them.
     """
 
-    def __init__(self, path: Path, num_batches: int, counts: Column, columns: Mapping[str, Column], held_bytes: int):
+    def __init__(
+        self, path: Path, num_batches: int, counts: SpillColumn, columns: Mapping[str, SpillColumn], held_bytes: int
+    ):
         self._names, self._columns = list(columns), [counts, *columns.values()]
         self.num_bytes, self.read_bytes, self._lock = 0, 0, threading.Lock()
         self._pieces: list[list[SpilledEdges]] = [[] for _ in range(num_batches)]
@@ -103,7 +107,8 @@ class Spill:
         none = [np.zeros((0, column.num_bytes), np.uint8) for column in self._columns]
         rows = [none, *map(self._read_piece, self._pieces[batch]), *self._held.get(batch, ())]
         counts, *edges = [
-            column.widen(np.concatenate(each)) for column, each in zip(self._columns, zip(*rows, strict=True), strict=True)
+            column.widen(np.concatenate(each))
+            for column, each in zip(self._columns, zip(*rows, strict=True), strict=True)
         ]
         return counts, dict(zip(self._names, edges, strict=True))
 
