@@ -9,7 +9,7 @@ import numpy as np
 from graphmill.assets.building.stage import Progress, Silent
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.partitions.config import PartitionsConfig
-from graphmill.assets.partitions.method import MOST_CONTRACTED_EDGES
+from graphmill.assets.partitions.method import contracted_sizes
 from graphmill.assets.partitions.metis import metis_parts, node_weights, run_metis
 from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.kernels.chunks.clusters import contract
@@ -134,12 +134,8 @@ def range_parts(topology: Topology, num_parts: int) -> Array:
     return part_of
 
 
-NODES_PER_CLUSTER = 10
-"""Nodes per node that METIS gets. With 100 the cut of nested communities was 1.28 times that of METIS, with 20 it was 1.05."""
-LEAST_CLUSTERS = 256
-"""Clusters per part: fewer would not fill the parts evenly."""
-CLUSTERS_PER_PART = 16
-"""A cluster weighs at most one of so many shares of a part."""
+CLUSTERS_PER_PART, TIMES_THE_MEAN = 16, 2
+"""A cluster weighs at most one of so many shares of a part, and with `contract_to` at most so many times the mean of the clusters."""
 
 
 def contracted_parts(
@@ -153,16 +149,24 @@ def contracted_parts(
         undirected: whether the graph has the reverse of each edge.
     """
     weights = node_weights(topology, trained)
+    clusters, edges = contracted_sizes(topology.num_nodes, config.parts, config.contract_to)
+    most = int(weights.sum()) // (CLUSTERS_PER_PART * config.parts)
+    if config.contract_to is not None:
+        most = min(most, TIMES_THE_MEAN * int(weights.sum()) // clusters)
     progress.start("clusters", None, "seconds")
     found = contract(
         topology.indptr,
         topology.indices,
         weights,
-        clusters=max(topology.num_nodes // NODES_PER_CLUSTER, LEAST_CLUSTERS * config.parts),
-        edges=MOST_CONTRACTED_EDGES,
-        most=max(1, int(weights.sum()) // (CLUSTERS_PER_PART * config.parts)),
+        clusters=clusters,
+        edges=edges,
+        most=max(1, most),
         undirected=undirected,
+        seed=config.seed,
+        allocate=scratch_arrays(folder),
+        advance=lambda _: progress.advance(0),  # a cancelled run is noticed here
     )
+    del weights
     progress.done()
     progress.start(config.method, None, "seconds")
     arrays = {"weights": found.weights, "edge_weights": found.edge_weights}

@@ -1,14 +1,17 @@
 """The `[partitions]` table, and the configuration that the stage hashes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from graphmill.assets.building.keys import Checked, within
+from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.kernels.chunks.ldg import MOST_PARTS
 
 Method = Literal["auto", "metis", "metis-contracted", "metis-balanced", "ldg", "range", "random"]
 DRAWING: tuple[Method, ...] = ("auto", "metis", "metis-contracted", "random")
 """Methods that draw numbers by a seed; DGL gives METIS no seed, so METIS then uses its own."""
+LEAST_CLUSTERS = 256
+"""Clusters per part: fewer would not fill the parts evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,23 @@ class PartitionsTable(Checked):
     parts: int = field(default=4, metadata=within(1, MOST_PARTS))
     # seed of "metis" (also if "auto" chooses it), "metis-contracted" and "random"; not given = the pipeline's
     seed: int | None = field(default=None, metadata=within(0))
+    # most clusters that METIS gets with "metis-contracted", of as many edges that it takes about 2.5 kB for each; not given = a tenth of the
+    # nodes, and 2.5 GiB
+    contract_to: int | None = field(default=None, metadata=within(1, hashed="unless default"))
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a number of clusters that nothing is contracted to, or that cannot fill the parts."""
+        yield from super().problems()
+        if self.contract_to is None:
+            return
+        if self.method != "metis-contracted":
+            text = (
+                f'contract_to has no effect with method = "{self.method}": leave it out, or choose "metis-contracted"'
+            )
+            yield KeyProblem("contract_to method", text)
+        elif self.contract_to < (least := LEAST_CLUSTERS * self.parts):
+            text = f"contract_to = {self.contract_to:,} is below {LEAST_CLUSTERS} clusters for each part: give {least:,} or more"
+            yield KeyProblem("contract_to parts", text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +55,12 @@ class PartitionsConfig:
     parts: int
     # seed of methods that draw; 0 for the others
     seed: int
+    # most clusters that METIS gets; None = by the number of nodes
+    contract_to: int | None = field(default=None, metadata={"hashed": "unless default"})
 
 
 def partitions_config(table: PartitionsTable, seed: int) -> PartitionsConfig:
     """Returns the stage's configuration, with the seed only if the method draws."""
     used = seed if table.seed is None else table.seed
-    return PartitionsConfig(method=table.method, parts=table.parts, seed=used if table.method in DRAWING else 0)
+    seed = used if table.method in DRAWING else 0
+    return PartitionsConfig(method=table.method, parts=table.parts, seed=seed, contract_to=table.contract_to)

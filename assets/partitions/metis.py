@@ -21,6 +21,7 @@ from graphmill.assets.partitions.config import PartitionsConfig
 from graphmill.assets.partitions.metis_child import NO_MODULE
 from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology
 
 POLL_SECONDS = 0.2
@@ -79,8 +80,11 @@ def node_weights(topology: Topology, trained: Array) -> Array:
     """Returns i64[N], one weight per node; nodes, in-edges and training nodes have the same total weight over the whole graph."""
     num_nodes, num_edges, num_trained = topology.num_nodes, max(1, topology.num_edges), max(1, int(trained.sum()))
     unit = 64
-    edges = unit * num_nodes * np.asarray(topology.in_degree, np.int64) // num_edges
-    return unit + edges + np.where(trained, unit * num_nodes // num_trained, 0)
+    weights = np.full(num_nodes, unit, np.int64)
+    for low, high in node_ranges(num_nodes):
+        weights[low:high] += unit * num_nodes * np.asarray(topology.in_degree[low:high], np.int64) // num_edges
+        weights[low:high][trained[low:high]] += unit * num_nodes // num_trained
+    return weights
 
 
 @contextmanager

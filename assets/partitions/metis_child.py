@@ -28,15 +28,14 @@ def main() -> int:
 
 
 def _read(fd: int) -> Any:
-    with open(fd, "rb", closefd=False) as file:
-        file.seek(0)
-        return np.load(file, allow_pickle=False)
+    """Maps an array, which METIS reads as it is if its numbers have 64 bits; what it writes stays in this process."""
+    return np.load(f"/proc/self/fd/{fd}", mmap_mode="c", allow_pickle=False)
 
 
 def _pymetis(arrays: dict[str, Any], num_parts: int, seed: int) -> Any:
     import pymetis
 
-    adjacency = pymetis.CSRAdjacency(arrays["indptr"].astype(np.int64), arrays["indices"].astype(np.int64))
+    adjacency = pymetis.CSRAdjacency(*(arrays[name].astype(np.int64, copy=False) for name in ("indptr", "indices")))
     options = pymetis.Options(seed=seed % 2**31)
     weights = {"vweights": arrays["weights"], "eweights": arrays.get("edge_weights")}
     _, part_of = pymetis.part_graph(num_parts, adjacency, options=options, **weights)

@@ -69,18 +69,19 @@ def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     counted = (12 + sizes.id_bytes) * nodes + 40 * min(nodes, NODES_AT_ONCE)
     drawn = Term("parts, random ones beside them, and nodes by part", counted)
     phases = [(LIBRARIES, drawn), (DRAWING, Term("parts", 8 * nodes))]
+    scratch = 24 * nodes if method in ("ldg", "metis-contracted") else 0
     if method == "metis-contracted":
-        terms = contracted_terms(*graph)
+        clusters, metis, files = contracted_terms(*graph, semantic.parts, semantic.contract_to)
+        scratch = max(scratch, files)
         phases += [
-            (LIBRARIES, Term("clusters", terms[0], METHOD, bound=True)),
-            (LIBRARIES, Term("METIS", terms[1], METHOD, bound=True)),
+            (LIBRARIES, Term("clusters", clusters, METHOD, bound=True)),
+            (LIBRARIES, Term("METIS", metis, "[partitions] contract_to", bound=True)),
         ]
     if method in ("ldg", "metis-contracted"):
         phases.append((LIBRARIES, Term("parts of two passes, and training nodes", 9 * nodes, METHOD)))
     if method in ("metis", "metis-balanced"):
         phases.append((LIBRARIES, Term("METIS", metis_bytes(*graph), METHOD, bound=True)))
     work = sizes.num_edges * TIMES.get(method, 1)
-    scratch = 24 * nodes if method in ("ldg", "metis-contracted") else 0
     return Need(name="partitions", phases=tuple(phases), stored=4 * nodes, scratch=scratch, work=work)
 
 

@@ -7,24 +7,40 @@ in-neighbours goes to the first cluster that has one of its out-neighbours and r
 edges have the number of edges between two clusters as weights, and the passes go on there, until few enough are left. Clusters without
 edges are put together in the end, in order.
 
+If more edges than are asked for are left between clusters, some are drawn in proportion to their weights: light ones, of which each says
+little, stand for others then. Nested communities with a ninth of the edges that METIS would get kept its cut within 2 %.
+
+The smaller graph is made without an array of its edges in memory: a pass writes each edge to the range of rows that it belongs to, a file
+with a few million edges, and each range is sorted there; equal edges then lie side by side and are added up.
+
 Every decision follows from the one before, so one thread makes them and the result is the same everywhere. Time: O(E) per pass, bound by
-reading the neighbours' clusters at random. Memory beside the mapped topology: 33 bytes per node, and 12 bytes per edge between clusters
-(48 while reverses are added to those of a directed graph). Rows are read in order in a pass, and by cluster for the smaller graph.
+reading the neighbours' clusters at random, and O(E log E) to sort. Memory beside the mapped topology: 44 bytes per node; in the arrays of
+`allocate`, which are read and written in order, at most 28 bytes for each edge and each reverse that is added.
 """
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphmill.kernels import _native
-from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.chunks.cut import check_edges
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.types import Array
+from graphmill.kernels.ranges import Allocate, key_ranges, node_ranges
+from graphmill.kernels.rng import absorb_ids, draws, key
+from graphmill.kernels.types import Array, Stream
 
 PASSES = 5
 """Passes over one graph before it is contracted; later ones move few nodes."""
 LEAST_GAIN = 0.9
 """A graph that is contracted to more than this share of its nodes is not contracted once more."""
+EDGES_AT_ONCE = 1 << 22
+"""Edges that are sorted at a time; a row of more is sorted as a whole."""
+MOST_WEIGHT = 1 << 14
+"""Weight from which on an edge is never left out."""
+THINNED = 8
+"""The word of the stream of generators that draws edges between clusters."""
 
 
 class Contracted(NamedTuple):
@@ -72,16 +88,21 @@ def join_reference(
 
 
 def contract(
-    indptr: Any, indices: Any, weights: Any, *, clusters: int, edges: int, most: int, undirected: bool = False
-) -> Contracted:
+    indptr: Any, indices: Any, weights: Any, *, clusters: int, edges: int, most: int, undirected: bool = False,
+    seed: int = 0, allocate: Allocate = np.zeros, advance: Callable[[int], None] = lambda num_passes: None,
+) -> Contracted:  # fmt: skip
     """Contracts a graph to few clusters, with few edges between them.
 
     Args:
         indptr, indices: i64[N+1] and ids[E], the in-neighbours; either may be mapped.
         weights: i64[N], positive.
-        clusters, edges: numbers of clusters and of edges between them that are aimed at: at least 1. More are left where `most` forbids
-            to put clusters together.
+        clusters: number of clusters that is aimed at, at least 1; more are left where `most` forbids to put clusters together.
+        edges: number of edges between them that is aimed at, at least 1: of more, some are drawn (see above).
         most: largest weight of a cluster of several nodes.
+        undirected: whether the graph has the reverse of each edge; else reverses are added to the edges between clusters.
+        seed: seed of these draws.
+        allocate: makes the arrays of edges.
+        advance: function that gets the number of passes that ended since its last call.
 
     Returns:
         The graph of clusters.
@@ -89,30 +110,30 @@ def contract(
     Raises:
         InputError: an edge leads to no node, or there are more nodes than an i32 can number.
     """
-    indptr, indices, weights = np.asarray(indptr), as_ids(indices, "indices"), np.ascontiguousarray(weights, np.int64)
+    indptr, weights = np.asarray(indptr), np.ascontiguousarray(weights, np.int64)
     num_nodes = len(weights)
-    if len(indptr) != num_nodes + 1 or int(indptr[-1]) != len(indices) or num_nodes >= 2**31:
-        problem = f"{len(indptr)} row ends and {len(indices)} edges for {num_nodes} nodes"
+    if len(indptr) != num_nodes + 1 or num_nodes >= 2**31:
+        problem = f"{len(indptr)} row ends for {num_nodes} nodes"
         raise InputError(problem, "give i64[N+1] that ascends from 0 to the number of edges, of fewer than 2^31 nodes")
-    if len(indices) and not 0 <= indices.min() <= indices.max() < num_nodes:
-        raise InputError(f"an edge leads to no node of {num_nodes}", "build the graph again")
-    graph: tuple[Array, Array, Array | None] = (indptr, indices, None)
-    found, before = np.arange(num_nodes, dtype=np.int32), 0
-    while not before or ((len(weights) > clusters or len(graph[1]) > edges) and len(weights) <= LEAST_GAIN * before):
+    graph: list[Any] = [indptr, check_edges(indptr, indices), None]
+    found, before = np.empty(0, np.int32), 0
+    while not before or clusters < len(weights) <= LEAST_GAIN * before:
         aim = min(clusters, before // 2) if before else clusters
-        cluster_of, count = _clusters(*graph, weights, aim, most)
-        graph = _contracted(*graph, cluster_of, count)
-        if not before and not undirected:
-            graph = _native.both_directions(*graph)
-        before = max(1, len(weights))
-        found, weights = cluster_of[found], np.bincount(cluster_of, weights, count).astype(np.int64)
+        cluster_of, count = _clusters(*graph, weights, aim, most, advance)
+        sums = np.bincount(cluster_of, weights, count).astype(np.int64)
+        found, before, weights = cluster_of[found] if before else cluster_of, max(1, len(weights)), sums
+        graph[:] = _contracted(graph, cluster_of, count, allocate, reverses=graph[2] is None and not undirected)
+        advance(1)
     cluster_of, weights = _pack_lonely(graph[0], weights, most)
-    return Contracted(cluster_of[found], *_contracted(*graph, cluster_of, len(weights)), weights)
+    graph[:] = _contracted(graph, cluster_of, len(weights), allocate, reverses=False)
+    fewer = _thinned(graph, edges, key(seed, Stream.GENERATORS, THINNED), allocate)
+    return Contracted(cluster_of[found], *fewer, weights)
 
 
 def _clusters(
-    indptr: Array, indices: Array, edge_weights: Array | None, weights: Array, clusters: int, most: int
-) -> tuple[Array, int]:
+    indptr: Array, indices: Array, edge_weights: Array | None, weights: Array, clusters: int, most: int,
+    advance: Callable[[int], None],
+) -> tuple[Array, int]:  # fmt: skip
     """Returns (i32[N], the number of each node's cluster, and how many there are) after passes over one graph."""
     num_nodes = len(weights)
     cluster_of, sizes = np.arange(num_nodes, dtype=indices.dtype), weights.copy()
@@ -121,6 +142,7 @@ def _clusters(
         if np.count_nonzero(sizes) <= clusters:
             break
         _native.join_clusters(indptr, indices, edge_weights, weights, most, roots, cluster_of, sizes)
+        advance(1)
     used = np.flatnonzero(sizes)
     number = np.zeros(num_nodes, np.int32)
     number[used] = np.arange(len(used), dtype=np.int32)
@@ -128,11 +150,78 @@ def _clusters(
 
 
 def _contracted(
-    indptr: Array, indices: Array, edge_weights: Array | None, cluster_of: Array, count: int
+    graph: list[Any], cluster_of: Array, count: int, allocate: Allocate, *, reverses: bool
 ) -> tuple[Array, Array, Array]:
-    by_cluster = np.argsort(cluster_of, kind="stable").astype(indices.dtype)
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(cluster_of, minlength=count))]).astype(np.int64)
-    return _native.contract(indptr, indices, edge_weights, cluster_of, by_cluster, bounds)
+    """Returns (i64[C+1], i32[E'] ascending by row, i64[E']), the graph of clusters; with `reverses` the sum of it and its reverse.
+
+    Args:
+        graph: row starts, sources, and weights of edges or None; emptied as soon as its edges are not needed any more.
+    """
+    counts, weighted = np.zeros(count, np.int64), graph[2] is not None
+    _native.count_edges(*graph[:2], cluster_of, reverses, counts)
+    ends = np.cumsum(counts)
+    range_of = np.empty(count, np.int32)
+    for low, high in node_ranges(count):
+        range_of[low:high] = np.maximum(ends[low:high] - 1, 0) // EDGES_AT_ONCE
+    # Where the rows of each range begin, and its edges; a range may have none.
+    number = 1 + (int(ends[-1]) // EDGES_AT_ONCE if count else 0)
+    rows = np.searchsorted(range_of, np.arange(number + 1, dtype=np.int32))
+    bounds = np.where(rows > 0, ends[rows - 1], 0) if count else rows
+    del ends
+    records = _edges((1 + weighted) * int(bounds[-1]), np.int64, allocate)
+    _native.scatter_edges(*graph, cluster_of, reverses, range_of, bounds[:-1].copy(), records)
+    graph.clear()
+    counts[:] = 0
+    for span, (first, last) in zip(pairwise((1 + weighted) * bounds), pairwise(rows), strict=True):
+        _native.sort_edges(records[slice(*span)], weighted, int(first), counts[first:last])
+    starts = np.append(0, np.cumsum(counts))
+    columns, sums = (_edges(int(starts[-1]), dtype, allocate) for dtype in (np.int32, np.int64))
+    _native.merge_edges(records, weighted, columns, sums)
+    return starts, columns, sums
+
+
+def _thinned(graph: list[Any], most: int, stream: int, allocate: Allocate) -> list[Any]:
+    """Returns about `most` of the edges of a graph; both directions of an edge stay or go.
+
+    An edge of a weight below a threshold is kept with the probability weight / threshold, and weighs as much as the threshold then: the
+    expected weight of each edge, and of each cut, stays as it is (threshold sampling: Duffield, Lund and Thorup, 2005).
+    """
+    starts, columns, sums = graph
+    if len(columns) <= most:
+        return graph
+    least, kept, counts = _threshold(sums, most), _edges(len(columns), bool, allocate), np.zeros(len(starts), np.int64)
+    for low, high in key_ranges(len(columns)):
+        first = int(np.searchsorted(starts, low, "right")) - 1
+        last = int(np.searchsorted(starts, high))
+        rows = np.repeat(np.arange(first, last), np.diff(np.clip(starts[first : last + 1], low, high)))
+        ends = np.minimum(rows, columns[low:high]) * (len(starts) - 1) + np.maximum(rows, columns[low:high])
+        drawn = draws(absorb_ids(stream, ends), 0) >> np.uint64(32)
+        kept[low:high] = drawn * np.uint64(least) < np.minimum(sums[low:high], least).astype(np.uint64) << np.uint64(32)
+        counts[first + 1 : last + 1] += np.bincount(rows[kept[low:high]] - first, minlength=last - first)
+    starts, end = np.cumsum(counts), 0
+    thinned = [_edges(int(starts[-1]), dtype, allocate) for dtype in (np.int32, np.int64)]
+    for low, high in key_ranges(len(columns)):
+        chosen = kept[low:high]
+        begin, end = end, end + int(np.count_nonzero(chosen))
+        thinned[0][begin:end] = columns[low:high][chosen]
+        thinned[1][begin:end] = np.maximum(sums[low:high][chosen], least)
+    return [starts, *thinned]
+
+
+def _threshold(sums: Array, most: int) -> int:
+    """Returns the least threshold, up to `MOST_WEIGHT`, with which `most` edges are expected to be kept."""
+    counts = np.zeros(MOST_WEIGHT + 1, np.int64)
+    for low, high in key_ranges(len(sums)):
+        counts += np.bincount(np.minimum(sums[low:high], MOST_WEIGHT), minlength=MOST_WEIGHT + 1)
+    lighter, of_weight = np.cumsum(counts), np.cumsum(counts * np.arange(MOST_WEIGHT + 1))
+    at = np.arange(1, MOST_WEIGHT + 1)
+    enough = of_weight[at - 1] + (len(sums) - lighter[at - 1]) * at <= most * at
+    return int(at[np.argmax(enough)]) if enough.any() else MOST_WEIGHT
+
+
+def _edges(length: int, dtype: Any, allocate: Allocate) -> Array:
+    """Returns zeros; a file of none cannot be mapped."""
+    return np.asarray((allocate if length else np.zeros)(length, dtype))
 
 
 def _pack_lonely(indptr: Array, weights: Array, most: int) -> tuple[Array, Array]:

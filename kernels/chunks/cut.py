@@ -173,3 +173,17 @@ def check_order(order: Any, num_nodes: int) -> Array:
     if len(order) != num_nodes or not seen.all():
         raise InputError(f"the order of {num_nodes} nodes is not a permutation", "give every node once")
     return order
+
+
+def check_edges(indptr: Any, indices: Any) -> Array:
+    """Returns ids[E] after checking that `indptr`, i64[N+1], ends with their number and that each leads to a node.
+
+    By ranges, so that edges that are larger than the memory are read once for both ends.
+    """
+    indices, num_nodes = as_ids(indices, "indices"), len(indptr) - 1
+    if num_nodes < 0 or int(indptr[-1]) != len(indices):
+        raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
+    for low, high in node_ranges(len(indices)):
+        if not 0 <= indices[low:high].min() <= indices[low:high].max() < num_nodes:
+            raise InputError(f"an edge leads to no node of {num_nodes}", "build the graph again")
+    return indices

@@ -30,9 +30,8 @@ import numpy as np
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_ids, as_int32
 from graphmill.kernels.chunks.by_part import nodes_by_part
-from graphmill.kernels.chunks.cut import check_order
+from graphmill.kernels.chunks.cut import check_edges, check_order
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 
 MOST_PARTS = 4096
@@ -98,19 +97,14 @@ def ldg(
     if not 1 <= num_parts <= MOST_PARTS or passes < 0 or slack < 0:
         problem = f"num_parts = {num_parts}, passes = {passes}, slack = {slack}"
         raise InputError(problem, f"give 1 to {MOST_PARTS} parts, 0 passes or more, a slack of 0 or more")
-    indices, num_nodes = as_ids(indices, "indices"), len(indptr) - 1
+    num_nodes = len(indptr) - 1
     weights = np.ascontiguousarray(weights, np.int64)
     if weights.ndim != 2 or len(weights) != num_nodes:
         raise InputError(f"weights are {list(weights.shape)}", f"give weights as int64[{num_nodes}, measures]")
     given = np.full(num_nodes, -1, np.int32) if part_of is None else as_int32(part_of, "part_of", num_nodes)
     if len(given) and not -1 <= given.min() <= given.max() < num_parts:
         raise InputError(f"part_of has parts {given.min()} to {given.max()}", f"give -1 to {num_parts - 1}")
-    if len(indptr) == 0 or int(indptr[-1]) != len(indices):
-        raise InputError("indptr does not fit indices", "give i64[N+1] that ascends from 0 to the number of edges")
-    # By ranges, so that edges that are larger than the memory are read once for both ends.
-    for low, high in node_ranges(len(indices)):
-        if not 0 <= indices[low:high].min() <= indices[low:high].max() < num_nodes:
-            raise InputError(f"an edge leads to no node of {num_nodes}", "build the graph again")
+    indices = check_edges(indptr, indices)
     out = given.copy()
     sequence = np.empty(0, indices.dtype) if order is None else check_order(order, num_nodes).astype(indices.dtype)
     capacity = capacities(weights, num_parts, slack)

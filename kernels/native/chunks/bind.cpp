@@ -35,30 +35,6 @@ nb::list next(StepMaker<Id>& maker, const std::vector<Array<const Id>>& dst) {
     return steps;
 }
 
-nb::tuple arrays(WeightedRows&& rows) {
-    return nb::make_tuple(std::move(rows.indptr), std::move(rows.indices), std::move(rows.weights));
-}
-
-template <class Id>
-nb::tuple contracted(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
-                     Array<const int32_t> cluster_of, Array<const Id> by_cluster, Array<const int64_t> bounds) {
-    WeightedRows rows;
-    {
-        nb::gil_scoped_release unlocked;
-        rows = contract<Id>(indptr, indices, edge_weights, cluster_of, by_cluster, bounds);
-    }
-    return arrays(std::move(rows));
-}
-
-nb::tuple with_reverses(Array<const int64_t> indptr, Array<const int32_t> indices, Array<const int64_t> weights) {
-    WeightedRows rows;
-    {
-        nb::gil_scoped_release unlocked;
-        rows = both_directions(indptr, indices, weights);
-    }
-    return arrays(std::move(rows));
-}
-
 template <class Id>
 void bind(nb::module_& m) {
     m.def("neighbour_sets", &neighbour_sets<Id>, "indptr"_a, "indices"_a, "node_ids"_a, "ptr"_a, "self_term"_a, "threads"_a, "out"_a,
@@ -66,7 +42,9 @@ void bind(nb::module_& m) {
     m.def("listed_unions", &listed_unions<Id>, "indptr"_a, "numbers"_a, "column_of"_a, "out"_a, Unlocked());
     m.def("join_clusters", &join_clusters<Id>, "indptr"_a, "indices"_a, "edge_weights"_a.none(), "weights"_a, "most"_a, "roots"_a,
           "cluster_of"_a, "sizes"_a, Unlocked());
-    m.def("contract", &contracted<Id>, "indptr"_a, "indices"_a, "edge_weights"_a.none(), "cluster_of"_a, "by_cluster"_a, "bounds"_a);
+    m.def("count_edges", &count_edges<Id>, "indptr"_a, "indices"_a, "cluster_of"_a, "both"_a, "counts"_a, Unlocked());
+    m.def("scatter_edges", &scatter_edges<Id>, "indptr"_a, "indices"_a, "edge_weights"_a.none(), "cluster_of"_a, "both"_a, "range_of"_a,
+          "next"_a, "edges"_a, Unlocked());
     m.def("part_graph", &part_graph<Id>, "indptr"_a, "indices"_a, "nodes"_a, "local"_a, "threads"_a, Unlocked());
 }
 
@@ -91,7 +69,8 @@ void bind_chunks(nb::module_& m) {
     bind<int64_t>(m);
     bind<int32_t>(m, "32");
     bind<int64_t>(m, "64");
-    m.def("both_directions", &with_reverses, "indptr"_a, "indices"_a, "weights"_a);
+    m.def("sort_edges", &sort_edges, "edges"_a, "weighted"_a, "first"_a, "distinct"_a, Unlocked());
+    m.def("merge_edges", &merge_edges, "edges"_a, "weighted"_a, "indices"_a, "weights"_a, Unlocked());
     m.def("reverse_cuthill_mckee", &reverse_cuthill_mckee, "xadj"_a, "adjacency"_a, Unlocked());
     m.def("assign_most", &assign_most, "gains"_a, Unlocked());
     m.def("improve_path", &improve_path, "overlap"_a, "order"_a, "work"_a, Unlocked());

@@ -31,20 +31,23 @@ template <class Id>
 int64_t join_clusters(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
                       Array<const int64_t> weights, int64_t most, Array<const bool> roots, Array<Id> cluster_of, Array<int64_t> sizes);
 
-// Rows of neighbours with a weight for each edge, ascending, without self-loops.
-struct WeightedRows {
-    Buffer<int64_t> indptr;
-    Buffer<int32_t> indices;
-    Buffer<int64_t> weights;
-};
-
-// The graph whose nodes are clusters; the nodes of cluster i are by_cluster[bounds[i]] to by_cluster[bounds[i + 1] - 1].
+// Adds to counts[row] the edges between clusters that a row of the graph of clusters has, repeats included; with `both` reverses as well.
 template <class Id>
-WeightedRows contract(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
-                      Array<const int32_t> cluster_of, Array<const Id> by_cluster, Array<const int64_t> bounds);
+void count_edges(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> cluster_of, bool both,
+                 Array<int64_t> counts);
 
-// The sum of a graph and its reverse.
-WeightedRows both_directions(Array<const int64_t> indptr, Array<const int32_t> indices, Array<const int64_t> weights);
+// Writes these edges, each to the range of rows that it belongs to: the next edge of range i goes to place next[i]. An edge is a word,
+// row << 32 | column, and a second one, its weight, where edges have weights.
+template <class Id>
+void scatter_edges(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
+                   Array<const int32_t> cluster_of, bool both, Array<const int32_t> range_of, Array<int64_t> next,
+                   Array<int64_t> edges);
+
+// Sorts the edges of a range, whose first row is `first`, and adds to `distinct` how many columns each of its rows has.
+void sort_edges(Array<int64_t> edges, bool weighted, int64_t first, Array<int64_t> distinct);
+
+// Adds up the weights of equal edges, which are sorted; an edge without a weight counts 1.
+void merge_edges(Array<const int64_t> edges, bool weighted, Array<int32_t> indices, Array<int64_t> weights);
 
 // (xadj i64[v + 1], adjacency i32[..]): symmetrised, each neighbour once, ascending, without self-loops. Numbers are places in `nodes`.
 template <class Id>

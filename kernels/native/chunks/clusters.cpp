@@ -25,31 +25,53 @@ struct Counter {
     }
 };
 
-// Rows that grow one after the other.
-struct Rows {
-    Buffer<int64_t> indptr, weights;
-    Buffer<int32_t> indices;
-    int64_t end = 0;
-
-    explicit Rows(int64_t count) : indptr(count + 1), weights(count), indices(count) { indptr[0] = 0; }
-    // Writes a counter as the next row, by ascending key, and clears it.
-    void close(int64_t row, Counter& counter) {
-        std::sort(counter.keys.begin(), counter.keys.end());
-        indices.grow(end + int64_t(counter.keys.size()));
-        weights.grow(end + int64_t(counter.keys.size()));
-        for (const int64_t key : counter.keys) {
-            indices[end] = int32_t(key);
-            weights[end++] = counter.sum[key];
-        }
-        indptr[row + 1] = end;
-        counter.clear();
-    }
-    WeightedRows finish() {
-        indices.shrink(end);
-        weights.shrink(end);
-        return {std::move(indptr), std::move(indices), std::move(weights)};
-    }
+// An edge between two clusters as the sort takes it: the row stands in the upper half of the key, the column in the lower.
+struct Single {
+    uint64_t key;
+    int64_t weight() const { return 1; }
 };
+struct Weighted {
+    uint64_t key;
+    int64_t sum;
+    int64_t weight() const { return sum; }
+};
+
+// Calls visit(row, column, edge) for each edge between two clusters, and with `both` for its reverse.
+template <class Id, class Visit>
+void each_edge(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> cluster_of, bool both, const Visit& visit) {
+    const int64_t num_nodes = indptr.size() - 1;
+    const int64_t* starts = indptr.data();
+    const Id* sources = indices.data();
+    const int32_t* cluster = cluster_of.data();
+    for (int64_t v = 0; v < num_nodes; ++v) {
+        const int32_t row = cluster[v];
+        for (int64_t e = starts[v]; e < starts[v + 1]; ++e) {
+            if (e + AHEAD < starts[v + 1]) __builtin_prefetch(cluster + sources[e + AHEAD]);
+            const int32_t column = cluster[sources[e]];
+            if (column == row) continue;
+            visit(row, column, e);
+            if (both) visit(column, row, e);
+        }
+    }
+}
+
+template <class Edge>
+void sort_as(Edge* edges, int64_t count, int64_t first, int64_t* distinct) {
+    std::sort(edges, edges + count, [](const Edge& one, const Edge& other) { return one.key < other.key; });
+    for (int64_t e = 0; e < count; ++e) distinct[int64_t(edges[e].key >> 32) - first] += e == 0 || edges[e].key != edges[e - 1].key;
+}
+
+template <class Edge>
+void merge_as(const Edge* edges, int64_t count, int32_t* indices, int64_t* weights) {
+    int64_t end = -1;
+    for (int64_t e = 0; e < count; ++e) {
+        if (e == 0 || edges[e].key != edges[e - 1].key) {
+            indices[++end] = int32_t(edges[e].key);
+            weights[end] = 0;
+        }
+        weights[end] += edges[e].weight();
+    }
+}
 
 }  // namespace
 
@@ -98,57 +120,45 @@ int64_t join_clusters(Array<const int64_t> indptr, Array<const Id> indices, Opti
 }
 
 template <class Id>
-WeightedRows contract(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
-                      Array<const int32_t> cluster_of, Array<const Id> by_cluster, Array<const int64_t> bounds) {
-    const int64_t count = bounds.size() - 1;
-    const int64_t *starts = indptr.data(), *edges = pointer(edge_weights), *ends = bounds.data();
-    const Id *sources = indices.data(), *nodes = by_cluster.data();
-    const int32_t* cluster = cluster_of.data();
-    Counter counter(count);
-    Rows rows(count);
-    for (int64_t row = 0; row < count; ++row) {
-        for (int64_t k = ends[row]; k < ends[row + 1]; ++k) {
-            const int64_t v = nodes[k];
-            for (int64_t e = starts[v]; e < starts[v + 1]; ++e) {
-                if (e + AHEAD < starts[v + 1]) __builtin_prefetch(cluster + sources[e + AHEAD]);
-                if (cluster[sources[e]] != row) counter.add(cluster[sources[e]], edges ? edges[e] : 1);
-            }
-        }
-        rows.close(row, counter);
-    }
-    return rows.finish();
+void count_edges(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> cluster_of, bool both,
+                 Array<int64_t> counts) {
+    int64_t* out = counts.data();
+    each_edge(indptr, indices, cluster_of, both, [&](int32_t row, int32_t, int64_t) { ++out[row]; });
 }
 
-WeightedRows both_directions(Array<const int64_t> indptr, Array<const int32_t> indices, Array<const int64_t> weights) {
-    const int64_t count = indptr.size() - 1, edges = indices.size();
-    const int64_t *starts = indptr.data(), *own = weights.data();
-    const int32_t* sources = indices.data();
-    std::vector<int64_t> next(count + 1, 0);
-    std::vector<int32_t> reversed(edges);
-    std::vector<int64_t> reversed_weights(edges);
-    for (int64_t e = 0; e < edges; ++e) ++next[sources[e] + 1];
-    for (int64_t row = 0; row < count; ++row) next[row + 1] += next[row];
-    const std::vector<int64_t> begins(next);
-    for (int64_t row = 0; row < count; ++row) {
-        for (int64_t e = starts[row]; e < starts[row + 1]; ++e) {
-            const int64_t place = next[sources[e]]++;
-            reversed[place] = int32_t(row);
-            reversed_weights[place] = own[e];
+template <class Id>
+void scatter_edges(Array<const int64_t> indptr, Array<const Id> indices, Optional<const int64_t> edge_weights,
+                   Array<const int32_t> cluster_of, bool both, Array<const int32_t> range_of, Array<int64_t> next,
+                   Array<int64_t> edges) {
+    const int64_t* weight = pointer(edge_weights);
+    const int32_t* range = range_of.data();
+    int64_t *place = next.data(), *out = edges.data();
+    each_edge(indptr, indices, cluster_of, both, [&](int32_t row, int32_t column, int64_t e) {
+        const int64_t at = place[range[row]]++, key = int64_t(row) << 32 | column;
+        if (weight) {
+            out[2 * at] = key;
+            out[2 * at + 1] = weight[e];
+        } else {
+            out[at] = key;
         }
-    }
-    Counter counter(count);
-    Rows rows(count);
-    for (int64_t row = 0; row < count; ++row) {
-        for (int64_t e = starts[row]; e < starts[row + 1]; ++e) counter.add(sources[e], own[e]);
-        for (int64_t e = begins[row]; e < begins[row + 1]; ++e) counter.add(reversed[e], reversed_weights[e]);
-        rows.close(row, counter);
-    }
-    return rows.finish();
+    });
+}
+
+void sort_edges(Array<int64_t> edges, bool weighted, int64_t first, Array<int64_t> distinct) {
+    if (weighted) sort_as(reinterpret_cast<Weighted*>(edges.data()), edges.size() / 2, first, distinct.data());
+    else sort_as(reinterpret_cast<Single*>(edges.data()), edges.size(), first, distinct.data());
+}
+
+void merge_edges(Array<const int64_t> edges, bool weighted, Array<int32_t> indices, Array<int64_t> weights) {
+    if (weighted) merge_as(reinterpret_cast<const Weighted*>(edges.data()), edges.size() / 2, indices.data(), weights.data());
+    else merge_as(reinterpret_cast<const Single*>(edges.data()), edges.size(), indices.data(), weights.data());
 }
 
 template decltype(join_clusters<int32_t>) join_clusters<int32_t>;
 template decltype(join_clusters<int64_t>) join_clusters<int64_t>;
-template decltype(contract<int32_t>) contract<int32_t>;
-template decltype(contract<int64_t>) contract<int64_t>;
+template decltype(count_edges<int32_t>) count_edges<int32_t>;
+template decltype(count_edges<int64_t>) count_edges<int64_t>;
+template decltype(scatter_edges<int32_t>) scatter_edges<int32_t>;
+template decltype(scatter_edges<int64_t>) scatter_edges<int64_t>;
 
 }  // namespace graphmill

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.chunks.config import ChunksTable
+from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from graphmill.assets.partitions.empty import EVERY_PART, empty_notes
 from graphmill.assets.partitions.read import open_partitions
-from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.partitions.stage import PARTITIONS, partitions_need
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
@@ -47,8 +49,8 @@ def graph_of(home, edges, num_nodes, train=()):
     return materialize(Store(home), GRAPH, config, Threads(threads=1), {})
 
 
-def build(graph, home, method="metis", parts=4, threads=1, seed=3):
-    config = partitions_config(PartitionsTable(method=method, parts=parts), seed)
+def build(graph, home, method="metis", parts=4, threads=1, seed=3, contract_to=None):
+    config = partitions_config(PartitionsTable(method=method, parts=parts, contract_to=contract_to), seed)
     return materialize(Store(home), PARTITIONS, config, Threads(threads=threads), {"graph": graph})
 
 
@@ -76,12 +78,35 @@ def test_clusters_cut_nearly_as_little_as_metis_where_a_stream_alone_does_not(tm
     graph = nested(20_000, 200_000)
     dst = np.repeat(np.arange(20_000), np.diff(graph.indptr))
     stored = graph_of(tmp_path, np.stack([graph.indices, dst], axis=1), 20_000)
-    cut = {}
-    for method in ("metis", "metis-contracted", "ldg"):
-        numbers = build(stored, tmp_path, method).summary["numbers"]
-        cut[method] = numbers["edge_cut"]
+    cut, contracted = {}, "metis-contracted"
+    for method, contract_to in (("metis", None), (contracted, None), (contracted, 3000), ("ldg", None)):
+        numbers = build(stored, tmp_path, method, contract_to=contract_to).summary["numbers"]
+        cut[method, contract_to] = numbers["edge_cut"]
         assert max(numbers["balance_nodes"], numbers["balance_edges"]) < 1.055
-    assert cut["metis-contracted"] < 1.3 * cut["metis"] and cut["metis-contracted"] < 0.6 * cut["ldg"], cut
+    for contract_to, times in ((None, 1.3), (3000, 1.15)):
+        assert cut[contracted, contract_to] < times * cut["metis", None], cut
+        assert cut[contracted, contract_to] < 0.6 * cut["ldg", None], cut
+
+
+def test_clusters_are_as_few_as_asked_for_and_said_before_a_build(tmp_path, sbm):
+    for keys, said in (
+        ({"method": "ldg", "contract_to": 5000}, 'no effect with method = "ldg"'),
+        ({"contract_to": 5000}, 'no effect with method = "auto"'),
+        ({"method": "metis-contracted", "contract_to": 1023}, "give 1,024 or more"),
+        ({"method": "metis-contracted", "contract_to": 0}, "contract_to = 0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            PartitionsTable(**keys)
+    one = build(sbm, tmp_path, "metis-contracted")
+    assert "contract_to" not in one.config and dict(one.config) == {"method": "metis-contracted", "parts": 4, "seed": 3}
+    fewer, same = (build(sbm, tmp_path, "metis-contracted", contract_to=count) for count in (1024, 1024))
+    assert fewer.config["contract_to"] == 1024 and one.version != fewer.version == same.version
+    sizes = sizes_of({"graph": sbm})
+    needs = [
+        partitions_need(PartitionsTable(method="metis-contracted", contract_to=count), None, replace(sizes, num_nodes=10**8, num_edges=10**9))
+        for count in (100_000, 200_000)
+    ]  # fmt: skip
+    assert needs[0].memory_bytes <= needs[1].memory_bytes < 5 * 2**30
 
 
 def test_seeds_are_hashed_where_something_is_drawn():
@@ -155,13 +180,14 @@ def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm
 
 SLOW_BUILD = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 import graphmill.assets.partitions.metis as metis
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.partitions.config import PartitionsConfig
-from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.partitions.stage import PARTITIONS, partitions_need
 from graphmill.assets.storage.store import Store
 class Said(Silent):
     def advance(self, n): print("waiting", flush=True)
