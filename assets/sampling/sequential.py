@@ -36,7 +36,7 @@ from graphmill.assets.sampling.drawing import Drawing
 from graphmill.assets.sampling.edge_windows import EdgeWindows, Window
 from graphmill.assets.sampling.fanouts import resolved
 from graphmill.assets.sampling.passes import EDGE_ARRAYS, FACTS, granted_bytes, window_bytes
-from graphmill.assets.sampling.spill import SpillColumn, Spill
+from graphmill.assets.sampling.spill import Spill, SpillColumn
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.assets.sampling.spill import Column, Spill
+from graphmill.assets.sampling.spill import Spill, SpillColumn
 
-COUNTS = Column.of(np.dtype(np.int32), 5)
+COUNTS = SpillColumn.of(np.dtype(np.int32), 5)
 ENDS = [1, 255, 256, (1 << 24) - 1, 1 << 24, (1 << 31) - 1]
 
 
@@ -22,7 +22,7 @@ ENDS = [1, 255, 256, (1 << 24) - 1, 1 << 24, (1 << 31) - 1]
 )
 def test_rows_come_back_in_their_order(tmp_path_factory, rows, held, largest, dtype):
     """Whatever stays in memory, of batches that take turns, with the ids of small and large graphs."""
-    columns = {"sources": Column.of(np.dtype(dtype), largest), "share": Column.of(np.dtype(np.float32))}
+    columns = {"sources": SpillColumn.of(np.dtype(dtype), largest), "share": SpillColumn.of(np.dtype(np.float32))}
     spill = Spill(tmp_path_factory.mktemp("spill") / "file", 3, COUNTS, columns, held)
     draw, added = np.random.default_rng(0), [[], [], []]
     for batch, counts in rows:
@@ -47,14 +47,14 @@ def test_rows_come_back_in_their_order(tmp_path_factory, rows, held, largest, dt
 
 @pytest.mark.parametrize(("largest", "expected"), list(zip(ENDS, [1, 1, 2, 3, 4, 4], strict=True)))
 def test_a_number_takes_the_bytes_of_the_largest_one(largest, expected):
-    assert Column.of(np.dtype(np.int64), largest).num_bytes == expected
-    assert Column.of(np.dtype(np.int64)).num_bytes == 8
-    assert Column.of(np.dtype(np.int32), 1 << 40).num_bytes == 4, "more than there are"
+    assert SpillColumn.of(np.dtype(np.int64), largest).num_bytes == expected
+    assert SpillColumn.of(np.dtype(np.int64)).num_bytes == 8
+    assert SpillColumn.of(np.dtype(np.int32), 1 << 40).num_bytes == 4, "more than there are"
 
 
 def test_small_pieces_are_joined(tmp_path, monkeypatch):
     """A batch is read by one request per joined piece, not per window; the last rows are in memory."""
-    columns = {"sources": Column.of(np.dtype(np.int32))}
+    columns = {"sources": SpillColumn.of(np.dtype(np.int32))}
     spill, requests, preadv = Spill(tmp_path / "file", 2, COUNTS, columns, 16_000), [], os.preadv
     for _ in range(100):
         for batch in (0, 1):
