@@ -121,7 +121,7 @@ class Spill:
         lengths = (piece.num_nodes, *[piece.num_edges] * len(self._names))
         sizes = [count * column.num_bytes for count, column in zip(lengths, self._columns, strict=True)]
         content = np.empty(sum(sizes), np.uint8)
-        _read_all(self._file, memoryview(content), piece.offset)
+        _read_all(self._file, content.data, piece.offset)
         with self._lock:
             self.read_bytes += len(content)
         arrays = np.split(content, np.cumsum(sizes[:-1]))
@@ -133,7 +133,7 @@ class Spill:
             arrays = _joined(rows)
             self._pieces[batch].append(SpilledEdges(self.num_bytes, len(arrays[0]), len(arrays[1])))
             for each in arrays:
-                view = memoryview(each.reshape(-1))
+                view = each.reshape(-1).data
                 while len(view):
                     written = os.pwrite(self._file, view, self.num_bytes)
                     view, self.num_bytes = view[written:], self.num_bytes + written

@@ -119,7 +119,7 @@ def contract(
     found, before = np.empty(0, np.int32), 0
     while not before or clusters < len(weights) <= LEAST_GAIN * before:
         aim = min(clusters, before // 2) if before else clusters
-        cluster_of, count = _clusters(*graph, weights, aim, most, advance)
+        cluster_of, count = _clusters(graph[0], graph[1], graph[2], weights, aim, most, advance)
         sums = np.bincount(cluster_of, weights, count).astype(np.int64)
         found, before, weights = cluster_of[found] if before else cluster_of, max(1, len(weights)), sums
         graph[:] = _contracted(graph, cluster_of, count, allocate, reverses=graph[2] is None and not undirected)
@@ -127,7 +127,7 @@ def contract(
     cluster_of, weights = _pack_lonely(graph[0], weights, most)
     graph[:] = _contracted(graph, cluster_of, len(weights), allocate, reverses=False)
     fewer = _thinned(graph, edges, key(seed, Stream.GENERATORS, THINNED), allocate)
-    return Contracted(cluster_of[found], *fewer, weights)
+    return Contracted(cluster_of[found], fewer[0], fewer[1], fewer[2], weights)
 
 
 def _clusters(
@@ -158,7 +158,7 @@ def _contracted(
         graph: row starts, sources, and weights of edges or None; emptied as soon as its edges are not needed any more.
     """
     counts, weighted = np.zeros(count, np.int64), graph[2] is not None
-    _native.count_edges(*graph[:2], cluster_of, reverses, counts)
+    _native.count_edges(graph[0], graph[1], cluster_of, reverses, counts)
     ends = np.cumsum(counts)
     range_of = np.empty(count, np.int32)
     for low, high in node_ranges(count):
@@ -169,7 +169,7 @@ def _contracted(
     bounds = np.where(rows > 0, ends[rows - 1], 0) if count else rows
     del ends
     records = _edges((1 + weighted) * int(bounds[-1]), np.int64, allocate)
-    _native.scatter_edges(*graph, cluster_of, reverses, range_of, bounds[:-1].copy(), records)
+    _native.scatter_edges(graph[0], graph[1], graph[2], cluster_of, reverses, range_of, bounds[:-1].copy(), records)
     graph.clear()
     counts[:] = 0
     for span, (first, last) in zip(pairwise((1 + weighted) * bounds), pairwise(rows), strict=True):
