@@ -162,7 +162,9 @@ def tell(name: str, found: Mapping[str, Any]) -> None:
     print(f"{name}: others take this many times as long as {' or '.join(found['claimed'])}: {ratios}")
     each = found["of_all"]
     verdict = "right" if each["right"] else "WRONG"
-    print(f"{name}: of all tables {each['planned']} waits least by plan, and {each['first']} did: {verdict}", flush=True)
+    print(
+        f"{name}: of all tables {each['planned']} waits least by plan, and {each['first']} did: {verdict}", flush=True
+    )
 
 
 def drawings(rows: Sequence[Mapping[str, Any]]) -> list[ReportFigure]:

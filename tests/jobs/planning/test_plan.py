@@ -456,7 +456,9 @@ def test_a_plan_on_a_gpu_says_its_memory_and_that_there_are_no_seconds(tmp_path:
 
 
 def test_stages_of_batches_that_are_not_stored_count_by_the_rows_of_drawn_ones(tmp_path: Path) -> None:
-    tables = '\n[samples]\nepochs = 1\n[hotness]\n[cache_plan]\n[packed]\n[memory]\ndevice = 0\nhost = "1MiB"\ndisk = "5x"\n'
+    tables = (
+        '\n[samples]\nepochs = 1\n[hotness]\n[cache_plan]\n[packed]\n[memory]\ndevice = 0\nhost = "1MiB"\ndisk = "5x"\n'
+    )
     pipeline = parse_pipeline(tmp_path / "p.toml", (TEXT + tables).encode(), TrainTable)
     steps = preprocessing_steps(pipeline, tmp_path / "home")
     needs = step_needs(steps, Store(tmp_path / "home"), lambda each: execution_of(each.recipe, None))
