@@ -1,4 +1,4 @@
-"""Draws the figures of docs/papers.md from the rows that benchmarks have recorded, in the style of `graphmill report`.
+"""Draws the figures of docs/papers.md and docs/choosing.md from the rows that benchmarks have recorded, in the style of `graphmill report`.
 
     python -m benchmarks figures
 
@@ -34,6 +34,7 @@ DRAWN = (
     "fullgraph_chunks",
     "fullgraph_memory",
     "hotness",
+    "payoff",
 )
 """Benchmarks with figures."""
 

@@ -10,8 +10,9 @@ from typing import Any
 from graphmill.assets.costs.needs import COMMAND, Sizes, fits
 from graphmill.assets.features.read import node_types, open_features
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.needs import KnownSizes, step_needs
+from graphmill.assets.pipeline.needs import KnownSizes, StepNeed, step_needs
 from graphmill.assets.pipeline.steps import Step, preprocessing_steps
+from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.names.home import home_folder
@@ -138,7 +139,7 @@ class _Planner:
         apart = has_processes(variant.pipeline, builds)
         # The processes that wait for it: its step, and the command if steps have processes of their own.
         waiting = WAITING_BYTES + COMMAND.most * apart
-        found, evaluation = self._forecast(step, semantic, table.execution, waiting)
+        found, evaluation, share = self._forecast(step, semantic, table.execution, waiting)
         if found is not None and apart:
             found = replace(found, start_seconds=found.start_seconds + 1 / self._rates[STEPS])
         need = waited_for(variant.pipeline, step.recipe.need(semantic, table.execution, self.known.sizes(step)), builds)
@@ -152,7 +153,7 @@ class _Planner:
             forecast=found,
             why=self._why(step, semantic, table.execution),
             fits=fit,
-            stages={each.name: each.seconds or 0.0 for each in needs if each.missing},
+            stages={each.name: build_seconds(each, share) for each in needs if each.missing},
             epochs=semantic.train.epochs * len(step.configs),
             seeds=len(step.configs),
             evaluation=evaluation,
@@ -165,14 +166,18 @@ class _Planner:
         need = device_need(semantic, execution, self.known.sizes(step))
         return ON_GPU if need is None else f"{ON_GPU}; about {format_bytes(need.memory_bytes)} of its memory are taken"
 
-    def _forecast(self, step: Step, semantic: ModelConfig, execution: Any, waiting: int) -> tuple[Forecast | None, str]:
-        """Returns the forecast of a training, None without a formula, and the way of its evaluations in words.
+    def _forecast(
+        self, step: Step, semantic: ModelConfig, execution: Any, waiting: int
+    ) -> tuple[Forecast | None, str, float]:
+        """Returns the forecast of a training, None without a formula, the way of its evaluations in words, and a share of rows.
+
+        The share is that of the inputs of drawn batches in the most that a batch may have; 1 if none are drawn.
 
         Args:
             waiting: bytes of the processes that wait for it.
         """
         if not has_formula(semantic):
-            return None, ""
+            return None, "", 1.0
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
         at_hand, scaled = self._at_hand(semantic, sizes, direct)
         case = case_on(semantic, execution, scaled, at_hand, direct, roles=reads)
@@ -191,15 +196,18 @@ class _Planner:
             waiting=waiting,
         )
         case = replace(case, speeds=self._measured(case, at_hand, sizes, direct.get("features")))
+        share = 1.0
+        if case.drawn is not None and (how := semantic.sampling) is not None:
+            share = min(1.0, case.drawn.inputs / max(1, batch_bound(how, how.batch_size, scaled).inputs))
         if scaled is sizes:
-            return forecast(case), said
+            return forecast(case), said, share
         whole = _whole_case(case, sizes)
         if case.drawn is None:
-            return forecast(whole), said
+            return forecast(whole), said, share
         # Batches of the smaller graph, more of them, and the memory of the whole one.
         times = sizes.num_train / max(1, scaled.num_train)
         found = forecast(replace(case, drawn=replace(case.drawn, count=round(times * case.drawn.count))))
-        return None if found is None else replace(found, memory=expected_memory(whole)), said
+        return None if found is None else replace(found, memory=expected_memory(whole)), said, share
 
     def _direct(self, step: Step) -> dict[str, Artifact]:
         """Returns role -> artifact that a training reads itself, for those that exist."""
@@ -301,6 +309,12 @@ class _Planner:
             self._exchange = (0.0, 0.0) if found is None else found
         call, rate = self._exchange
         return replace(speeds, call=call, rank_rate=rate)
+
+
+def build_seconds(each: StepNeed, share: float) -> float:
+    """Returns the seconds of a missing step; what it does for batches that are not stored yet is bounded, and counts by a share of that."""
+    seconds, sources = each.seconds or 0.0, {each.step.recipe.name, *each.step.sources}
+    return seconds * share if each.need is not None and each.need.stored_at_most and "samples" in sources else seconds
 
 
 def _whole_case(case: Case, sizes: Sizes) -> Case:

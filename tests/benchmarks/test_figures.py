@@ -1,4 +1,4 @@
-"""The figures of docs/papers.md are those of the recorded rows."""
+"""The figures of benchmarks in the pages are those of the recorded rows."""
 
 import pytest
 
@@ -10,10 +10,10 @@ from tests.docs.pages import ROOT
 def test_each_figure_is_drawn_from_recorded_rows_and_shown(name: str) -> None:
     figures = drawn(name)
     assert figures
-    page = (ROOT / "docs" / "papers.md").read_text()
+    pages = [(ROOT / "docs" / page).read_text() for page in ("papers.md", "choosing.md")]
     for figure in figures:
         assert (FOLDER / f"{figure.name}.png").is_file()
-        assert f"](images/papers/{figure.name}.png)" in page
+        assert any(f"](images/papers/{figure.name}.png)" in page for page in pages)
         assert figure.says.count(" at ") or "bar" in figure.says
 
 

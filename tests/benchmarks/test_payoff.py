@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.payoff import FOLDER, SETTINGS, Setting, claim, drawings, medians
+from benchmarks.payoff import FOLDER, SETTINGS, Setting, claim, drawings, first_of_all, medians
 from benchmarks.plans import ALL_MEMORY
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.trainers.recipe.config import TrainTable
@@ -40,6 +40,11 @@ def test_medians_are_those_of_tables_that_ended_in_each_round() -> None:
     assert medians([{"a": 1.0, "b": 5.0}, {"a": 9.0}, {"a": 3.0, "b": 1.0}]) == {"a": 3.0}
 
 
+@pytest.mark.parametrize(("waits", "right"), [({"a": 2.0, "b": 2.1}, True), ({"a": 2.0, "b": 2.3}, False)])
+def test_the_planned_first_of_all_tables_is_right_within_a_tie(waits: dict[str, float], right: bool) -> None:
+    assert first_of_all({"a": 9.0, "b": 8.0}, waits) == {"planned": "b", "first": "a", "right": right}
+
+
 def test_the_figure_has_the_newest_full_row_of_each_setting() -> None:
     def row(setting: str, scale: str, waits: dict[str, float]) -> dict[str, object]:
         return {"setting": setting, "scale": scale, "waits": waits, "epochs": waits}
@@ -51,6 +56,6 @@ def test_the_figure_has_the_newest_full_row_of_each_setting() -> None:
         row("memory", "full", {"online": 1.0, "disk": 3.0}),
     ]
     (figure,) = drawings(rows)
-    assert figure.says == "disk: disk is first; memory: online is first"
+    assert figure.says.endswith("First in whole waits: disk in disk, online in memory.")
     assert figure.png().startswith(b"\x89PNG")
     assert drawings([]) == []

@@ -13,14 +13,17 @@ import pytest
 from click.testing import CliRunner
 
 from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
+from graphmill.assets.pipeline.needs import step_needs
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.pipelines import plan as plan_command
+from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.operations import rates
 from graphmill.jobs.planning.graph import scaled_sizes, stand_in
 from graphmill.jobs.planning.outcome import error_lines, prediction_errors
-from graphmill.jobs.planning.plan import make_plan
+from graphmill.jobs.planning.plan import build_seconds, make_plan
 from graphmill.jobs.planning.variants import TIE, Planned, Room, TechniquePlan, Variant, variants
 from graphmill.jobs.planning.variants import alone as text_alone
 from graphmill.jobs.runs.training import training_steps
@@ -450,6 +453,20 @@ def test_a_plan_on_a_gpu_says_its_memory_and_that_there_are_no_seconds(tmp_path:
     done = run(tmp_path / "home", "plan", tmp_path / "mine.toml")
     assert done.exit_code == 0 and "no formula covers the seconds of a GPU yet; about" in done.stdout, done.output
     assert "no training fits" not in done.stdout and "measuring batches" not in done.output
+
+
+def test_stages_of_batches_that_are_not_stored_count_by_the_rows_of_drawn_ones(tmp_path: Path) -> None:
+    tables = (
+        '\n[samples]\nepochs = 1\n[hotness]\n[cache_plan]\n[packed]\n[memory]\ndevice = 0\nhost = "1MiB"\ndisk = "5x"\n'
+    )
+    pipeline = parse_pipeline(tmp_path / "p.toml", (TEXT + tables).encode(), TrainTable)
+    steps = preprocessing_steps(pipeline, tmp_path / "home")
+    needs = step_needs(steps, Store(tmp_path / "home"), lambda each: execution_of(each.recipe, None))
+    bounded = {each.name for each in needs if each.need is not None and each.need.stored_at_most}
+    assert bounded == {"graph", "samples", "cache_plan", "packed_chunks"}
+    for each in needs:
+        share = 0.25 if each.name in bounded - {"graph"} else 1.0
+        assert build_seconds(each, 0.25) == pytest.approx(share * (each.seconds or 0.0))
 
 
 def test_all_seeds_share_what_is_prepared(tmp_path: Path) -> None:
