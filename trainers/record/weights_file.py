@@ -50,8 +50,8 @@ def pieces_of(values: Tensor | RowPieces) -> Iterator[Tensor]:
     yield from values if isinstance(values, RowPieces) else (values,)
 
 
-def write_weights(path: Path, weights: Mapping[str, Tensor | RowPieces]) -> None:
-    """Writes a new file of tensors on the host."""
+def write_weights(path: Path, weights: Mapping[str, Tensor | RowPieces]) -> tuple[int, int]:
+    """Writes a new file of tensors on the host. Returns the number of their values, and of those that are NaN or infinite."""
     import torch
 
     names = [name for name, _ in TYPES]
@@ -63,8 +63,11 @@ def write_weights(path: Path, weights: Mapping[str, Tensor | RowPieces]) -> None
         head[name] = {"dtype": dict(TYPES)[kinds[name]], "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
+    total, wrong = 0, 0
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
             for piece in (each for each in pieces_of(weights[name]) if each.numel()):
+                total, wrong = total + piece.numel(), wrong + int((~torch.isfinite(piece)).sum())
                 file.write(piece.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total, wrong

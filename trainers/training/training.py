@@ -187,7 +187,7 @@ class Training:
         nodes = node_rows(self.run.model)
         if nodes is not None and self.row_file is not None:
             weights[nodes.name] = RowPieces(nodes.table.shape, nodes.table.dtype, nodes.table.read)
-        write_weights(writer.path("weights.safetensors"), weights)
+        written = write_weights(writer.path("weights.safetensors"), weights)
         rows = "".join(json.dumps(row, sort_keys=True) + "\n" for row in self.loop.state.history)
         writer.path("metrics.jsonl").write_text(rows)
         writer.path("ledger.json").write_text(json.dumps(self.run.ledger.rows(), indent=1, sort_keys=True) + "\n")
@@ -213,17 +213,15 @@ class Training:
             numbers["repeatable"] = False
         of_nodes = 0 if nodes is None else prod(nodes.table.shape)
         numbers |= {"parameters": of_nodes + sum(tensor.numel() for tensor in self.run.model.parameters())}
-        return Summary(numbers=numbers, checks=self._checks(numbers, weights, scored))
+        return Summary(numbers=numbers, checks=self._checks(numbers, written, scored))
 
-    def _checks(
-        self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor | RowPieces], scored: Scored
-    ) -> list[Check]:
-        """Tests the trained model."""
+    def _checks(self, numbers: Mapping[str, Any], written: tuple[int, int], scored: Scored) -> list[Check]:
+        """Tests the trained model; `written` is the number of values of its weights, and of those that are NaN or infinite."""
         metric = self.run.semantic.train.metric
         # Without validation nodes the training nodes are used.
         split, words = ("valid", "validation") if "valid" in scored else ("train", "training")
         checks = [
-            weights_check(weights),
+            weights_check(*written),
             self._chance_check(words, numbers.get(f"{split}_{metric}"), scored[split][1]),
             loss_check(self.loop.state.history, self.task.loss_unit),
         ]

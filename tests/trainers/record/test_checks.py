@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
@@ -84,7 +83,7 @@ def test_losses_are_compared_from_first_to_last(losses: tuple[float, ...], passe
 
 
 def test_weights_that_are_not_finite_are_counted_and_block() -> None:
-    check = weights_check({"a": torch.tensor([1.0, float("nan"), float("inf")]), "steps": torch.tensor(3)})
+    check = weights_check(4, 2)
     assert not check.passed and check.blocking
     assert check.numbers == {"weights not finite": 2, "allowed not finite": 0, "weights": 4}
     assert check.detail == "2 of 4 weights are NaN or infinite; lower `lr`"

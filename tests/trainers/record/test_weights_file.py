@@ -26,10 +26,19 @@ def test_bytes_are_those_of_the_library(tmp_path: Path, monkeypatch: pytest.Monk
         else tensor
         for name, tensor in whole.items()
     }
-    write_weights(tmp_path / "w.safetensors", given)
+    assert write_weights(tmp_path / "w.safetensors", given) == (sum(each.numel() for each in whole.values()), 0)
     assert (tmp_path / "w.safetensors").read_bytes() == save(whole)
     found = load_file(tmp_path / "w.safetensors")
     for name, tensor in whole.items():
         pieces = [*pieces_of(given[name])]
         assert torch.equal(found[name], tensor)
         assert not pieces or torch.equal(torch.cat(pieces) if tensor.dim() else pieces[0], tensor)
+
+
+def test_values_that_are_not_finite_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights_file, "ROWS_AT_ONCE", 4)
+    rows = torch.arange(18.0).reshape(9, 2)
+    rows[8, 1], rows[0, 0] = float("nan"), float("-inf")
+    given = {"a": torch.tensor([1.0, float("inf")]), "steps": torch.tensor(3)}
+    given["rows"] = RowPieces((9, 2), rows.dtype, lambda each: rows[each])
+    assert write_weights(tmp_path / "w.safetensors", given) == (21, 3)
