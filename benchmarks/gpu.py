@@ -28,11 +28,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks import gpu_peers
+from benchmarks.gpu_graph import make_topology
 from benchmarks.record import interleave, ratio, record
 from graphmill.kernels.cuda.device import CudaDevice, device_of
 from graphmill.kernels.cuda.driver import num_gpus
-from graphmill.kernels.graph.csc import build_csc
-from graphmill.kernels.graph.generate import rmat_edges, rmat_labels
+from graphmill.kernels.graph.generate import rmat_labels
 from graphmill.kernels.layers.aggregate import aggregate
 from graphmill.kernels.rows.gather import gather_tiered
 from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
@@ -112,7 +112,7 @@ def measure(size: Size, device: Device) -> dict[str, Any]:
     Raises:
         AssertionError: the device's results are not the CPU's.
     """
-    place = Place(make_topology(size), device)
+    place = Place(make_topology(size.nodes, size.edges, device), device)
     rows = make_rows(size.nodes)
     check_equality(place, rows)
     bandwidth = copy_bandwidth(place, size)
@@ -122,15 +122,6 @@ def measure(size: Size, device: Device) -> dict[str, Any]:
     seeds = np.random.default_rng(1).permutation(size.nodes)[: size.seeds]
     epochs = [compare_epochs(place, rows, labels, seeds, share, size) for share in (1.0, CACHED)]
     return {"size": vars(size), "copy_gb_per_second": bandwidth, "kernels": kernels, "epochs": epochs}
-
-
-def make_topology(size: Size) -> Topology:
-    """Returns an R-MAT graph, repeated edges merged."""
-    src, dst = rmat_edges(size.nodes, size.edges, 1, threads=torch.get_num_threads())
-    made = build_csc(
-        src, dst, size.nodes, undirected=False, duplicates="merge", self_loops="drop", threads=torch.get_num_threads()
-    )
-    return Topology(indptr=made.indptr, indices=made.indices, in_degree=made.in_degree, out_degree=made.out_degree)
 
 
 def make_rows(num_nodes: int) -> Array:

@@ -2,7 +2,7 @@
 
 A rented GPU machine has torch and CuPy, and `python -m graphmill.trainers` needs no more. The stages between graph and training run there
 by `materialize`, one after the other in this process. The graph and its rows are generated in memory and published under a version of their
-own: the stage [graph] would sort 400 million edges on disk, and writes a table of the nodes by Polars.
+own: the stage [graph] would sort 400 million edges on disk, and writes a table of the nodes by Polars. A GPU makes the graph itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu import Size, make_rows, make_topology
+from benchmarks.gpu import Size, make_rows
+from benchmarks.gpu_graph import make_topology
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Summary
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
@@ -27,6 +28,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.graph.generate import rmat_labels
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
 from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.storage.tiny_artifacts import numbers_of
 
@@ -78,14 +80,18 @@ class Prepared:
     versions: Mapping[str, str]
 
 
-def publish_graph(store: Store, size: Size, num_classes: int) -> dict[str, Artifact]:
+def publish_graph(store: Store, size: Size, num_classes: int, device: Device) -> dict[str, Artifact]:
     """Publishes an R-MAT graph and float16 rows of its nodes; returns the artifacts by stage.
 
     Args:
         size: numbers of nodes, of edges, and of training nodes.
+        device: where the graph is made.
     """
     config = {"nodes": size.nodes, "edges": size.edges, "train": size.seeds, "classes": num_classes, "seed": SEED}
-    topology, ids = make_topology(size), np.random.default_rng(SEED).permutation(size.nodes).astype(np.int32)
+    topology, ids = (
+        make_topology(size.nodes, size.edges, device),
+        np.random.default_rng(SEED).permutation(size.nodes).astype(np.int32),
+    )
     cuts = np.split(ids[: size.seeds + 2 * SCORED], [size.seeds, size.seeds + SCORED])
     arrays: dict[str, Array] = {
         name: getattr(topology, name) for name in ("indptr", "indices", "in_degree", "out_degree")

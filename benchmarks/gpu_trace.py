@@ -31,6 +31,21 @@ LAUNCHES = ("LaunchKernel", "GraphLaunch", "LaunchCooperativeKernel", "MemcpyAsy
 WAITING_COPIES = ("cudaMemcpy", "cudaMemcpyPeer", "cudaMemcpy2D")
 
 
+def waits_of(
+    *, drawn: bool = False, found: bool = True, lent: bool = False, pruned: bool = False, whole_layers: int = 0
+) -> int:
+    """Returns how often the host waits for a device for a batch, by the places of the code that do.
+
+    Args:
+        drawn: whether the device samples: the sizes of the blocks come in one download (kernels/sampling/sample_cuda.py).
+        found: whether the device finds the rows; else the ids of the inputs that it drew come to the host (trainers/rows/source.py).
+        lent: whether rows are copied to staging memory of which the next batch gets the same piece (trainers/rows/).
+        pruned: whether a history prunes the blocks: their sizes come, and with them the ids (kernels/history/csr2_cuda.py).
+        whole_layers: number of layers of all neighbours, whose numbers of edges the graph alone knows.
+    """
+    return drawn * (1 + whole_layers) + pruned + (drawn and not found and not pruned) + lent
+
+
 @dataclass
 class Counted:
     """What a device did in an epoch.

@@ -85,6 +85,17 @@ def forced(forcing: Callable[[int], None]) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_given_back_too_early() -> Iterator[None]:
+    """Fails a test in which memory was given back while a launch on a simulated accelerator could still touch it."""
+    yield
+    accelerator = sys.modules.get("tests.accelerator")
+    if accelerator is not None and accelerator.load.cache_info().currsize:
+        fault = accelerator.take_fault()
+        accelerator.wait_for_all()  # what this test has left is no other test's
+        assert not fault, fault
+
+
 @pytest.fixture(scope="session", autouse=True)
 def histories() -> None:
     """Spares histories of runs the seconds of their beginning, if a test that was collected may have one."""

@@ -1,5 +1,6 @@
 """The time-line of a model's last epoch as a picture: `graphmill timeline`, and a figure in the UI."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ def print_timeline(model: Artifact) -> None:
     """Prints a line per lane with its seconds by phase in the last epoch, then the share of the preparation that was hidden."""
     record = read_timeline(model)
     print(f"{model.label}, epoch {record['epoch']}: {record['seconds']:.3f} s")
-    for lane, sums in sorted(record["busy_seconds"].items(), key=lambda item: lanes(record["spans"]).index(item[0])):
+    threads = sorted(record["busy_seconds"].items(), key=lambda item: lanes(record["spans"]).index(item[0]))
+    for lane, sums in (*threads, *record.get("device", {}).get("seconds", {}).items()):
         phases = ", ".join(f"{phase} {seconds:.3f} s" for phase, seconds in sums.items())
         print(f"  {lane:12} {phases}")
     share = hidden_share(record)
@@ -104,14 +106,20 @@ def draw_timeline(record: Mapping[str, Any]) -> bytes:
     """Returns a PNG with one row per lane and one bar per span, coloured by phase; under 100 kB."""
     from graphmill.assets.figures.style import new_figure, png
 
-    rows = lanes(record["spans"])
+    device = record.get("device", {})
+    spans = [*device.get("spans", ()), *((lane, phase, *times) for lane, phase, _, *times in record["spans"])]
+    rows = [*lanes(record["spans"]), *sorted({lane for lane, *_ in device.get("spans", ())})]
     drawing = new_figure(1.2 + 0.35 * len(rows))
     axes = drawing.subplots()
-    phases = sorted({span[1] for span in record["spans"]}, key=lambda phase: (phase == WAIT, phase))
+    # Kernels and copies lie within phases of the step, so the longest spans are drawn first.
+    longest = Counter[str]()
+    for _, phase, begin, end in spans:
+        longest[phase] = max(longest[phase], end - begin)
+    phases = sorted(longest, key=lambda phase: (phase == WAIT, -longest[phase] if device else 0, phase))
     for phase in phases:
         colour, label = colour_of(phase), phase
         for place, lane in enumerate(rows):
-            bars = [(begin, end - begin) for at, what, _, begin, end in record["spans"] if (at, what) == (lane, phase)]
+            bars = [(begin, end - begin) for at, what, begin, end in spans if (at, what) == (lane, phase)]
             # A white edge separates neighbours, and would cover a bar that is not much wider.
             thin = sum(length for _, length in bars) < 0.005 * record["seconds"] * len(bars)
             edge = {"linewidth": 0.3, "edgecolor": colour if thin else "white"}

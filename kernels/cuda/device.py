@@ -6,17 +6,15 @@ of the CPU (tests/kernels/cuda/shim). CuPy is imported when a device is opened, 
 """
 
 import functools
-import threading
-import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
 
-from graphmill.kernels.arrays import dtype_name, owner_of
+from graphmill.kernels.arrays import dtype_name
 from graphmill.kernels.cuda.compile import machine_code
+from graphmill.kernels.cuda.held import HeldArrays, when_untouched
 from graphmill.kernels.cuda.protocol import Kernel, PeerRows, RowsView
 from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.types import Array
@@ -24,6 +22,10 @@ from graphmill.kernels.types import Array
 Made = TypeVar("Made")
 _MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
 _PORTABLE = 1  # cudaHostRegisterPortable
+RECORDED = "recorded launches"
+"""Name of a launch of all that was recorded."""
+_OPENED: set[int] = set()
+"""Numbers of the GPUs that this process has opened."""
 
 
 class CudaDevice:
@@ -32,6 +34,9 @@ class CudaDevice:
     Args:
         stream: a cudaStream_t, or None for CuPy's current stream.
         follows_torch: whether to use torch's current stream of the launching thread instead.
+
+    Attributes:
+        watch: returns the context of a launch by its name.
 
     Raises:
         InputError: CuPy or a GPU is missing.
@@ -42,10 +47,12 @@ class CudaDevice:
         if index >= (found := self.cupy.cuda.runtime.getDeviceCount()):
             raise InputError(f"CUDA device {index} of {found}", "use the number of a device that nvidia-smi lists")
         self.index, self._stream, self._follows_torch = index, stream, follows_torch
+        _OPENED.add(index)
         self.num_multiprocessors = _num_multiprocessors(index)
         self._streams: dict[int, Any] = {}
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._held = HeldArrays()
+        self.watch: Callable[[str], AbstractContextManager[Any]] = nullcontext
 
     @property
     def stream(self) -> int | None:
@@ -89,7 +96,8 @@ class CudaDevice:
 
             def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
                 self.enter_thread()
-                compiled(grid, block, arguments, 0, self._taken_over(self.stream))
+                with self.watch(name):
+                    compiled(grid, block, arguments, 0, self._taken_over(self.stream))
 
             known = self._kernels[named] = launch
         return known
@@ -172,7 +180,12 @@ class CudaDevice:
         # Other threads allocate memory and wait for events meanwhile.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             made = work()
-        return made, graph.replay
+
+        def replay() -> None:
+            with self.watch(RECORDED):
+                graph.replay()
+
+        return made, replay
 
     def download(self, array: Any) -> Array:
         """Returns a copy of a device array in NumPy, after everything that was launched before."""
@@ -253,7 +266,7 @@ class CudaDevice:
             problem = f"{array.nbytes:,} bytes of host memory cannot be pinned: {error}"
             remedy = "raise the limit on locked memory (ulimit -l), or lower `host` in [memory]"
             raise InputError(problem, remedy) from error
-        weakref.finalize(owner_of(array), runtime.hostUnregister, address)
+        when_untouched(array, lambda: synchronize_all(self.cupy), lambda: runtime.hostUnregister(address))
 
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous device array's first element."""
@@ -263,23 +276,11 @@ class CudaDevice:
         return array.data_ptr() if ours else _layout(array)[0]
 
 
-class HeldArrays:
-    """Arrays of the host that launches read; safe to fill from many threads."""
-
-    MOST = 4
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._arrays: deque[tuple[Array, Callable[[], bool], Callable[[], object]]] = deque()
-
-    def add(self, array: Array, passed: Callable[[], bool], wait: Callable[[], object]) -> None:
-        """Keeps an array until the device has come so far, and gives back those that it has done with."""
-        with self._lock:
-            self._arrays.append((array, passed, wait))
-            while self._arrays and (len(self._arrays) > self.MOST or self._arrays[0][1]()):
-                _, done, finish = self._arrays.popleft()
-                if not done():
-                    finish()
+def synchronize_all(cupy: Any) -> None:
+    """Waits for everything that was launched on the GPUs that this process has opened."""
+    for index in list(_OPENED):
+        with cupy.cuda.Device(index):
+            cupy.cuda.runtime.deviceSynchronize()
 
 
 class _Foreign:
@@ -296,7 +297,7 @@ def device_of(array: Any) -> CudaDevice:
     """Returns the device that holds a CuPy array or a torch tensor, with the stream that its library works on."""
     if hasattr(array, "data_ptr"):
         return _OPENERS[array.device.type](array)
-    return _cuda_device(array.device.id, False)
+    return cuda_device(array.device.id, False)
 
 
 def on_device(array: Any) -> bool:
@@ -311,14 +312,15 @@ def register_device(kind: str, device_of: Callable[[Any], CudaDevice]) -> None:
 
 
 def _device_of_cuda(tensor: Any) -> CudaDevice:
-    return _cuda_device(tensor.device.index, True)
+    return cuda_device(tensor.device.index, True)
 
 
 _OPENERS: dict[str, Callable[[Any], CudaDevice]] = {"cuda": _device_of_cuda}
 
 
 @functools.cache
-def _cuda_device(index: int, follows_torch: bool) -> CudaDevice:
+def cuda_device(index: int, follows_torch: bool) -> CudaDevice:
+    """Returns the one device of a number in this process; arguments and errors are those of `CudaDevice`."""
     return CudaDevice(index, follows_torch=follows_torch)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.kernels.cuda.device import CudaDevice
+from graphmill.kernels.cuda.device import CudaDevice, synchronize_all
 from graphmill.kernels.cuda.protocol import PeerRows
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
@@ -117,8 +117,8 @@ def _ending(device: CudaDevice, call: Callable[[int], None], pointer: int) -> Ca
     """Returns the function that frees or unmaps memory on its device, on any thread."""
 
     def end() -> None:
+        synchronize_all(device.cupy)  # a kernel that was launched may still read it
         with device.cupy.cuda.Device(device.index):
-            device.cupy.cuda.runtime.deviceSynchronize()  # a kernel that was launched may still read it
             call(pointer)
 
     return end

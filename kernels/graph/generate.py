@@ -22,11 +22,15 @@ Features: a centroid of the class plus noise, both sums of bytes (`graphmill.ker
 2^-16. Deviation of a centroid's coordinate 0.816; of the noise 0.816 * noise.
 """
 
+from typing import Any
+
 import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_int32, check_threads
+from graphmill.kernels.cuda.device import CudaDevice
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.generate_cuda import RmatRule, rmat_cuda
 from graphmill.kernels.rng import absorb, absorb_ids_reference, bounded, draws, key, normal_int, normal_int_reference
 from graphmill.kernels.types import Array, Stream, id_dtype
 
@@ -59,7 +63,8 @@ def rmat_edges(
     threads: int = 1,
     lo: int = 0,
     hi: int | None = None,
-) -> tuple[Array, Array]:
+    device: CudaDevice | None = None,
+) -> tuple[Any, Any]:
     """Generates edges lo..hi-1 of an R-MAT graph; a graph of any size is made range by range.
 
     Args:
@@ -67,18 +72,20 @@ def rmat_edges(
         abcd: probabilities of the quadrants (source half, destination half): (0,0), (0,1), (1,0), (1,1).
         scramble: whether to hide the ranks behind a bijection; False leaves hubs at low ids.
         lo, hi: the range of edges; hi None = num_edges.
+        device: the device that makes them, and has the result; None for the host.
 
     Returns:
         (src, dst), ids[hi - lo] each.
     """
-    src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     if len(abcd) != 4 or min(abcd) < 0 or abs(sum(abcd) - 1) > 1e-6:
         raise InputError(f"abcd = {list(abcd)}", "give four probabilities that add up to 1")
-    first, second, third = (round(sum(abcd[:count]) * 65536) for count in (1, 2, 3))
-    scale = max(0, num_nodes - 1).bit_length()
-    keys = _key(seed, RMAT), _key(seed, SCRAMBLE)
-    threads = check_threads(threads)
-    _native.rmat(*keys, bool(scramble), num_nodes, scale, first, second, third, lo, src, dst, threads)
+    scale, sums = max(0, num_nodes - 1).bit_length(), (round(sum(abcd[:count]) * 65536) for count in (1, 2, 3))
+    rule = RmatRule(_key(seed, RMAT), _key(seed, SCRAMBLE), bool(scramble), num_nodes, scale, *sums)
+    src, dst = _edge_arrays(num_nodes, num_edges, lo, hi, device)
+    if device is not None:
+        rmat_cuda(rule, lo, src, dst, device)
+    else:
+        _native.rmat(*rule, lo, src, dst, check_threads(threads))
     return src, dst
 
 
@@ -232,13 +239,16 @@ def _key(seed: int, purpose: int) -> int:
     return key(seed, Stream.GENERATORS, purpose)
 
 
-def _edge_arrays(num_nodes: int, num_edges: int, lo: int, hi: int | None) -> tuple[Array, Array]:
+def _edge_arrays(
+    num_nodes: int, num_edges: int, lo: int, hi: int | None, device: CudaDevice | None = None
+) -> tuple[Any, Any]:
     if num_nodes < 0 or num_edges < 0 or (num_edges and not num_nodes):
         raise InputError(f"{num_edges} edges on {num_nodes} nodes", "give counts of 0 or more, and nodes for the edges")
     hi = num_edges if hi is None else hi
     if not 0 <= lo <= hi <= num_edges:
         raise InputError(f"edges {lo}..{hi} of {num_edges}", "give a range of the graph's edges")
-    return np.empty(hi - lo, id_dtype(num_nodes)), np.empty(hi - lo, id_dtype(num_nodes))
+    empty = np.empty if device is None else device.empty
+    return empty((hi - lo,), id_dtype(num_nodes)), empty((hi - lo,), id_dtype(num_nodes))
 
 
 def _check_classes(num_nodes: int, classes: int) -> None:

@@ -7,8 +7,8 @@ its checks; they read the memory of all devices, as GPUs do that reach each othe
 
 A device is as late as a GPU may be. Kernels, and copies that nobody waits for, run when something on the same stream follows or somebody
 waits for the stream. A copy from one device to another waits for the thread's streams of both. Freed memory of a device, and pinned memory
-that nobody holds any more, is filled with garbage, as if somebody else had it by then. So work that does not wait for what it reads, or
-gives back what is still read, ends in wrong bits.
+that nobody holds any more, is filled with garbage, as if somebody else had it by then. So work that does not wait for what it reads ends in
+wrong bits. Memory that is given back while a launch that waits may still touch it is a fault, whatever the bits are (`take_fault`).
 
 So the whole path of a training on a device runs where there is none, and a forgotten `.numpy()` is a test that fails.
 
@@ -68,13 +68,19 @@ def load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
     number = ctypes.c_int64
     takes = {
-        "counts": [number, ctypes.c_void_p], "follow": [number], "forget_peak": [number], "launch": [number, LAUNCHED, number],
+        "counts": [number, ctypes.c_void_p], "faults": [ctypes.c_char_p, number, ctypes.c_bool], "follow": [number],
+        "forget_peak": [number], "give_back": [ctypes.c_uint64, number, ctypes.c_char_p],
+        "launch": [number, LAUNCHED, number, ctypes.c_char_p, ctypes.c_void_p, number], "lend": [ctypes.c_uint64, number],
         "limit": [number, number], "mark": [number], "new_stream": [number], "passed": [number, number],
-        "record": [ctypes.c_void_p, number], "set_device": [number], "stream": [number], "use_stream": [number], "wait": [number],
+        "clock": [], "record": [ctypes.c_void_p, number], "set_device": [number], "stamp": [number], "stamped": [number],
+        "stream": [number], "use_stream": [number], "wait": [number], "wait_device": [number],
     }  # fmt: skip
     for name, kinds in takes.items():
         getattr(library, f"simulated_{name}").argtypes = kinds
-    for name in ("current_device", "devices", "mark", "new_stream", "passed", "stream", "use_stream"):
+    answers = (
+        "clock", "current_device", "devices", "faults", "mark", "new_stream", "passed", "stamp", "stamped", "stream", "use_stream",
+    )  # fmt: skip
+    for name in answers:
         getattr(library, f"simulated_{name}").restype = number
     library.simulated_register()
     torch.utils.rename_privateuse1_backend(NAME)  # pyright: ignore[reportPrivateImportUsage]
@@ -159,6 +165,38 @@ def using_stream(stream: int) -> Iterator[None]:
 def wait_for(stream: int | None = None) -> None:
     """Runs what was put on a stream, this thread's of the first device unless it is given."""
     load().simulated_wait(current_stream() if stream is None else stream)
+
+
+def wait_for_device(device: int) -> None:
+    """Runs what was put on all streams of a device."""
+    load().simulated_wait_device(device)
+
+
+def wait_for_all() -> None:
+    """Runs what was put on the streams of all devices."""
+    for device in range(num_devices()):
+        wait_for_device(device)
+
+
+def give_back(address: int, num_bytes: int, what: str) -> None:
+    """Notes a fault if a launch that waits, or runs on another thread, may touch memory that somebody else gets now."""
+    load().simulated_give_back(address, num_bytes, what.encode())
+
+
+def take_fault() -> str:
+    """Returns the first fault so far, "" without one, and forgets all of them."""
+    return _fault(forget=True)
+
+
+def raise_fault() -> None:
+    """Raises an AssertionError if there is a fault."""
+    if found := _fault(forget=False):
+        raise AssertionError(found)
+
+
+def _fault(forget: bool) -> str:
+    text = ctypes.create_string_buffer(512)
+    return text.value.decode() if load().simulated_faults(text, len(text), forget) else ""
 
 
 def follow(stream: int) -> None:

@@ -9,6 +9,11 @@
 // without waiting is garbage. Memory that is freed turns to garbage when the stream that it was allocated on has come so far, and later only
 // if the tensor was recorded on other streams.
 //
+// A launch that waits keeps the addresses among its arguments. Memory that is given back meanwhile (a tensor that is freed without having been
+// recorded on the launch's stream, pinned memory that goes back to its pool or is unpinned, rows of a peer that are unmapped) is a fault,
+// which names the launch: nothing that waits on a stream may read memory that somebody else may have by then. So is a late copy from or to the
+// middle of pinned memory, which torch does not find in its pool and lends again before the copy is done.
+//
 // What a program's speed on a GPU depends on is counted, too: the times that the host waits for the device, and what it launches. A wait is
 // a synchronisation, a copy between host and device that is not asked to be late, a number that is read, or an operation of torch whose
 // result has a size that only the device knows. A launch is a kernel, or an operation of torch, which may be several kernels.
@@ -25,6 +30,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -34,6 +40,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern "C" {
@@ -41,6 +48,7 @@ struct PyThreadState;
 int PyGILState_Check();
 PyThreadState* PyEval_SaveThread();
 void PyEval_RestoreThread(PyThreadState*);
+void simulated_wait_device(int64_t);
 }
 
 namespace {
@@ -79,8 +87,16 @@ struct OnDevice {
     const int before;
 };
 
+struct Entry {
+    std::function<void()> run;
+    std::string name;                  // of a launch
+    std::vector<uintptr_t> touches{};  // addresses among a launch's arguments
+};
+
 struct Queue {
-    std::deque<std::function<void()>> waiting;
+    std::deque<Entry> waiting;
+    const Entry* now = nullptr;  // the entry that runs, and the thread on which it does
+    std::thread::id runner;
     int64_t put = 0, done = 0;  // entries so far
     bool running = false;
     std::recursive_mutex turn;  // held while entries run, so that they run in order
@@ -91,12 +107,43 @@ struct Queue {
 std::mutex state;  // of all below; never held while an entry runs
 std::map<c10::StreamId, Queue> queues;
 std::vector<void*> graveyard;  // freed, but something of another stream that is still to run may touch it
+std::map<uintptr_t, size_t> pinned;  // first address of memory of the pool of pinned memory -> its bytes
+std::vector<std::string> faults;
+std::map<int64_t, int64_t> stamps;  // number -> nanoseconds
 
-void enqueue(c10::StreamId stream, std::function<void()> entry) {
+void enqueue(c10::StreamId stream, Entry entry) {
     const std::lock_guard<std::mutex> hold(state);
     Queue& queue = queues[stream];
     queue.waiting.push_back(std::move(entry));
     ++queue.put;
+}
+
+// Memory is given back: a launch that may still touch it, on a stream besides those that come before, is a fault.
+void given_back(const void* memory, size_t bytes, const std::string& what, const std::set<c10::StreamId>& before = {}) {
+    const uintptr_t first = reinterpret_cast<uintptr_t>(memory);
+    const auto look = [&](const Entry& entry) {
+        for (const uintptr_t place : entry.touches) {
+            if (first <= place && place < first + bytes) {
+                faults.push_back(what + " (" + std::to_string(bytes) + " bytes) is given back while " + entry.name + " may still touch it");
+                return;
+            }
+        }
+    };
+    for (const auto& [id, queue] : queues) {
+        if (before.count(id)) continue;
+        if (queue.now && queue.runner != std::this_thread::get_id()) look(*queue.now);
+        for (const Entry& entry : queue.waiting) look(entry);
+    }
+}
+
+// A copy that nobody waits for: torch keeps pinned memory for it only if the copy begins where the memory does.
+void copied_late(const void* memory) {
+    const std::lock_guard<std::mutex> hold(state);
+    const uintptr_t place = reinterpret_cast<uintptr_t>(memory);
+    auto next = pinned.upper_bound(place);
+    if (next == pinned.begin()) return;
+    const auto [first, bytes] = *--next;
+    if (first < place && place < first + bytes) faults.push_back("a late copy begins in the middle of pinned memory");
 }
 
 bool anything_pending() {
@@ -120,16 +167,20 @@ void flush(c10::StreamId stream) {
         const std::lock_guard<std::recursive_mutex> turn(queue->turn);
         const bool outermost = !queue->running;
         for (;;) {
-            std::function<void()> entry;
+            Entry entry;
+            const Entry* outer;
             {
                 const std::lock_guard<std::mutex> hold(state);
                 if (queue->waiting.empty()) break;
                 entry = std::move(queue->waiting.front());
                 queue->waiting.pop_front();
                 queue->running = true;
+                outer = queue->now;
+                queue->now = &entry, queue->runner = std::this_thread::get_id();
             }
-            entry();
+            entry.run();
             const std::lock_guard<std::mutex> hold(state);
+            queue->now = outer;
             ++queue->done;
         }
         const std::lock_guard<std::mutex> hold(state);
@@ -181,6 +232,7 @@ void release(void* data) {
     Head* head = head_of(data);
     states[head->device].live_bytes -= head->bytes;
     const std::lock_guard<std::mutex> hold(state);
+    given_back(data, head->bytes, "memory of a device", {head->streams, head->streams + head->num_streams});
     std::vector<Queue*> before;
     for (int i = 0; i < head->num_streams; ++i) {
         Queue& queue = queues[head->streams[i]];
@@ -193,10 +245,10 @@ void release(void* data) {
     }
     auto left = std::make_shared<size_t>(before.size());
     for (Queue* queue : before) {
-        queue->waiting.push_back([left, head] {
+        queue->waiting.push_back({[left, head] {
             const std::lock_guard<std::mutex> hold(state);
             if (--*left == 0) bury(head);
-        });
+        }});
         ++queue->put;
     }
 }
@@ -270,10 +322,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     void synchronizeEvent(void* event) const override {
         if (event) await(reinterpret_cast<c10::StreamId>(event) - 1);
     }
-    void synchronizeDevice(const c10::DeviceIndex device) const override {
-        ++states[device].waits;
-        flush_all(device);
-    }
+    void synchronizeDevice(const c10::DeviceIndex device) const override { simulated_wait_device(device); }
     void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override { record_on(data.get(), stream.id()); }
     c10::DeviceIndex deviceCount() const noexcept override { return NUM_DEVICES; }
 
@@ -334,10 +383,11 @@ void flush_for(const at::Tensor& tensor) {
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
     const bool crosses = from.is_cpu() != to.is_cpu(), late = non_blocking && crosses && in_fallback == 0;
     const int device = (to.is_cpu() ? from : to).device().index();
+    if (late) copied_late((from.is_cpu() ? from : to).data_ptr());
     if (late && from.is_cpu()) {
-        enqueue(stream_of(device), [from, there = on_cpu(to)] { there.copy_(from); });
+        enqueue(stream_of(device), {[from, there = on_cpu(to)] { there.copy_(from); }});
     } else if (late) {
-        enqueue(stream_of(device), [there = on_cpu(from), to] { to.copy_(there); });
+        enqueue(stream_of(device), {[there = on_cpu(from), to] { to.copy_(there); }});
     } else {
         flush_for(from);
         flush_for(to);
@@ -505,10 +555,60 @@ extern "C" int64_t simulated_use_stream(int64_t stream) {
 
 extern "C" int64_t simulated_new_stream(int64_t device) { return numbered(static_cast<int>(device), next_stream++); }
 
-// Puts the launch of a number on this thread's stream of a device; `run` gets the number when its turn comes.
-extern "C" void simulated_launch(int64_t device, void (*run)(int64_t), int64_t number) {
+// Puts the launch of a number on this thread's stream of a device; `run` gets the number when its turn comes. `touches` are the addresses of
+// the memory that it may touch.
+extern "C" void simulated_launch(int64_t device, void (*run)(int64_t), int64_t number, const char* name, const uint64_t* touches, int64_t count) {
     ++states[device].launches;
-    enqueue(stream_of(static_cast<int>(device)), [run, number] { run(number); });
+    enqueue(stream_of(static_cast<int>(device)), {[run, number] { run(number); }, name, {touches, touches + count}});
+}
+
+// The devices' clock, in nanoseconds.
+extern "C" int64_t simulated_clock() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+// Number of a stamp of the time when a stream has come so far.
+extern "C" int64_t simulated_stamp(int64_t stream) {
+    static std::atomic<int64_t> next{1};
+    const int64_t number = next++;
+    enqueue(stream, {[number] {
+        const std::lock_guard<std::mutex> hold(state);
+        stamps[number] = simulated_clock();
+    }});
+    return number;
+}
+
+// The time of a stamp, which is forgotten; 0 if its stream has not come so far.
+extern "C" int64_t simulated_stamped(int64_t number) {
+    const std::lock_guard<std::mutex> hold(state);
+    const auto found = stamps.extract(number);
+    return found ? found.mapped() : 0;
+}
+
+// Memory of the host is lent from a pool of pinned memory.
+extern "C" void simulated_lend(uint64_t memory, int64_t bytes) {
+    const std::lock_guard<std::mutex> hold(state);
+    pinned[memory] = static_cast<size_t>(bytes);
+}
+
+// Memory that launches may touch is given back.
+extern "C" void simulated_give_back(uint64_t memory, int64_t bytes, const char* what) {
+    const std::lock_guard<std::mutex> hold(state);
+    pinned.erase(memory);
+    given_back(reinterpret_cast<void*>(memory), static_cast<size_t>(bytes), what);
+}
+
+// Number of faults so far; the first is written to `out`, of some bytes, and all are forgotten if `forget`.
+extern "C" int64_t simulated_faults(char* out, int64_t bytes, bool forget) {
+    const std::lock_guard<std::mutex> hold(state);
+    const auto count = static_cast<int64_t>(faults.size());
+    if (count) std::strncpy(out, faults.front().c_str(), static_cast<size_t>(bytes) - 1);
+    if (forget) faults.clear();
+    return count;
+}
+
+// All that was put on the streams of a device so far is done; the host waits for it once.
+extern "C" void simulated_wait_device(int64_t device) {
+    ++states[device].waits;
+    flush_all(static_cast<int>(device));
 }
 
 // The host waits for a stream.

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from graphmill.kernels.cuda.held import when_untouched
 from graphmill.kernels.cuda.protocol import PeerRows
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.shared_memory import open_rows, share_rows
 from tests import accelerator
 from tests.accelerator.kernels import kernels
 
+_MAPPED: dict[str, list[tuple[int, int]]] = {}
+"""Name of shared rows -> address and bytes of each of their mappings in this process."""
 _SEEN = ContextVar("devices that a thread sees: the first, and their number", default=(0, 4))
 
 
@@ -99,6 +104,27 @@ class SimulatedBackend:
         """Waits until the device has come so far."""
         accelerator.wait_for(event[0])
 
+    def settle(self) -> None:
+        """Waits for all that was launched."""
+        accelerator.wait_for_all()
+
+    def clock(self) -> float:
+        """Returns the present time of the devices' clock."""
+        return accelerator.load().simulated_clock() / 1e9
+
+    def stamp(self) -> int:
+        """Returns a stamp of the time when this thread's stream has come so far."""
+        return accelerator.load().simulated_stamp(accelerator.current_stream(self._index))
+
+    def seconds(self, began: float, stamp: int) -> float | None:
+        """Returns the seconds from a time to a stamp; None if the device has not come so far."""
+        at = accelerator.load().simulated_stamped(stamp) / 1e9
+        return at - began if at else None
+
+    def stream_number(self) -> int:
+        """Returns the number of this thread's stream, 0 for the step's."""
+        return accelerator.current_stream(self._index) - accelerator.step_stream(self._index)
+
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Copies as late as it may be: when somebody waits for the copy."""
         stream = accelerator.current_stream(self._index)
@@ -122,21 +148,43 @@ class SimulatedBackend:
     def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
         """Copies rows to memory that other processes map: what stands in for memory of the device."""
         array, handle = share_rows(rows)
-        return as_peer(array), handle
+        return self._mapped(array, handle["name"], exported=True), handle
 
     def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
         """Maps the rows of a handle."""
-        return as_peer(open_rows(handle))
+        return self._mapped(open_rows(handle), handle["name"])
+
+    def _mapped(self, array: np.ndarray, name: str, exported: bool = False) -> PeerRows:
+        """Returns a mapping of shared rows as kernels take them; it ends as `graphmill.kernels.cuda.peers` ends one."""
+        rows = PeerRows(array.ctypes.data, array.shape, array.dtype, array)
+        if array.nbytes:
+            place = array.ctypes.data, array.nbytes
+            _MAPPED.setdefault(name, []).append(place)
+            end = partial(_end_mappings, name, None if exported else place)
+            when_untouched(array, partial(accelerator.wait_for_device, self._index), end)
+        return rows
 
 
-def as_peer(array: np.ndarray) -> PeerRows:
-    """Returns an array as kernels take rows of a peer."""
-    return PeerRows(array.ctypes.data, array.shape, array.dtype, array)
+def _end_mappings(name: str, own: tuple[int, int] | None) -> None:
+    """Ends one mapping of shared rows, or all of them: a process that frees its rows takes them from those that have mapped them."""
+    mapped = _MAPPED[name]
+    what = "rows of a peer" if own else "memory of a device that others have mapped"
+    for place in [own] if own else list(mapped):
+        accelerator.give_back(*place, what)
+        if place in mapped:
+            mapped.remove(place)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `device = "cuda"` mean the simulated accelerator."""
+    """Makes `device = "cuda"` mean the simulated accelerator, and pools tell it of pinned memory that the next borrower gets."""
     monkeypatch.setattr("graphmill.trainers.devices.cuda.CudaBackend", SimulatedBackend)
+    give_back = BufferPool.give_back
+
+    def told(pool: BufferPool, data: np.ndarray) -> None:
+        accelerator.give_back(data.ctypes.data, data.nbytes, "a buffer of a pool")
+        give_back(pool, data)
+
+    monkeypatch.setattr(BufferPool, "give_back", told)
 
 
 @contextmanager

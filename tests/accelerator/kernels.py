@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from graphmill.kernels.arrays import dtype_name, owner_of
-from graphmill.kernels.cuda.device import HeldArrays, register_device
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import RECORDED, register_device
+from graphmill.kernels.cuda.held import HeldArrays, when_untouched
 from graphmill.kernels.cuda.protocol import Kernel, PeerRows, RowsView
 from graphmill.kernels.errors import InputError
 from tests import accelerator
@@ -41,8 +44,9 @@ class SimulatedKernels:
         self._numbers = itertools.count()
         self._run = accelerator.LAUNCHED(self._run_launch)
         self._failed: list[Exception] = []
-        self._recording = threading.local()
+        self._own = threading.local()
         self._held = HeldArrays()
+        self.watch: Callable[[str], AbstractContextManager[Any]] = nullcontext
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
         """Returns a kernel of kernels/cuda/SOURCE.cu, which runs when its stream is waited for."""
@@ -50,30 +54,42 @@ class SimulatedKernels:
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], **more: Any) -> None:
             run = functools.partial(kernel, grid, block, arguments, **more)
-            recorded = self._recorded()
-            self._launched(run) if recorded is None else recorded.append(run)
+            touches = {*self._named(), *(int(each) for each in arguments if isinstance(each, np.uint64))} - {0}
+            self._named().clear()
+            recording = self._recorded()
+            self._launched(run, name, touches) if recording is None else recording.add(run, touches)
 
         return launch
 
-    def _launched(self, run: Callable[[], None]) -> None:
-        """Puts a launch on this thread's stream."""
+    def _launched(self, run: Callable[[], None], name: str, touches: set[int]) -> None:
+        """Puts a launch on this thread's stream, with the addresses of the memory that it may touch."""
         self._raise_failed()
         self.enter_thread()
         number = next(self._numbers)
         self._launches[number] = run
-        accelerator.load().simulated_launch(self.index, self._run, number)
+        places = (ctypes.c_uint64 * len(touches))(*touches)
+        with self.watch(name):
+            accelerator.load().simulated_launch(self.index, self._run, number, name.encode(), places, len(touches))
 
-    def _recorded(self) -> list[Callable[[], None]] | None:
+    def _recorded(self) -> _Recorded | None:
         """The launches that this thread records; None if it launches them."""
-        return getattr(self._recording, "launches", None)
+        return getattr(self._own, "recording", None)
+
+    def _named(self) -> list[int]:
+        """Addresses that this thread asked for since its last launch: a launch may get them in a table."""
+        if not hasattr(self._own, "named"):
+            self._own.named = []
+        return self._own.named
 
     def _run_launch(self, number: int) -> None:
         try:
-            self._launches.pop(number)()
+            with _NO_COLLECTION:
+                self._launches.pop(number)()
         except Exception as error:  # nothing may leave a function that C++ calls
             self._failed.append(error)
 
     def _raise_failed(self) -> None:
+        accelerator.raise_fault()
         if self._failed:
             first = self._failed[0]
             self._failed.clear()
@@ -82,6 +98,7 @@ class SimulatedKernels:
     def rows(self, array: Any, what: str) -> RowsView:
         """Returns a matrix of device memory or of pinned host memory; refuses any other."""
         if isinstance(array, PeerRows):
+            self._named().append(array.pointer)
             return array.view()
         count, width = (int(n) for n in array.shape)
         if isinstance(array, np.ndarray):
@@ -120,19 +137,12 @@ class SimulatedKernels:
 
     def record(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
         """Keeps what a function launches instead of running it; the replay is one launch of this thread's stream."""
-        launches: list[Callable[[], None]] = []
-        kept: list[Any] = []  # arrays between the launches, whose memory belongs to them from now on
-        self._recording.launches, self._recording.kept = launches, kept
+        recording = self._own.recording = _Recorded()
         try:
             made = work()
         finally:
-            self._recording.launches = None
-
-        def run(kept: list[Any] = kept) -> None:
-            for launch in launches:
-                launch()
-
-        return made, lambda: self._launched(run)
+            self._own.recording = None
+        return made, lambda: self._launched(recording.run, RECORDED, recording.touches)
 
     def download(self, array: Any) -> np.ndarray:
         """Returns a copy of a tensor in NumPy."""
@@ -143,8 +153,8 @@ class SimulatedKernels:
         import torch
 
         made = torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device)
-        if self._recorded() is not None:
-            self._recording.kept.append(made)
+        if (recording := self._recorded()) is not None:
+            recording.kept.append(made)
         return made
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -165,13 +175,13 @@ class SimulatedKernels:
         """Returns running sums."""
         import torch
 
-        recorded = self._recorded()
-        if recorded is None:
+        recording = self._recorded()
+        if recording is None:
             return torch.cumsum(values, 0, dtype=torch.int32)
         sums = self.empty(tuple(values.shape), np.int32)
         # On the memory itself: an operation of torch would run what follows on the stream first.
         one, other = (_memory(each) for each in (values, sums))
-        recorded.append(lambda: np.cumsum(one, dtype=np.int32, out=other))
+        recording.add(lambda: np.cumsum(one, dtype=np.int32, out=other), set())
         return sums
 
     def stable_order(self, keys: Any) -> Any:
@@ -199,21 +209,22 @@ class SimulatedKernels:
         memory = free.pop() if free else np.empty(size, np.uint8)
         memory[:] = accelerator.GARBAGE
         _PINNED[memory.ctypes.data] = memory.ctypes.data + size
+        accelerator.load().simulated_lend(memory.ctypes.data, size)
         # An object without memory of its own stands for the loan: every view keeps it.
         loan = (ctypes.c_ubyte * size).from_address(memory.ctypes.data)
         weakref.finalize(loan, self._take_back, memory)
         return np.frombuffer(loan, np.uint8)[:num_bytes].view(dtype).reshape(shape)
 
     def _take_back(self, memory: np.ndarray) -> None:
+        accelerator.give_back(memory.ctypes.data, len(memory), "pinned memory of the pool")
         memory[:] = accelerator.GARBAGE
         _FREE[len(memory)].append(memory)
 
     def pin(self, array: np.ndarray) -> None:
         """Lets kernels touch an array."""
         if array.nbytes:
-            address = array.ctypes.data
-            _PINNED[address] = address + array.nbytes
-            weakref.finalize(owner_of(array), _PINNED.pop, address, None)
+            _PINNED[array.ctypes.data] = array.ctypes.data + array.nbytes
+            when_untouched(array, accelerator.wait_for_all, functools.partial(_unpin, array.ctypes.data, array.nbytes))
 
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous tensor's first element."""
@@ -222,7 +233,56 @@ class SimulatedKernels:
         if not array.is_contiguous():
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
         assert array.device == self._torch_device, f"{what} is on {array.device}"
+        self._named().append(array.data_ptr())
         return array.data_ptr()
+
+
+class _NoCollection:
+    """Collects no garbage while launches run: a finalizer that waits for a device would run later launches inside one."""
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._collects = threading.Lock(), 0, True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._collects = gc.isenabled()
+                gc.disable()
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running and self._collects:
+                gc.enable()
+
+
+_NO_COLLECTION = _NoCollection()
+
+
+class _Recorded:
+    """Launches that are kept, the memory that they may touch, and the arrays between them, whose memory belongs to them."""
+
+    def __init__(self) -> None:
+        self.launches: list[Callable[[], object]] = []
+        self.touches: set[int] = set()
+        self.kept: list[Any] = []
+
+    def add(self, launch: Callable[[], object], touches: set[int]) -> None:
+        """Adds a launch."""
+        self.launches.append(launch)
+        self.touches |= touches
+
+    def run(self) -> None:
+        """Runs all launches."""
+        for launch in self.launches:
+            launch()
+
+
+def _unpin(address: int, num_bytes: int) -> None:
+    """Takes memory away from the devices."""
+    accelerator.give_back(address, num_bytes, "pinned memory")
+    _PINNED.pop(address, None)
 
 
 def _memory(tensor: Any) -> np.ndarray:

@@ -113,6 +113,7 @@ def test_pinned_memory_that_is_given_back_too_early_is_garbage(waits):
         kernels().synchronize()
     del staged
     assert np.array_equal(out.cpu().numpy(), ROWS) == waits
+    assert ("the pool (64 bytes) is given back while gather_tiered" in accelerator.take_fault()) == (not waits)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -125,6 +126,7 @@ def test_memory_of_a_side_stream_waits_for_the_step_that_it_was_handed_to(record
     out = gathered(DEVICE, Tiers(device=rows))
     del rows
     assert np.array_equal(out.cpu().numpy(), ROWS) == recorded
+    assert ("memory of a device" in accelerator.take_fault()) == (not recorded)
 
 
 def test_devices_have_memory_and_counters_of_their_own():
@@ -172,6 +174,7 @@ def test_memory_that_another_device_still_reads_is_garbage_if_it_is_freed():
     out = gathered(DEVICE, Tiers(device=there))
     del there
     assert not np.array_equal(out.cpu().numpy(), ROWS)
+    assert "memory of a device" in accelerator.take_fault()
 
 
 def test_a_thread_sees_the_devices_that_it_is_shown():

@@ -93,8 +93,9 @@ def test_the_tables_are_of_every_technique() -> None:
 @pytest.mark.parametrize("fault", ["weights", "copied", "waits", "peak_bytes", "ended"])
 def test_a_row_that_is_wrong_is_refused(fault: str) -> None:
     row: dict[str, Any] = {
-        "table": "one", "trainer": "minibatch", "alike": "batches", "ended": "well", "weights": "a", "waits": 1.0, "launches": 9,
-        "batches": 4, "copied": {"h2d": 5, "d2h": 2, "d2d": 0}, "booked": {"h2d": 5, "d2h": 2}, "peak_bytes": 3, "planned_bytes": 4,
+        "table": "one", "trainer": "minibatch", "alike": "batches", "ended": "well", "weights": "a",
+        "waits": 1.25, "most_waits": 1, "launches": 9, "batches": 4, "copied": {"h2d": 5, "d2h": 2, "d2d": 0},
+        "booked": {"h2d": 5, "d2h": 2}, "peak_bytes": 3, "planned_bytes": 4,
     }  # fmt: skip
     check([row, row | {"table": "two"}], simulated=True)
     wrong = {"weights": "b", "copied": {"h2d": 6, "d2h": 2}, "waits": 1.5, "peak_bytes": 5, "ended": "no"}

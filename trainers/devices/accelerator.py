@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +25,7 @@ from graphmill.kernels.rows.aligned import BufferPool, aligned_empty
 from graphmill.trainers.devices.cuda import CudaBackend
 from graphmill.trainers.devices.launches import Note, StreamLaunches
 from graphmill.trainers.devices.protocol import CACHE, Device, OverBudget, numpy_dtype, torch_dtype
+from graphmill.trainers.devices.spans import DeviceSpans
 from graphmill.trainers.record.ledger import Ledger, Line
 
 ALIGNMENT = 256
@@ -48,7 +49,8 @@ class Accelerator(Device):
     ):
         self.backend, self.index, self.work_bytes, self.cache_bytes = backend, index, work_bytes, cache_bytes
         self.kind, self.torch_device = backend.kind, backend.torch_device
-        self.traffic = Ledger()
+        self.traffic, self.spans = Ledger(), DeviceSpans(backend)
+        backend.kernels.watch = self.spans.span
         self._cached_bytes = self._exported_bytes = 0
 
     @property
@@ -138,8 +140,12 @@ class Accelerator(Device):
     def _reporting(self, purpose: str, remedy: str = "") -> Iterator[None]:
         try:
             yield
-        except torch.OutOfMemoryError as error:
-            raise self._too_small(error, 0, purpose, remedy) from error
+        except BaseException as error:
+            with suppress(Exception):  # the error may be the device's
+                self.backend.settle()  # launches for batches that nobody takes read what goes with the error
+            if isinstance(error, torch.OutOfMemoryError):
+                raise self._too_small(error, 0, purpose, remedy) from error
+            raise
 
     def free_bytes(self) -> int:
         """Returns the bytes of the device's memory that nothing holds yet."""
@@ -183,7 +189,8 @@ class Accelerator(Device):
                 if first < last:
                     staging[first - low : last - low] = content[first - start : last - start]
             # Torch lends the staging memory again when the copy is done.
-            whole[low:high].copy_(torch.from_numpy(staging), non_blocking=True)
+            with self.spans.span("h2d"):
+                whole[low:high].copy_(torch.from_numpy(staging), non_blocking=True)
             if high < end:
                 self.backend.kernels.synchronize()  # so that one piece of staging memory is enough
         ledger.move(line, requests=1, asked_bytes=sum(array.nbytes for array in arrays), moved_bytes=end)
@@ -221,7 +228,8 @@ class Accelerator(Device):
             for start, size, tensor in zip(starts, sizes, tensors, strict=True):
                 if size:
                     whole[start : start + size].copy_(tensor.detach().contiguous().view(-1).view(torch.uint8))
-            torch.from_numpy(staging).copy_(whole, non_blocking=True)
+            with self.spans.span("d2h"):
+                torch.from_numpy(staging).copy_(whole, non_blocking=True)
             self.backend.kernels.synchronize()
             ledger.move(line, requests=1, asked_bytes=sum(sizes), moved_bytes=end)
         return [
@@ -236,7 +244,8 @@ class Accelerator(Device):
 
     def _moved(self, tensor: torch.Tensor, to: torch.device, line: Line, ledger: Ledger) -> torch.Tensor:
         ledger.crossed(line, tensor.numel() * tensor.element_size())
-        return tensor.detach().contiguous().to(to)
+        with self.spans.span(line.link):
+            return tensor.detach().contiguous().to(to)
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
@@ -271,7 +280,8 @@ class Accelerator(Device):
         """Starts to copy a small tensor to pinned memory, behind what this thread launched before, and books the transfer."""
         ledger.crossed(line, tensor.numel() * tensor.element_size())
         copy = torch.from_numpy(self.staging(tuple(tensor.shape), numpy_dtype(tensor.dtype)))
-        copy.copy_(tensor, non_blocking=True)
+        with self.spans.span("d2h"):
+            copy.copy_(tensor, non_blocking=True)
         return Note(self.backend, copy, self.backend.event())
 
     def hand_over(self, tensors: Iterable[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphmill.kernels.cuda.device import CudaDevice
+from graphmill.kernels.cuda.device import CudaDevice, cuda_device, synchronize_all
 from graphmill.kernels.cuda.peers import export_rows, open_peer
 from graphmill.kernels.cuda.protocol import PeerRows
 from graphmill.kernels.errors import InputError
@@ -26,7 +26,7 @@ class CudaBackend:
             CudaDevice(index)  # raises an error that names the missing part
             problem = f'device = "cuda", but torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use'
             raise InputError(problem, 'install a driver for that version of CUDA, or set device = "cpu"')
-        self.kernels = CudaDevice(index, follows_torch=True)
+        self.kernels = cuda_device(index, True)
         self.torch_device = torch.device(self.kind, index)
         self.total_bytes = torch.cuda.get_device_properties(index).total_memory
         torch.cuda.reset_peak_memory_stats(index)  # the peak of an earlier training in this process is not this one's
@@ -87,6 +87,27 @@ class CudaBackend:
     def wait(self, event: torch.cuda.Event) -> None:
         """Waits until the device has come so far."""
         event.synchronize()
+
+    def settle(self) -> None:
+        """Waits for all that was launched on the GPUs of this process."""
+        synchronize_all(self.kernels.cupy)
+
+    def clock(self) -> torch.cuda.Event:
+        """Returns the event from which on `seconds` are counted."""
+        return torch.cuda.current_stream(self.torch_device).record_event(torch.cuda.Event(enable_timing=True))  # pyright: ignore[reportReturnType]
+
+    def stamp(self) -> torch.cuda.Event | None:
+        """Returns the event of all that was put on this thread's stream so far; None while launches are recorded."""
+        return None if torch.cuda.is_current_stream_capturing() else self.clock()
+
+    def seconds(self, began: torch.cuda.Event, stamp: torch.cuda.Event | None) -> float | None:
+        """Returns the seconds from one event to another; None if the device has not come so far."""
+        return began.elapsed_time(stamp) / 1000 if stamp is not None and stamp.query() else None
+
+    def stream_number(self) -> int:
+        """Returns the number of this thread's stream, 0 for the step's."""
+        stream = torch.cuda.current_stream(self.torch_device)
+        return 0 if stream == self._step_stream else stream.cuda_stream
 
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Copies a tensor into pinned memory on a stream of its own, after all work queued on this thread's stream."""

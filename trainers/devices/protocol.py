@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from graphmill.kernels.rows.aligned import BufferPool
+    from graphmill.trainers.devices.spans import DeviceSpans
     from graphmill.trainers.record.ledger import Ledger, Line
 
 CACHE = "cache"
@@ -48,6 +49,7 @@ class Device(Protocol):
         traffic: ledger of the transfers besides those of training batches: parameters, checkpoints, evaluation.
         work_bytes, cache_bytes: bounds on memory for work and for cached rows in bytes, None for no bound.
         peak: peak bytes by purpose; "total" is the peak of their sum.
+        spans: what its streams do in an epoch; None on a device without memory of its own.
     """
 
     index: int
@@ -57,6 +59,7 @@ class Device(Protocol):
     traffic: Ledger
     work_bytes: int | None
     cache_bytes: int | None
+    spans: DeviceSpans | None = None
 
     @property
     def peak(self) -> Mapping[str, int]: ...  # noqa: D102

@@ -64,6 +64,7 @@ class Loop:
         self.executor, self.checkpoints, self.evaluate, self.lines = executor, checkpoints, evaluate, lines
         self.model, self.plan, self.ranks = run.model, run.plan, run.ranks
         self.ledger, self.timeline, self.device = run.ledger, run.timeline, run.features.device
+        self.timeline.device = self.device.spans
         self.config, self.checkpoint_steps = run.semantic.train, run.execution.checkpoint_steps
         self.progress = lines.progress
         self.copies = CheckpointCopies(checkpoints.path, self.progress.tell)
@@ -170,9 +171,10 @@ class Loop:
                     with self.timeline.span(STEP, "update", done.position):
                         self._step(done.seeds)
                 self.progress.advance(1)
+        finite = isfinite(self._settled_loss())  # a device has done all of the epoch when it tells
         self.timeline.finish()
         self.progress.done()
-        return None if isfinite(self._settled_loss()) else int(self.sound)
+        return None if finite else int(self.sound)
 
     def _note_loss(self, done: Done) -> bool:
         """Adds the loss of a batch; returns False if the sum is known not to be finite, and counts the batches before it is."""

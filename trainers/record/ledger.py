@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -227,30 +227,47 @@ class _Epoch:
     busy: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
 
 
+class DeviceClock(Protocol):
+    """The spans of a device (trainers/devices/spans.py)."""
+
+    def start(self) -> None: ...  # noqa: D102
+    def span(self, name: str) -> AbstractContextManager[None]: ...  # noqa: D102
+    def finish(self) -> dict[str, Any]: ...  # noqa: D102
+
+
 class Timeline:
     """Collects spans from any thread.
 
     Attributes:
         record: the last finished epoch: its number and seconds, seconds by lane and phase (`busy_seconds`), and `spans`, each
-            [lane, phase, position, begin, end] in seconds from the start of the epoch. Empty before one is finished.
+            [lane, phase, position, begin, end] in seconds from the start of the epoch; with a device that has a clock of its own also its
+            `device`. Empty before one is finished.
+        device: the device that trains, if it has a clock of its own.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock, self._lock = clock, threading.Lock()
         self._current: _Epoch | None = None
+        self.device: DeviceClock | None = None
         self.record: dict[str, Any] = {}
 
     def start(self, epoch: int) -> None:
         """Begins an epoch; the spans of an unfinished one are dropped."""
         with self._lock:
             self._current = _Epoch(epoch, self._clock())
+        if self.device is not None:
+            self.device.start()
 
     @contextmanager
     def span(self, lane: str, phase: str, position: int) -> Iterator[None]:
         """Records the duration of its block: work of a phase, or `WAIT` for another lane, on the batch at a position of its epoch."""
         began = self._clock()
         try:
-            yield
+            if self.device is not None and lane == STEP and phase != WAIT:
+                with self.device.span(phase):
+                    yield
+            else:
+                yield
         finally:
             ended = self._clock()
             with self._lock:
@@ -258,7 +275,7 @@ class Timeline:
                     self._note(self._current, lane, phase, position, began, ended)
 
     def finish(self) -> None:
-        """Ends the epoch: its record replaces the one before."""
+        """Ends the epoch, behind which a device has done all of its work: its record replaces the one before."""
         with self._lock:
             epoch, self._current = self._current, None
             if epoch is None:
@@ -269,6 +286,8 @@ class Timeline:
                 "busy_seconds": {lane: {k: round(v, 6) for k, v in sums.items()} for lane, sums in epoch.busy.items()},
                 "spans": sorted(epoch.spans, key=lambda span: span[3]),
             }
+            if self.device is not None:
+                self.record["device"] = self.device.finish()
 
     def _note(self, epoch: _Epoch, lane: str, phase: str, position: int, began: float, ended: float) -> None:
         epoch.busy[lane][phase] += ended - began

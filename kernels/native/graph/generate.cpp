@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "graph/permutation.h"
+#include "graph/rmat.h"
 
 namespace graphmill {
 namespace {
@@ -44,30 +45,14 @@ class Citations {
 
 // Edges are made in ranges: the arrays of a call receive edges first .. first + size - 1.
 
-// Each level of the recursion decides one bit of both ends with 16 random bits; a draw serves four levels.
 template <class Id>
 void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int scale, uint32_t top_left, uint32_t top,
           uint32_t all_but_last, int64_t first, Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.data(), *targets = dst.data();
     const int64_t num_edges = src.size();
-    const Permutation names(scramble_key, num_nodes, scrambled);
-    const auto place = [=](uint64_t corner) {
-        const auto rank = static_cast<unsigned __int128>(corner) * static_cast<uint64_t>(num_nodes) >> scale;
-        return static_cast<Id>(names.forward(static_cast<uint64_t>(rank)));
-    };
+    const Rmat graph(key, Permutation(scramble_key, num_nodes, scrambled), num_nodes, scale, top_left, top, all_but_last);
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t e = begin; e < end; ++e) {
-            const uint64_t edge_key = absorb(key, first + e);
-            uint64_t bits = 0, row = 0, column = 0;
-            for (int level = 0; level < scale; ++level) {
-                bits = level % 4 ? bits >> 16 : draw(edge_key, level / 4);
-                const uint32_t lane = bits & 0xFFFF;
-                row = row << 1 | uint64_t(lane >= top);
-                column = column << 1 | uint64_t((lane >= top_left) & ((lane < top) | (lane >= all_but_last)));
-            }
-            sources[e] = place(row);
-            targets[e] = place(column);
-        }
+        for (int64_t e = begin; e < end; ++e) graph.edge(first + e, sources[e], targets[e]);
     });
 }
 

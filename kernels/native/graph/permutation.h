@@ -1,7 +1,5 @@
-// A keyed bijection of 0 .. count-1, in both directions, without tables.
+// A keyed bijection of 0 .. count-1, in both directions, without tables, on the host and on devices.
 #pragma once
-
-#include <cstdint>
 
 #include "base/rng.h"
 
@@ -11,7 +9,7 @@ namespace graphmill {
 // beyond the range are sent round again (cycle walking), fewer than two rounds in the mean.
 class Permutation {
   public:
-    Permutation(uint64_t key, uint64_t count, bool active) : count_(count), active_(active) {
+    GRAPHMILL_INLINE Permutation(uint64_t key, uint64_t count, bool active) : count_(count), active_(active) {
         int bits = 1;
         while (bits < 63 && (uint64_t{1} << bits) < count) ++bits;
         mask_ = (uint64_t{1} << bits) - 1;
@@ -25,7 +23,7 @@ class Permutation {
         }
     }
 
-    uint64_t forward(uint64_t x) const {
+    GRAPHMILL_INLINE uint64_t forward(uint64_t x) const {
         if (!active_) return x;
         do {
             for (int round = 0; round < ROUNDS; ++round) {
@@ -36,7 +34,7 @@ class Permutation {
         return x;
     }
 
-    uint64_t backward(uint64_t x) const {
+    GRAPHMILL_INLINE uint64_t backward(uint64_t x) const {
         if (!active_) return x;
         do {
             for (int round = ROUNDS - 1; round >= 0; --round) {

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphmill.assets.costs.needs import Term
+from graphmill.kernels.cuda.held import HeldArrays
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.pages import padded_bytes
 from graphmill.kernels.types import Array
@@ -135,12 +136,17 @@ def _exchange_terms(case: Case) -> list[Term]:
     on_devices, automatic = _device_rows(case), tier_rows(sizes, "device")[1]
     # A rank caches rows of others alone, and less beside shards in memory.
     cached = ranks * min(tier_rows(sizes, "host")[0], sizes.num_rows) * sizes.row_bytes
-    return [
+    found = [
         Term("rows on the ranks' devices", ranks * on_devices * sizes.row_bytes, "[memory] device", bound=automatic),
         Term("places of rows on devices", ranks * 4 * sizes.num_nodes if on_devices else 0),
         Term("cached rows of other ranks", cached, "[memory] host", bound=True),
         Term("rows of other ranks for a batch", ranks * fetched, BATCH, bound=True),
     ]
+    if case.semantic.train.device != "cpu":
+        # Torch lends pinned memory in powers of two; a batch more is filled before the oldest one is given back.
+        pinned = (HeldArrays.MOST + 1) << max(0, case.batch.inputs * sizes.row_bytes - 1).bit_length()
+        found.append(Term("rows of batches on their way to the device", ranks * pinned, BATCH, bound=True))
+    return found
 
 
 def _device_rows(case: Case) -> int:

@@ -15,6 +15,9 @@ are on a device only if they are among the hottest: no device of this machine ha
 All this is with `exchange = "peer"`. With another exchange every device has the hottest rows of all nodes for its own rank. No device is
 read by another one, so ranks may be on machines that share nothing (FGNN, section 6).
 
+A gather is not waited for, so rows may be read that their rank has no use for any more. They are given back in `DeviceRows.close`, which
+all ranks call when they are done; a rank that fails does not call it, and keeps them until its process ends.
+
 Memory: the rows, within the budget, and 4 bytes per node for their places.
 
 The rows of a rank's own shards: in memory, mapped, or read past the page cache for each batch.
@@ -49,6 +52,9 @@ from graphmill.trainers.rows.direct import DirectTables
 from graphmill.trainers.rows.source import D2D
 from graphmill.trainers.techniques.distributed.hot_rows import HotRows
 from graphmill.trainers.techniques.distributed.settings import WINDOW_BYTES
+
+_READ_BY_OTHERS: set[Any] = set()
+"""Rows of this process that other ranks may read."""
 
 
 class DeviceRows:
@@ -110,10 +116,11 @@ class DeviceRows:
 
     def close(self, ranks: Ranks) -> None:
         """Drops the rows: those of other devices first, and the own ones when no rank reads them any more; all ranks call it."""
-        own, self._rows = (self._rows, self.tiers["peers"][self.own : self.own + 1]), None
+        own, rows, self._rows = self.tiers["peers"][self.own : self.own + 1], self._rows, None
         self.tiers.clear()
         ranks.main.gather_values(0)
-        del own
+        _READ_BY_OTHERS.difference_update(own)
+        del own, rows
 
 
 def open_device_rows(
@@ -148,6 +155,8 @@ def open_device_rows(
     for rank, (said, what) in enumerate(ranks.main.gather_values([problem, remedy])):
         if said:
             raise InputError(f"rank {rank}: {said}", what)
+    if own_rows is not None and len(peers) > 1:
+        _READ_BY_OTHERS.add(own_rows)
     place = [rank for rank, _ in handles].index(ranks.rank)
     return DeviceRows(hot, device, kept, peers, place, num_nodes)
 

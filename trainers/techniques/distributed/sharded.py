@@ -256,10 +256,7 @@ class ShardedSource(FeatureSource):
             found[hot] = self.devices.slots(slots[hot])
         tiers = Tiers(staged=copied) if self.devices is None else self.devices.gather_tiers(copied)
         ledger.carried(gather_tiered(found, tiers, out), "ids")
-        if hot.any():
-            kernels.synchronize()  # it reads rows on the devices of other ranks, which give them back when they end or fail
-        else:
-            kernels.hold(copied)  # the device may still read the copied rows, whose memory would be lent again
+        kernels.hold(copied)  # the device may still read the copied rows, whose memory would be lent again
 
     def gather_own(self, node_ids: Array, out: Array) -> None:
         """Writes row i of out: float[n, F] from node_ids[i], nodes of this rank's parts; asks no other rank and books nothing."""

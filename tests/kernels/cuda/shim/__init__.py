@@ -45,6 +45,7 @@ NATIVE = SOURCES.parent / "native"
 BUILD = SOURCES.parents[1] / "build" / "cuda_shim"
 """Compiled kernels, named by a digest of everything they were made from."""
 KERNEL_NAME = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
+NATIVE_HEADER = re.compile(r'#include "(graph/\w+\.h)"')
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
 FLAGS = ("-std=c++17", "-fPIC", "-w", "-g1", f"-I{HERE}", f"-I{NATIVE}", f"-I{SOURCES}")
 _ONE_LAUNCH = threading.Lock()
@@ -304,8 +305,8 @@ def _headers(flags: tuple[str, ...]) -> Path:
 
 
 def _digest(text: str, flags: tuple[str, ...]) -> str:
-    base = NATIVE / "base"
-    included = sorted([*HERE.glob("*.h"), *SOURCES.rglob("*.cuh"), base / "half.h", base / "rng.h"])
+    base, own = NATIVE / "base", [NATIVE / name for name in NATIVE_HEADER.findall(text)]
+    included = sorted([*HERE.glob("*.h"), *SOURCES.rglob("*.cuh"), base / "half.h", base / "rng.h"]) + own
     headers = "".join(path.read_text() for path in included)
     return hashlib.sha256("\0".join([headers, text, *flags]).encode()).hexdigest()[:24]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphmill.assets.chunks.config import ChunksTable, chunks_config
 from graphmill.assets.costs.needs import MARGIN, Sizes, require_fit
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.kernels.cuda.held import HeldArrays
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
@@ -23,6 +24,8 @@ from graphmill.trainers.recipe.costs.memory import (
     READER_BYTES,
     WINDOW_BYTES,
     evaluation_terms,
+    largest_batch,
+    memory_terms,
     sampler_terms,
     tier_terms,
     training_case,
@@ -89,6 +92,17 @@ def test_the_keys_that_a_user_sets_move_their_terms() -> None:
     exact = terms(case(eval="exact", eval_workspace="256MiB"), with_samples())
     assert 128 << 20 < exact["an exact evaluation"] <= 256 << 20
     assert terms(case(features="memory"), with_samples())["features in memory"] == SIZES.feature_bytes
+
+
+@pytest.mark.parametrize("trainer", ["distributed", "fresh-distributed"])
+def test_ranks_with_gpus_pin_the_rows_that_kernels_may_still_read(trainer: str) -> None:
+    """Torch's pool lends powers of two."""
+    found = [memory_terms(training_case(*case(trainer=trainer, device=device), SIZES)) for device in ("cpu", "cuda")]
+    names = [{term.name: term.most for term in terms} for terms in found]
+    (name,) = names[1].keys() - names[0].keys()
+    batch = largest_batch(case()[0], SIZES).inputs * SIZES.row_bytes
+    each = names[1][name] / (HeldArrays.MOST + 1) / training_case(*case(trainer=trainer), SIZES).ranks
+    assert batch <= each < 2 * batch and each.is_integer() and int(each).bit_count() == 1
 
 
 def test_sizes_of_stored_batches_are_exact_and_those_of_fan_outs_a_bound() -> None:
