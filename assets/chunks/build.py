@@ -2,7 +2,7 @@
 
 The files and the peak memory stand in assets/chunks/__init__.py.
 
-Where a bit for every node and chunk does not fit, the neighbour sets of chunks are lists on the disk, and bits for some nodes at a time.
+If a bit for every node and chunk does not fit, the neighbour sets of chunks are lists on the disk, and bits for some nodes at a time.
 One pass over the edges in order says of each in-neighbour in which chunk its destination is. The pairs are sorted by the node, each kept
 once, by the sort of the graph stage (assets/graph/edge_sort.py). The rows are the lists of chunks whose sets hold a node, and a search
 reads them in order (kernels/chunks/sets.py). The sets, and so the schedule, are those of the bits in memory.
