@@ -173,11 +173,10 @@ def answers(user: Array, taste: Array, asked: Array, classes: int) -> Array:
 class EventsSource(GeneratedSource):
     """Events that are drawn when they are asked for; the rows of nodes are those of the tastes that they show."""
 
-    config: EventsConfig
-
     def graph(self, progress: Progress) -> RawGraph:
         """Draws events and answers."""
         config = self.config
+        assert isinstance(config, EventsConfig)
         progress.start("generate events", config.edges, "edges")
         found = draw_events(config, self.threads)
         progress.advance(config.edges)
