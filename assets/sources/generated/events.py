@@ -17,9 +17,8 @@ Peak memory: 60 bytes per event and 30 per node, and the sort of the edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +27,9 @@ import numpy as np
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.sources.edge_marks import EdgeMarks
-from graphmill.assets.sources.features.blocks import FeatureBlock
-from graphmill.assets.sources.generated.generators import GeneratedConfig, class_block, with_hidden
-from graphmill.assets.sources.generated.typed_citation import below
-from graphmill.assets.sources.interface import FEATURES_TOO, RawGraph, TableConfig
+from graphmill.assets.sources.generated.generators import GeneratedConfig, GeneratedSource, with_hidden
+from graphmill.assets.sources.generated.typed_citation import below, chance
+from graphmill.assets.sources.interface import FEATURES_TOO, RawGraph
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.task_table import LinkSplit
 from graphmill.kernels.rng import absorb_ids, draws, key
@@ -112,7 +110,7 @@ class EventsConfig(GeneratedConfig):
 
     def drawn(self, folder: Path, threads: int) -> EventsSource:
         """Returns the graph, which is drawn when it is asked for."""
-        return EventsSource(self, threads)
+        return EventsSource(self, threads, folder)
 
     def survey(self) -> Survey:
         """Describes the graph that would be made."""
@@ -146,11 +144,8 @@ def draw_events(config: EventsConfig, threads: int) -> DrawnEvents:
     user, taste = below(draws(events, 0), users), below(draws(events, 1), classes)
     asked = count // 3 + below(draws(asks, 0), max(1, count // 3))
     answer = answers(user, taste, asked, classes)
-    flipped = (draws(asks, 1) >> np.uint64(32)) < np.uint64(round(config.flip * 2**32))
-    answer = np.where(flipped, below(draws(asks, 2), classes), answer)
-    told = (np.arange(count) >= asked[user]) & (
-        (draws(events, 2) >> np.uint64(32)) < np.uint64(round(config.p_in * 2**32))
-    )
+    answer = np.where(chance(draws(asks, 1), config.flip), below(draws(asks, 2), classes), answer)
+    told = (np.arange(count) >= asked[user]) & chance(draws(events, 2), config.p_in)
     taste = np.where(told, answer[user], taste)
     of_taste = (config.num_items - 1 - taste) // classes + 1
     item = users + taste + classes * below(draws(events, 3), of_taste)
@@ -175,26 +170,13 @@ def answers(user: Array, taste: Array, asked: Array, classes: int) -> Array:
     return counts.argmax(axis=1)
 
 
-class EventsSource:
-    """Events that are drawn when they are asked for; see `OpenSource`."""
-
-    node_of_row = None
-
-    def __init__(self, config: EventsConfig, threads: int):
-        self.config, self.threads, self.num_nodes = config, threads, config.nodes
-        self.node_types: Mapping[str, int] = {}
-
-    @cached_property
-    def _shown(self) -> Array:
-        return self.config.draw_labels(self.threads)
-
-    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the rows f32[N, F]: the centroid of the taste that a node shows plus noise."""
-        return [class_block(self.config, self._shown, self.threads)]
+class EventsSource(GeneratedSource):
+    """Events that are drawn when they are asked for; the rows of nodes are those of the tastes that they show."""
 
     def graph(self, progress: Progress) -> RawGraph:
         """Draws events and answers."""
         config = self.config
+        assert isinstance(config, EventsConfig)
         progress.start("generate events", config.edges, "edges")
         found = draw_events(config, self.threads)
         progress.advance(config.edges)

@@ -25,7 +25,7 @@ import numpy as np
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.generated.generators import GeneratedConfig, class_block, split_sizes, with_hidden
-from graphmill.assets.sources.generated.typed_citation import below
+from graphmill.assets.sources.generated.typed_citation import below, chance
 from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spool import BATCH_EDGES
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
@@ -99,8 +99,7 @@ class RatingsConfig(GeneratedConfig, SpooledConfig):
         taste = user % self.classes
         of_taste = (counts["item"] - 1 - taste) // self.classes + 1
         same = taste + self.classes * below(draws(keys, 2), of_taste)
-        stays = (draws(keys, 1) >> np.uint64(32)) < np.uint64(round(self.p_in * 2**32))
-        return user, np.where(stays, same, below(draws(keys, 2), counts["item"]))
+        return user, np.where(chance(draws(keys, 1), self.p_in), same, below(draws(keys, 2), counts["item"]))
 
     def drawn(self, folder: Path, threads: int) -> TypedSource:
         """Returns the graph, which is drawn when it is asked for."""

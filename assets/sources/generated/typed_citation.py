@@ -191,8 +191,7 @@ class Drawn:
         """Returns i64[n], nodes of a type: of the given classes with `p_in`, else any; the u64[n] draws decide the class and the node."""
         of_class = (count - 1 - classes) // self.config.classes + 1
         same = classes + self.config.classes * below(pick, of_class)
-        stays = (inside >> np.uint64(32)) < np.uint64(round(self.config.p_in * 2**32))
-        return np.where(stays, same, below(pick, count))
+        return np.where(chance(inside, self.config.p_in), same, below(pick, count))
 
     def _draws(self, word: int, low: int, high: int, count: int) -> list[Array]:
         """Returns `count` draws u64[high - low] of each edge."""
@@ -203,3 +202,8 @@ class Drawn:
 def below(drawn: Array, count: Array | int) -> Array:
     """Returns i64[n] in 0 to count - 1 from draws u64[n], by the high half of a product; counts are below 2^31."""
     return ((drawn >> np.uint64(33)).astype(np.int64) * count) >> 31
+
+
+def chance(drawn: Array, probability: float) -> Array:
+    """Returns bool[n], true with a probability, which is rounded to 32 bits, from draws u64[n]."""
+    return (drawn >> np.uint64(32)) < np.uint64(round(probability * 2**32))
