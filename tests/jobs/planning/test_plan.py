@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from graphmill.assets.costs.needs import Sizes
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
 from graphmill.assets.pipeline.needs import step_needs
+from graphmill.assets.pipeline.steps import preprocessing_steps
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.pipelines import plan as plan_command
