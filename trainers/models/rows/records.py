@@ -4,6 +4,10 @@ Records of drawn rows lie on pages of their own. A mapping reads such a page at 
 which a control group counts: a group full of pages that wait for the disk stops the training until they are there. Past the page cache
 many requests are under way, and none of their pages stays. What stays are the records that were read or written last (`RecentRecords`): a
 step writes what its batch has read.
+
+A new file is filled with zeros, in order. If it were reserved alone, the file system would note for each run of pages whether it was
+written, and every record would begin one: a file of 300 MB with 50,000 written records took 13 s to remove, and 0.05 s after zeros (ext4
+without a journal, on a disk that is told of freed blocks).
 """
 
 from __future__ import annotations
@@ -17,15 +21,16 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.storage.files.arrays import DATA_OFFSET
+from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.kernels.rows.pages import padded_bytes
 from graphmill.trainers.recipe.costs.node_rows import RECENT_BYTES
 
+ZEROS_BYTES = 4 << 20
+
 
 class MappedRecords:
     """Records of a mapped file, float[n, 3, H]."""
-
-    direct = False
 
     def __init__(self, path: Path, array: Any):
         self._records = torch.from_numpy(array)
@@ -50,16 +55,24 @@ class DirectRecords:
     Args:
         reader: reads and writes; files of one table share it.
         shape: 3 and H.
+        new: whether the file is only reserved so far.
 
     Attributes:
         direct: whether the file system has such reads; else the page cache has what was written until it is synced.
     """
 
-    def __init__(self, path: Path, reader: PageReader, shape: tuple[int, int], dtype: torch.dtype):
-        os.truncate(path, padded_bytes(path.stat().st_size))
+    def __init__(self, path: Path, reader: PageReader, shape: tuple[int, int], dtype: torch.dtype, *, new: bool):
+        end = padded_bytes(path.stat().st_size)
+        os.truncate(path, end)
         self._reader, self._shape, self._dtype = reader, shape, dtype
         self._file = reader.open(path, writes=True)
         self.descriptor, self.direct = self._file.fileno(), self._file.direct
+        if new and self.direct:
+            zeros = aligned_empty(min(ZEROS_BYTES, end))
+            zeros[:] = 0
+            # What a write leaves out is reserved and reads as zeros, too.
+            for low in range(DATA_OFFSET, end, ZEROS_BYTES):
+                os.pwrite(self.descriptor, zeros[: end - low], low)
 
     def read(self, rows: Tensor, parts: int) -> Tensor:
         """Returns float[k, parts, H], the first parts of the records of rows i64[k]."""

@@ -11,8 +11,8 @@ those that it names.
 
     state of a row, u8:  present record | record of the checkpoint << 2 | record of the best epoch << 4
 
-0 stands for none: such a row has its initial values and moments of 0. So a new table writes nothing, and the second and third file are made
-when a step first needs them: a training of few steps takes the space of one.
+0 stands for none: such a row has its initial values and moments of 0. So a new table has no values written, and the second and third file
+are made when a step first needs them: a training of few steps takes the space of one.
 
 Space: 3 H values per row and file. Memory: a byte per row. Of a mapped file dirty pages of `DIRTY_BYTES` twice: more are not left to the
 system, which would let them fill a control group. Of others `RECENT_BYTES` and the pages of `READING`.
@@ -222,7 +222,7 @@ class RowFile:
         return self.checkpoint.with_name(f"{self.name}-{number}.npy")
 
     def _make(self, number: int) -> None:
-        self._add(number, create_array(self._path(number), self._file_shape, self._kind))
+        self._add(number, create_array(self._path(number), self._file_shape, self._kind), new=True)
 
     def _open(self) -> None:
         for number in FILES:
@@ -236,17 +236,18 @@ class RowFile:
             if (found.shape, found.dtype) != (self._file_shape, self._kind):
                 problem = f"{path} has {found.dtype}{list(found.shape)}, and the training {self._kind}{list(self._file_shape)}"
                 raise InputError(problem, "train without --resume")
-            self._add(number, found)
+            self._add(number, found, new=False)
         if 1 not in self._records:
             problem = f"{self._path(1)}, with the rows of nodes of the checkpoint, is not there"
             raise InputError(problem, f"remove {self.checkpoint} and train without --resume")
 
-    def _add(self, number: int, array: Any) -> None:
+    def _add(self, number: int, array: Any, *, new: bool) -> None:
         path, shape = self._path(number), self._file_shape[1:]
-        records = (
-            MappedRecords(path, array) if self._reader is None else DirectRecords(path, self._reader, shape, self.dtype)
-        )
-        self._records[number], self._direct = records, records.direct
+        if self._reader is None:
+            self._records[number] = MappedRecords(path, array)
+        else:
+            self._records[number] = found = DirectRecords(path, self._reader, shape, self.dtype, new=new)
+            self._direct = found.direct
 
     def _forget(self) -> None:
         if self._recent is not None:

@@ -178,3 +178,24 @@ def test_recent_records_are_those_that_came_last(monkeypatch: pytest.MonkeyPatch
         assert len(lacking) == len(rows) - len({row % 11 for row in rows.tolist()})
     recent.clear()
     assert found and len(recent.find(torch.arange(NUM_ROWS))[1]) == NUM_ROWS
+
+
+def test_every_page_of_a_new_file_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_file, "fits_memory", lambda num_bytes: False)
+    monkeypatch.setattr(records, "ZEROS_BYTES", 3 * 4096)
+    written, write = [], os.pwrite
+
+    def pwrite(descriptor: int, data: np.ndarray, offset: int) -> int:
+        if len(data) > 1000 and offset:
+            assert not data.any()
+            written.extend(range(offset // 4096, (offset + len(data)) // 4096))
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    file = RowFile(tmp_path / "run.safetensors", (4000, WIDTH), torch.float32, initial)
+    if not file._direct:
+        pytest.skip("this file system has no O_DIRECT")
+    num_bytes = file._path(1).stat().st_size
+    assert num_bytes % 4096 == 0 and written == [*range(1, num_bytes // 4096)]
+    assert len(np.load(file._path(1))) == 4000
+    file.close()
