@@ -31,7 +31,7 @@ EDGE_ROLE = "features.edges"
 KERNEL_BYTES = 16 << 20
 """What the system takes for the processes of a step, which is in use and in no sum: page tables, sockets, stacks."""
 PASS_SPEED = 600e6
-"""Bytes of the edges that a pass reads, compares and answers in a second."""
+"""Bytes of the edges that a pass reads, compares and answers in a second (`python -m benchmarks topology`, docs/needs.md)."""
 MARGIN = 0.15
 """Share by which formulas may say more than a step takes: so much above the memory that is there, a step is still let try."""
 

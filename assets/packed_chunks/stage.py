@@ -81,15 +81,16 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     share = max(PAGE_BYTES, min(MOST_BUFFER_BYTES, buffers.buffer_bytes // max(1, count)))
     packed, ordered = -(-plan.packed // groups), semantic.order == "reads"
     spans = min(buffers.span_bytes, (placed + -(-plan.cached // groups) + ordered * packed) * row)
-    most = min(batches.most_inputs, -(-stored_rows // max(1, batches.count)))
+    most = min(batches.most_inputs, stored_rows)
     busy = execution.threads_each + WAITING_THREADS
     listed = (1 + 3 * ordered) * packed + 2 * (placed + -(-plan.cached // groups))
+    words = 8 * -(-(heads + stored_rows * row) // (groups * PAGE_BYTES))
     chances = 4 * (1 + batches.layers) * sizes.num_nodes * ordered
     each = (
         Term("two ranges of the features", min(2 * buffers.range_bytes, sizes.feature_bytes), "[packed] memory"),
         Term("buffers of chunks", count * min(chunk, share), bound=bound),
         Term("rows in the order of caches and images", spans, bound=bound),
-        Term("lists of rows", 4 * listed + 4 * nodes * (sizes.num_rows < nodes), "[packed] groups", bound),
+        Term("lists of rows", 4 * listed + words + 4 * nodes * (sizes.num_rows < nodes), "[packed] groups", bound),
         Term("slots of nodes", 4 * nodes),
         *([Term("chances of embeddings", chances, "[packed] order")] if ordered else []),
         Term("batches and pieces of the threads", busy * (BLOCK_BYTES + batches.most_bytes + PAIR_BYTES * most), bound=bound),
