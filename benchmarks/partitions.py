@@ -138,10 +138,9 @@ def parts(method: str, topology: Topology, folder: Path, undirected: bool, contr
 def streamed(name: str, num_nodes: int, num_edges: int, with_metis: bool, folder: Path) -> list[dict[str, Any]]:
     """Returns the rows of a graph on which methods run in processes of their own, and METIS where it is tried and ends in time."""
     undirected = name.startswith("nested")
-    if undirected:
-        topology = nested(num_nodes, num_edges)
-    else:
-        topology = made_topology(*rmat_edges(num_nodes, num_edges, 1, threads=2), num_nodes)
+    drawn = None if undirected else rmat_edges(num_nodes, num_edges, 1, threads=2)
+    topology = nested(num_nodes, num_edges) if drawn is None else made_topology(*drawn, num_nodes)
+    del drawn
     for array in ("indptr", "indices", "in_degree", "out_degree"):
         np.save(folder / f"{array}.npy", getattr(topology, array))
     what = f"{'nested' if undirected else 'R-MAT'} {num_nodes / 1e6:g}M/{topology.num_edges / 1e6:.0f}M"

@@ -26,8 +26,8 @@ class PartitionsTable(Checked):
     parts: int = field(default=4, metadata=within(1, MOST_PARTS))
     # seed of "metis" (also if "auto" chooses it), "metis-contracted" and "random"; not given = the pipeline's
     seed: int | None = field(default=None, metadata=within(0))
-    # most clusters that METIS gets with "metis-contracted", of as many edges that it takes about 2.5 kB for each; not given = a tenth of the
-    # nodes, and 2.5 GiB
+    # most clusters that METIS gets with "metis-contracted", and 16 edges for each, for which it takes about 2.6 kB; not given = a tenth
+    # of the nodes, and 2.5 GiB
     contract_to: int | None = field(default=None, metadata=within(1, hashed="unless default"))
 
     def problems(self) -> Iterator[KeyProblem]:

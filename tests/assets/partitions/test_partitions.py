@@ -102,10 +102,10 @@ def test_clusters_are_as_few_as_asked_for_and_said_before_a_build(tmp_path, sbm)
     fewer, same = (build(sbm, tmp_path, "metis-contracted", contract_to=count) for count in (1024, 1024))
     assert fewer.config["contract_to"] == 1024 and one.version != fewer.version == same.version
     sizes = sizes_of({"graph": sbm})
-    needs = [
-        partitions_need(PartitionsTable(method="metis-contracted", contract_to=count), None, replace(sizes, num_nodes=10**8, num_edges=10**9))
-        for count in (100_000, 200_000)
-    ]  # fmt: skip
+    assert sizes is not None
+    sizes = replace(sizes, num_nodes=10**8, num_edges=10**9)
+    tables = [PartitionsTable(method="metis-contracted", contract_to=count) for count in (100_000, 200_000)]
+    needs = [partitions_need(table, None, sizes) for table in tables]
     assert needs[0].memory_bytes <= needs[1].memory_bytes < 5 * 2**30
 
 

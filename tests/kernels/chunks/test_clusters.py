@@ -117,7 +117,7 @@ def test_memory_has_no_term_of_edges(undirected, monkeypatch):
 
     def allocate(length, dtype):
         """Counts an array while it lives, and hides it from the counter of memory."""
-        array = np.memmap(TemporaryFile(), dtype, "w+", shape=length)
+        array = np.memmap(TemporaryFile(), dtype, "w+", shape=length)  # noqa: SIM115
         made[id(array)] = array.nbytes
         finalize(array, made.pop, id(array))
         most[0] = max(most[0], sum(made.values()))
