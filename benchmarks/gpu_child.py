@@ -28,8 +28,8 @@ from graphmill.trainers.loop.loop import Loop
 from graphmill.trainers.recipe.config import TrainTable, find_table, model_configs
 from graphmill.trainers.recipe.inputs import find_table_inputs
 
-IN_PLACE = ("feature",)
-"""Kinds of a ledger's lines that a kernel reads over the bus instead of copying them."""
+IN_PLACE, IN_PLACE_WHOLE = ("feature",), ("feature", "neighbour", "gradient", "checkpoint", "output", "logit")
+"""Kinds of a ledger's lines that a kernel reads over the bus instead of copying them: of batches, and of passes over the whole graph."""
 
 
 class SimulatedMeter:
@@ -96,7 +96,8 @@ class Watch:
 def _booked(loop: Loop) -> dict[str, dict[str, int]]:
     """Returns the bytes by link that are booked so far: all of batches, and those that were copied, besides batches as well."""
     found, rows = {"ledger": loop.ledger.bytes_by_link(), "booked": {"h2d": 0, "d2h": 0}}, loop.ledger.rows()["moves"]
-    own = [row for row in rows if row["link"] != "h2d" or row["kind"] not in IN_PLACE]
+    in_place = IN_PLACE_WHOLE if loop.config.trainer == "fullgraph" else IN_PLACE
+    own = [row for row in rows if row["link"] != "h2d" or row["kind"] not in in_place]
     for row in (*own, *loop.device.traffic.rows()["moves"]):
         if row["link"] in found["booked"]:
             found["booked"][row["link"]] += row["moved_bytes"]
