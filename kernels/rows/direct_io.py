@@ -9,7 +9,7 @@ it is read to its place in the output and nothing is copied. Any row width and a
 
 Rows are written as they are read: the pages that hold them are read, and each range is written back with the new rows in it as soon as it
 has arrived, while others are on the way. No page waits in memory for the system to write it, which in a control group without a bound of
-its own for such pages stops the next process that needs memory.
+its own for such pages stops the next thread that needs memory.
 
 Every result is checked: a short read is asked for again from the page where it stopped, and an error or the end of the file is an
 `InputError` with the file and the bytes, never a wrong row. Rows are read at random, so the digest of a large block could not be checked

@@ -47,6 +47,7 @@ from graphmill.trainers.recipe.costs.node_rows import READING
 Initial = Callable[[Tensor], Tensor]
 """Function from rows of a table, i64[k], to their initial values, float32[k, H]."""
 FILES = (1, 2, 3)
+READ_ROWS = 1 << 13
 DIRTY_BYTES = 128 << 20
 """Pages that are written before the disk is asked to take them; while it does, as many may be written again."""
 _FREE = torch.tensor([min({*FILES} - {state >> 2 & 3, state >> 4 & 3}) for state in range(64)], dtype=torch.uint8)
@@ -109,7 +110,11 @@ class RowFile:
 
     def read(self, rows: Tensor) -> Tensor:
         """Returns float[k, H], the present values of rows i64[k]."""
-        return self._read(rows, 1)[:, 0].contiguous()
+        out = torch.empty((len(rows), self.shape[1]), dtype=self.dtype)
+        # Past the page cache the moments come, too: of some rows at a time.
+        for part, values in zip(rows.split(READ_ROWS), out.split(READ_ROWS), strict=True):
+            values.copy_(self._read(part, 1)[:, 0])
+        return out
 
     def records(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns float[k, H] each: the present values of rows i64[k], and their two moments."""
