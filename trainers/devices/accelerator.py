@@ -49,7 +49,8 @@ class Accelerator(Device):
     ):
         self.backend, self.index, self.work_bytes, self.cache_bytes = backend, index, work_bytes, cache_bytes
         self.kind, self.torch_device = backend.kind, backend.torch_device
-        self.traffic, self.spans = Ledger(), DeviceSpans(backend)
+        self.traffic = Ledger()
+        self.spans: DeviceSpans = DeviceSpans(backend)
         backend.kernels.watch = self.spans.span
         self._cached_bytes = self._exported_bytes = 0
 

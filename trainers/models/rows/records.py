@@ -72,7 +72,7 @@ class DirectRecords:
             zeros[:] = 0
             # What a write leaves out is reserved and reads as zeros, too.
             for low in range(DATA_OFFSET, end, ZEROS_BYTES):
-                os.pwrite(self.descriptor, zeros[: end - low], low)
+                os.pwrite(self.descriptor, zeros[: end - low].data, low)
 
     def read(self, rows: Tensor, parts: int) -> Tensor:
         """Returns float[k, parts, H], the first parts of the records of rows i64[k]."""
