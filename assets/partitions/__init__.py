@@ -25,8 +25,8 @@ Numbers: of a balance, 1 is even. `beside_random` has the same numbers of random
 Cost: METIS takes minutes from tens of millions of edges on; `ldg` took 46 s and 0.5 GiB for 8M nodes and 128M edges. Peak memory, E' edges
 after adding reverses: metis at most 150 E' + 200 N, of which 12 E' + 40 N here and the rest in METIS; metis-contracted at most 44 N for
 clusters, with 28 E' in scratch files, and 5 N beside METIS with 16.8M edges, or with 16 edges (2.6 kB) for each cluster of `contract_to`,
-if clusters can be joined to so few; ldg 9 N beside the mapped graph, and 24 N of weights in scratch files; every method 16 N when its parts
-are measured, 20 N with ids of 64 bits.
+if clusters can be joined to that number; ldg 9 N beside the mapped graph, and 24 N of weights in scratch files; every method 16 N when its
+parts are measured, 20 N with ids of 64 bits.
 
 Checks: equal recipes have equal bytes with every method but `metis-balanced`: in 3 of 96 processes the METIS inside DGL gave other parts
 for the same graph, with one thread as with several. If that counts, use `metis`.

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -121,6 +122,7 @@ def test_a_stream_is_used_again_by_whoever_comes_next(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     backend = object.__new__(CudaBackend)
     backend.torch_device, backend._idle = torch.device("cuda", 0), []
+    backend.kernels = SimpleNamespace()
     device = Accelerator(backend)
 
     def one():

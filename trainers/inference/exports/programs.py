@@ -331,7 +331,7 @@ def write_part(part: Part, folder: Path) -> str:
         warnings.simplefilter("ignore")
         small, other = (part.sample(*sizes) for sizes in SIZES)
         expected = module(**other)
-        for suffix, write in ((".pt2", _exported), (".pt", _traced)):
+        for name, suffix, write in (("torch.export", ".pt2", _exported), ("TorchScript", ".pt", _traced)):
             path = folder / f"{part.name}{suffix}"
             try:
                 torch.testing.assert_close(write(module, small, path)(**other), expected)
@@ -339,7 +339,7 @@ def write_part(part: Part, folder: Path) -> str:
             except Exception as error:  # of torch and of the user's own code, of any class
                 path.unlink(missing_ok=True)
                 first = (str(error).strip().splitlines() or [""])[0]
-                problems.append(f"{write.__doc__}: {type(error).__name__}: {first[:200]}")
+                problems.append(f"{name}: {type(error).__name__}: {first[:200]}")
     return "; ".join(problems)
 
 

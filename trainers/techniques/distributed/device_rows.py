@@ -53,8 +53,8 @@ from graphmill.trainers.rows.source import D2D
 from graphmill.trainers.techniques.distributed.hot_rows import HotRows
 from graphmill.trainers.techniques.distributed.settings import WINDOW_BYTES
 
-_READ_BY_OTHERS: set[Any] = set()
-"""Rows of this process that other ranks may read."""
+_READ_BY_OTHERS: dict[int, Any] = {}
+"""Rows of this process that other ranks may read, by their identity: a rank that fails keeps them until its process ends."""
 
 
 class DeviceRows:
@@ -119,7 +119,8 @@ class DeviceRows:
         own, rows, self._rows = self.tiers["peers"][self.own : self.own + 1], self._rows, None
         self.tiers.clear()
         ranks.main.gather_values(0)
-        _READ_BY_OTHERS.difference_update(own)
+        for each in own:
+            _READ_BY_OTHERS.pop(id(each), None)
         del own, rows
 
 
@@ -156,7 +157,7 @@ def open_device_rows(
         if said:
             raise InputError(f"rank {rank}: {said}", what)
     if own_rows is not None and len(peers) > 1:
-        _READ_BY_OTHERS.add(own_rows)
+        _READ_BY_OTHERS[id(own_rows)] = own_rows
     place = [rank for rank, _ in handles].index(ranks.rank)
     return DeviceRows(hot, device, kept, peers, place, num_nodes)
 
