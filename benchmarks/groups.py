@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,12 @@ class Group:
 
 
 def run_limited(
-    command: list[str], folder: Path, limit_bytes: int, seconds: float, environment: dict[str, str] | None = None
+    command: list[str],
+    folder: Path,
+    limit_bytes: int,
+    seconds: float,
+    environment: dict[str, str] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Runs a command in a group of its own, with the files of `folder` dropped from the page cache.
 
@@ -105,6 +111,7 @@ def run_limited(
         limit_bytes: memory of the group.
         seconds: time after which it is stopped.
         environment: variables beside those of this process.
+        stopped: asked again and again; once it is true, the command is killed as if its time were over.
 
     Returns:
         {"ended", "seconds", "cores_of_others", "anonymous_bytes", "peak_bytes", "read_bytes", "said"}: "ended" is "well", "badly" or
@@ -123,7 +130,7 @@ def run_limited(
         )
         group.session = process.pid
         try:
-            ended, read_bytes = _waited(process, started + seconds)
+            ended, read_bytes = _waited(process, started + seconds, stopped)
         finally:
             if process.returncode is None:
                 read_bytes = _device_bytes(folder) - before
@@ -138,9 +145,9 @@ def run_limited(
     return row | {"peak_bytes": group.peak_bytes, "read_bytes": read_bytes, "said": text[-SAID_AT_MOST:]}
 
 
-def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[str, int]:
+def _waited(process: subprocess.Popen[bytes], until: float, stopped: Callable[[], bool]) -> tuple[str, int]:
     """Returns how a process has ended, and the bytes that it and its children read from devices."""
-    while time.perf_counter() < until:
+    while time.perf_counter() < until and not stopped():
         found, status, usage = os.wait4(process.pid, os.WNOHANG)
         if found:
             process.returncode = os.waitstatus_to_exitcode(status)

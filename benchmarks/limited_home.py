@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,12 +80,18 @@ class LimitedHome:
         self._file = folder / "found.json"
         self.found: dict[str, dict[str, Any]] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
-    def command(self, part: str, *arguments: str, seconds: float = SECONDS_AT_MOST) -> dict[str, Any]:
-        """Runs `graphmill ARGUMENTS`, unless this part has ended well before. Returns its row."""
+    def command(
+        self,
+        part: str,
+        *arguments: str,
+        seconds: float = SECONDS_AT_MOST,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """Runs `graphmill ARGUMENTS`, killed once `stopped` is true, unless this part has ended well before. Returns its row."""
         code = "import sys; from graphmill.jobs.cli import main; sys.exit(main())"
         again = self.again and arguments[0] in ("plan", "train")
         retrain = ["--retrain"] if again and arguments[0] == "train" and "--retrain" not in arguments else []
-        return self._row(part, [sys.executable, "-c", code, *arguments, *retrain], seconds, again)
+        return self._row(part, [sys.executable, "-c", code, *arguments, *retrain], seconds, again, stopped)
 
     def build(self, name: str, stages: Mapping[str, str], parts: tuple[str, ...]) -> None:
         """Builds stage after stage, each in a group of its own with a pipeline file PART.toml that asks for no later one.
@@ -175,11 +181,18 @@ class LimitedHome:
             part: {name: value for name, value in row.items() if name != "said"} for part, row in self.found.items()
         }
 
-    def _row(self, part: str, command: list[str], seconds: float, again: bool) -> dict[str, Any]:
+    def _row(
+        self,
+        part: str,
+        command: list[str],
+        seconds: float,
+        again: bool,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
         if self.found.get(part, {}).get("ended") == "well" and not again:
             return self.found[part]
         environment = {"GRAPHMILL_HOME": str(self.folder / "home"), "PYTHONPATH": str(ROOT)}
-        row = run_limited(command, self.folder, self.limit_bytes, seconds, environment)
+        row = run_limited(command, self.folder, self.limit_bytes, seconds, environment, stopped)
         print(told(part, row), flush=True)
         if row["ended"] != "well":
             print(row["said"][-1500:], flush=True)
