@@ -8,7 +8,8 @@ row and a batch of 512 items reads 25,600 of them at random places.
     equal   2M users, whose rows and moments take 1.4 GiB: a training in memory, without a limit, and one with its rows in files in a group
             of 640 MiB. The weights must have equal digests, and so must every other file of the two models.
     full    20M users in a group of 2 GiB: two epochs, the second of which reads records that the first one wrote, an evaluation, and the
-            model is written. One training is killed within the second epoch and goes on; both must end with the same weights. It takes 41 GB of disk.
+            model is written. One training is killed within the second epoch and goes on; both must end with the same weights. It takes
+            41 GB of disk.
 
 Told are the memory that the kernel could not take back, seconds of an epoch, and bytes that the device read for each byte of the records
 that a step needs. Quick is `equal` with a tenth of the users, and `full` with what `equal` has.
@@ -137,7 +138,9 @@ def full(home: LimitedHome, users: int) -> dict[str, Any]:
 
 def within_last_epoch(home: LimitedHome) -> bool:
     """Returns whether a checkpoint tells of batches of the last epoch."""
-    states = [checkpoint_facts(path).get("state", {}) for path in (home.store.home / "checkpoints").glob("*.safetensors")]
+    states = [
+        checkpoint_facts(path).get("state", {}) for path in (home.store.home / "checkpoints").glob("*.safetensors")
+    ]
     return any(each["epoch"] == EPOCHS - 1 and each["position"] > 0 for each in states if each)
 
 
