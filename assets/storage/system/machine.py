@@ -66,7 +66,9 @@ def processor_name() -> str:
     except OSError:
         first = ""
     said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
-    kind = ", ".join(f"{name} {said[key]}" for name, key in (("family", "cpu family"), ("model", "model")) if key in said)
+    kind = ", ".join(
+        f"{name} {said[key]}" for name, key in (("family", "cpu family"), ("model", "model")) if key in said
+    )
     name = said.get("model name") or platform.processor() or platform.machine()
     return f"{name} ({kind})" if kind else name
 
