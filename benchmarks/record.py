@@ -26,7 +26,6 @@ T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
 UNRECORDED = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
 """Files that rows and pages are written to: no benchmark runs them, so changes there do not make a tree dirty."""
-PROCESSORS = Path("/proc/cpuinfo")
 
 
 def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
@@ -109,13 +108,8 @@ def record(name: str, row: Mapping[str, Any], packages: tuple[str, ...] = ("torc
 
 
 def machine() -> dict[str, Any]:
-    """Returns what a row says of the machine. Virtual machines hide a processor's name; its family and model tell generations apart."""
-    kind = {}
-    if PROCESSORS.is_file():
-        lines = (line.partition(":") for line in PROCESSORS.read_text().partition("\n\n")[0].splitlines())
-        kind = {name.strip(): value.strip() for name, _, value in lines}
-    numbers = {key: int(kind[name]) for key, name in (("family", "cpu family"), ("model", "model")) if name in kind}
-    return {"cpu": processor_name(), **numbers, "cpus": os.cpu_count(), "python": platform.python_version()}
+    """Returns what a row says of the machine."""
+    return {"cpu": processor_name(), "cpus": os.cpu_count(), "python": platform.python_version()}
 
 
 def commit() -> str:

@@ -46,7 +46,7 @@ Not checked: that rows are in the order of time.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -90,6 +90,20 @@ def take_reference(
     return [places[position] for position in choose_reference(row_key, len(places), fanout, replace)]
 
 
+def take_typed_reference(
+    topology: Topology, places: list[int], row_key: int, fanout: Fanout, choose: Choice, replace: bool
+) -> list[int]:
+    """Returns those of admissible places that are taken, of each relation by its own fan-out if it has one (the rule in plain Python)."""
+    if isinstance(fanout, int):
+        return take_reference(topology, places, row_key, fanout, choose, replace)
+    assert topology.edge_types is not None
+    taken = []
+    for relation, begin, end in runs_reference(topology.edge_types[places]):
+        run_key = absorb(row_key, relation)
+        taken += take_reference(topology, places[begin:end], run_key, fanout[relation], choose, replace)
+    return taken
+
+
 def take_weighted_reference(
     topology: Topology,
     tables: AliasTables,
@@ -129,22 +143,12 @@ def temporal_reference(
 ) -> TimedBlocks:
     """Returns the blocks of a batch as `TemporalSampler.timed` does, without transposes (the rule in plain Python)."""
 
-    def take(v: int, time: float, layer_key: int, fanout: Fanout) -> Iterator[tuple[int, float]]:
-        places, row_key = admissible_reference(topology, v, time, window), absorb(layer_key, v)
+    def take(v: int, places: list[int], row_key: int, fanout: Fanout) -> tuple[list[int], list[float]]:
         if tables is not None:
             assert isinstance(fanout, int)
-            yield from zip(
-                *take_weighted_reference(topology, tables, empty, v, places, row_key, fanout, replace), strict=True
-            )
-            return
-        if isinstance(fanout, int):
-            yield from ((place, 0.0) for place in take_reference(topology, places, row_key, fanout, choose, replace))
-            return
-        assert topology.edge_types is not None
-        for relation, begin, end in runs_reference(topology.edge_types[places]):
-            run_key = absorb(row_key, relation)
-            run = take_reference(topology, places[begin:end], run_key, fanout[relation], choose, replace)
-            yield from ((place, 0.0) for place in run)
+            return take_weighted_reference(topology, tables, empty, v, places, row_key, fanout, replace)
+        taken = take_typed_reference(topology, places, row_key, fanout, choose, replace)
+        return taken, [0.0] * len(taken)
 
     pairs = [(int(v), float(time)) for v, time in zip(seeds, times, strict=True)]
     local = {pair: i for i, pair in enumerate(pairs)}
@@ -153,7 +157,8 @@ def temporal_reference(
         layer_key = key(seed, batch.stream, batch.epoch, batch.step, layer)
         num_dst, indices, ends, shares = len(pairs), [], [], []
         for v, time in pairs[:num_dst]:
-            for place, share in take(v, time, layer_key, fanout):
+            places, row_key = admissible_reference(topology, v, time, window), absorb(layer_key, v)
+            for place, share in zip(*take(v, places, row_key, fanout), strict=True):
                 shares.append(share)
                 pair = int(topology.indices[place]), time
                 if pair not in local:

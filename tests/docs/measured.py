@@ -221,10 +221,16 @@ def stamp(rows: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """Returns when and on what rows of benchmarks were measured: benchmark, date, commit, processor, and GPU if there is one."""
     found: dict[str, None] = {}
     for name, row in rows:
-        machine = [" ".join(TRADE.sub("", row["machine"]["cpu"]).split())]
+        machine = [processor(row["machine"])]
         machine += [str(row[key]) for key in ("gpu", "device") if "NVIDIA" in str(row.get(key))]
         found[f"{name} {row['time'][:10]} ({row['commit']}, {', '.join(machine)})"] = None
     return "; ".join(found)
+
+
+def processor(machine: dict[str, Any]) -> str:
+    """Returns the name of a row's processor; older rows have its family and model apart from it."""
+    kind = ", ".join(f"{key} {machine[key]}" for key in ("family", "model") if key in machine)
+    return " ".join(TRADE.sub("", machine["cpu"]).split()) + (f" ({kind})" if kind else "")
 
 
 def number_like(old: str, value: Any) -> str:

@@ -90,6 +90,11 @@ class EventsConfig(GeneratedConfig):
         return round(self.nodes * ITEMS)
 
     @property
+    def sorts_a_file(self) -> bool:
+        """Whether events are drawn to a file: they never are, since answers depend on all of them."""
+        return False
+
+    @property
     def best_accuracy(self) -> float:
         """The accuracy of the best prediction from events before a user's time."""
         return 1 - self.flip + self.flip / self.classes

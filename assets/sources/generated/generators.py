@@ -3,8 +3,8 @@
 Features are the centroid of the node's class plus noise. The default noise leaves one row ambiguous, while the mean over a
 neighbourhood is not. `kernels/graph/generate.py` draws all of it, and names the models' sources.
 
-Every edge is a function of its number, so more than `HELD_EDGES` edges are drawn in batches to a file and sorted out of core
-(assets/graph/edge_sort.py), with the same result.
+Every edge is a function of its number, so more than `HELD_EDGES` edges, or those that take more than half of the memory, are drawn in
+batches to a file and sorted out of core (assets/graph/edge_sort.py), with the same result.
 
 Peak memory: 4 bytes per node for the classes (twice that if some are hidden) and one slice of 8 MiB of features; beside it what `survey`
 adds up for edges in memory, or for the sort of a file of edges in ranges of at most `SORT_BYTES`.
@@ -40,6 +40,7 @@ from graphmill.assets.sources.interface import (
 from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.system.filesystem import full_disk
+from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 MOST_FEATURES, MOST_ROWS = 1 << 24, 1 << 48
 """More than any machine stores; sums of sizes stay below 2^63."""
 HELD_EDGES = 1 << 25
-"""Most drawn edges of a graph that is built in memory."""
+"""Most drawn edges of a graph that is built in memory, if that has room."""
 SORT_BYTES = 512 << 20
 """Memory of the sort of more edges."""
 EXAMPLE: Mapping[str, Any] = {"nodes": 20000, "edges": 160000, "features": 32, "classes": 8, "p_in": 0.6}
@@ -122,11 +123,24 @@ class GeneratedConfig(GraphConfig):
         """Returns the graph, which is drawn when it is asked for."""
         return GeneratedSource(self, threads, folder)
 
+    @property
+    def num_stored(self) -> int:
+        """The most edges of the graph, with the reverse ones that are added."""
+        return self.edges * (2 if self.undirected else 1)
+
+    @property
+    def sorts_a_file(self) -> bool:
+        """Whether edges are drawn to a file and sorted; no byte of the graph depends on it."""
+        if self.edges > HELD_EDGES:
+            return True
+        held, sorting = (_most(phases(self, self.num_stored)[0]) for phases in (_held_phases, _spooled_phases))
+        return held > max(sorting, memory_bytes() // 2)
+
     def survey(self) -> Survey:
         """Describes the graph that would be made."""
-        stored = self.edges * (2 if self.undirected else 1)
+        stored = self.num_stored
         scratch, (phases, held) = 0, _held_phases(self, stored)
-        if self.edges > HELD_EDGES:
+        if self.sorts_a_file:
             scratch = (self.edges + stored) * record_dtype(self.nodes, EdgeColumns()).itemsize
             phases, held = _spooled_phases(self, stored)
         return Survey(
@@ -136,7 +150,7 @@ class GeneratedConfig(GraphConfig):
             num_edges=stored,
             num_features=self.features,
             dtype="float32",
-            memory_bytes=STEP_BYTES + max(sum(term.most for term in phase) for phase in phases),
+            memory_bytes=STEP_BYTES + _most(phases),
             scratch_bytes=scratch,
             num_classes=1 if self.task == "regression" else self.classes,
             num_split=split_sizes(self, self.nodes),
@@ -256,7 +270,7 @@ class GeneratedSource:
         labels, names, best = task_labels(config.task, self.labels, labels, config.classes, config.seed)
         known = RawGraph(num_nodes=config.nodes, labels=labels, class_names=names, numbers=best)
         progress.start("generate edges", config.edges, "edges")
-        if config.edges > HELD_EDGES:
+        if config.sorts_a_file:
             graph = replace(known, spool=self._spooled(progress), memory_bytes=SORT_BYTES)
         else:
             src, dst = config.draw_edges(self.threads, 0, config.edges)
@@ -320,6 +334,11 @@ Phases = tuple[tuple[tuple[Term, ...], ...], tuple[Term, ...]]
 def _labels(config: GeneratedConfig) -> Term:
     several = {"multilabel": config.classes, "regression": 4}.get(config.task, 0)
     return Term("classes and labels", config.nodes * ((4 if config.labelled == 1 else 8) + several))
+
+
+def _most(phases: Sequence[tuple[Term, ...]]) -> int:
+    """Returns the bytes of the phase that holds most."""
+    return max(sum(term.most for term in phase) for phase in phases)
 
 
 def _held_phases(config: GeneratedConfig, stored: int) -> Phases:

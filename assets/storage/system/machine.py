@@ -56,16 +56,21 @@ def usable_cores() -> int:
 
 @cache
 def processor_name() -> str:
-    """Returns the processor's own name; its architecture if it has none.
+    """Returns the processor's own name with its family and model, which tell generations apart where a virtual machine hides the name.
 
-    Libraries choose their code by the kind of processor, so equal recipes may round differently on two of them.
+    It is the architecture if there is none. Libraries choose their code by the kind of processor, so equal recipes may round differently on
+    two of them.
     """
     try:
-        with PROCESSORS.open() as lines:  # of all cores, and the first one says it
-            found = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        first = PROCESSORS.read_text().partition("\n\n")[0]
     except OSError:
-        found = ""
-    return found or platform.processor() or platform.machine()
+        first = ""
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    kind = ", ".join(
+        f"{name} {said[key]}" for name, key in (("family", "cpu family"), ("model", "model")) if key in said
+    )
+    name = said.get("model name") or platform.processor() or platform.machine()
+    return f"{name} ({kind})" if kind else name
 
 
 class TooLittleMemory(InputError):

@@ -47,6 +47,7 @@ def test_the_run_record_names_the_processor(store, tmp_path, monkeypatch):
             "processor\t: 0\nmodel name\t: Ours (R) 7 @ 2.1GHz\n\nprocessor\t: 1\nmodel name\t: Other\n",
             "Ours (R) 7 @ 2.1GHz",
         ),
+        ("cpu family\t: 25\nmodel\t\t: 1\nmodel name\t: Theirs\n", "Theirs (family 25, model 1)"),
         ("processor\t: 0\n", platform.processor() or platform.machine()),
     ):
         cores.write_text(text)

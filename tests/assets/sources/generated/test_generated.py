@@ -26,10 +26,16 @@ def test_byte_equal_at_any_thread_count(tmp_path, source):
 
 @pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
 @pytest.mark.parametrize("keys", [{}, {"undirected": False, "duplicates": "keep", "self_loops": "keep"}], ids=str)
-def test_edges_that_are_sorted_out_of_core_give_the_same_graph(tmp_path, monkeypatch, source, keys):
+@pytest.mark.parametrize(
+    ("name", "value"), [("HELD_EDGES", 23_999), ("memory_bytes", lambda: 1 << 20)], ids=["many", "memory"]
+)
+def test_edges_that_are_sorted_out_of_core_give_the_same_graph(tmp_path, monkeypatch, source, keys, name, value):
+    config = config_class(source)(nodes=3000, edges=24_000)
     held = make(tmp_path / "held", source, **keys)
-    for name, value in (("HELD_EDGES", 23_999), ("BATCH_EDGES", 5_000), ("SORT_BYTES", 200_000)):
-        monkeypatch.setattr(f"graphmill.assets.sources.generated.generators.{name}", value)
+    assert config.survey().scratch_bytes == 0
+    for each, patched in ((name, value), ("BATCH_EDGES", 5_000), ("SORT_BYTES", 200_000)):
+        monkeypatch.setattr(f"graphmill.assets.sources.generated.generators.{each}", patched)
+    assert config.survey().scratch_bytes > 0, "edges are sorted out of core"
     spooled = make(tmp_path / "spooled", source, **keys)
     assert spooled.versions == held.versions
     assert spooled.graph.files == held.graph.files and spooled.graph.summary == held.graph.summary
