@@ -176,7 +176,8 @@ FULLGRAPH = (
     *each("hotness", "counts the rows that its chunks load", useless=True, remedy="remove the table"),
 )
 DISTRIBUTED = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
+    *each("edge_features", "draws edges without their numbers", whens="unfused vanilla"),
     *BY_PARTS,
     *each("link", "moves its rows between ranks", whens="exchanged", useless=True, remedy=MODELLED),
     *UNPEERED,

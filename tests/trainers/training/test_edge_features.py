@@ -13,7 +13,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.notebook import open_trained
 from graphmill.trainers.recipe.inputs import find_table_inputs
-from tests.laws.asked import ASKED, PACKED_ROWS
+from tests.laws.asked import ASKED, PACKED_ROWS, Ask
 from tests.laws.made import Made
 from tests.trainers.runs import content
 
@@ -200,6 +200,23 @@ def test_exact_techniques_have_the_weights_of_minibatch(model: str, tmp_path: Pa
         assert all(torch.equal(each, expected[name]) for name, each in found.items()) and len(found) == len(expected)
 
 
+@pytest.mark.parametrize("model", ["sage", "gat", "rgcn", "own_edges:halves"])
+def test_ranks_have_the_weights_of_one_process(model: str, tmp_path: Path) -> None:
+    """One part is "minibatch" to the bit, and two ranks with a part each are one rank with both."""
+    made, ask = Made(tmp_path), ASKED["edge_features"]
+    (tmp_path / "own_edges.py").write_text(OWN)
+    single, two = Ask(tables={"partitions": {"parts": 1}}), Ask(own={"ranks": 2})
+
+    def digest(trainer: str, asked: Ask) -> str:
+        return content(made.straight(trainer, asked, model=model))["weights.safetensors"]
+
+    assert digest("distributed", ask | single) == digest("minibatch", ask)
+    memory = PACKED_ROWS.tables["memory"] | {"edge_disk": "90x", "edge_host": "30%"}
+    packed = ask | PACKED_ROWS
+    for asked in (ask, packed, packed | Ask(tables={"memory": memory})):
+        assert digest("distributed", asked | two) == digest("distributed", ask)
+
+
 @pytest.mark.parametrize("model", ["sage", "gin", "gat"])
 def test_exact_evaluation_is_the_whole_neighbourhood(model: str, tmp_path: Path) -> None:
     """Layer by layer, in ranges of any size, and by fan-outs of -1: the same logits."""
@@ -258,6 +275,12 @@ def test_bad_rows_are_told_once(source: str, rows: np.ndarray, problem: str, tmp
         ),
         (lambda text: text + 'model = "pinsage"\n', "edge_features = true is for gcn"),
         (lambda text: text + 'trainer = "fullgraph"\n', "has no rows of edges yet"),
+        (
+            lambda text: (
+                text + 'trainer = "distributed"\n\n[train.distributed]\nscheme = "vanilla"\n\n[partitions]\nparts = 2\n'
+            ),
+            "draws edges without their numbers",
+        ),
         (lambda text: text.replace("reuse", 'method = "random_walk"\nreuse'), "draws nodes, and no edges"),
     ],
 )
