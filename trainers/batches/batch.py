@@ -211,12 +211,14 @@ def draw_batch(
     item: PlannedBatch,
     epoch: int,
     transpose: Transposes | None = None,
+    pruned: bool = False,
 ) -> MiniBatch:
     """Returns a batch with blocks and their weights, without rows.
 
     Args:
         sampler: draws the blocks, or reads stored ones; a `Drawer` leaves them on its device.
         transpose: the blocks that get a transpose; None for those that the model needs.
+        pruned: whether the batch is pruned next: edges that are left get their places among the rows of edges behind that.
     """
     transpose = transpose or batching.transpose
     if isinstance(sampler, Drawer):
@@ -225,7 +227,7 @@ def draw_batch(
     more = {} if batching.edge_rows is None else {"edge_ids": True}
     blocks = sampler.sample(item.key, item.seeds, transpose=transpose, **more)
     attach_weights(blocks, batching.topology, batching.edge_weight)
-    return batching.batch(item, epoch, blocks, edge_ids=place_edges(blocks) if more else None)
+    return batching.batch(item, epoch, blocks, edge_ids=place_edges(blocks) if more and not pruned else None)
 
 
 def mark_batch(batch: MiniBatch, features: FeatureSource) -> None:

@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.features.config import EDGES
+from graphmill.assets.features.read import open_features, require_edges
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.system.control_group import free_bytes
@@ -33,7 +35,7 @@ from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import Batching, MiniBatch
-from graphmill.trainers.batches.edge_rows import EdgeRows
+from graphmill.trainers.batches.edge_rows import EdgeRows, open_edge_rows
 from graphmill.trainers.batches.source import EvaluationSource, OnlineSource, PreparedSource
 from graphmill.trainers.batches.stored import StoredPlan, StoredSampler, planned_counts, stored_plan
 from graphmill.trainers.models.layer import Between
@@ -253,6 +255,18 @@ class Run:
     def sampling_threads(self) -> int:
         """Number of threads that draw one batch together."""
         return self.semantic.train.num_threads if self.in_turn else 1
+
+    def open_edge_rows(self, threads: int) -> EdgeRows | None:
+        """Returns the rows of the edges from their table, None if the model reads none; all ranks call it.
+
+        Raises:
+            InputError: the rows are of other edges than the graph's.
+        """
+        if EDGES not in self.inputs:
+            return None
+        stored = open_features(self.inputs[EDGES])
+        require_edges(stored, self.graph.topology)
+        return open_edge_rows(stored, kept_dtype(self.semantic.train.dtype), threads, self.bytes_to_come())
 
     def bytes_to_come(self) -> int:
         """Returns the most bytes that the run's processes on this machine are still to take, the same in all ranks, which all call it."""

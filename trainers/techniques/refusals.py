@@ -17,7 +17,10 @@ EVERYWHERE = (
     *each("module", "makes no blocks of DGL", whens="gpu", remedy='write it for blocks = "pyg", or set device = "cpu"'),
 )
 """Limits of every technique."""
-NO_EDGE_ROWS = each("edge_features", "has no rows of edges yet", remedy='remove the key, or set trainer = "minibatch"')
+TABLE_OF_EDGES = each(
+    "edge_features", "has no packed rows of edges yet", whens="packed", remedy="remove `rows` in {own}"
+)
+UNNUMBERED = "draws edges without their numbers"
 ONE_ROW = each("before", "keeps one row of a node, which has another one as of each time")
 EDGE_ROWS = each(
     "edge_features", "sends no rows of edges yet", whens="gpu", remedy='remove the key, or set device = "cpu"'
@@ -128,7 +131,17 @@ FACTORED = (
     *ON_DEVICE,
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
-FRESH = (*NO_EDGE_ROWS, *ONE_ROW, *OTHER_HOTNESS, *ON_DEVICE, *UNBOOKED, *DRAWN, *OF_ALL_SEEDS, *PACKED_OR_NOT)
+FRESH = (
+    *EDGE_ROWS,
+    *TABLE_OF_EDGES,
+    *ONE_ROW,
+    *OTHER_HOTNESS,
+    *ON_DEVICE,
+    *UNBOOKED,
+    *DRAWN,
+    *OF_ALL_SEEDS,
+    *PACKED_OR_NOT,
+)
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),
@@ -145,7 +158,7 @@ FRESH_FACTORED = (
 )
 ALL_ROWS = "has all rows on the device"
 FULLGRAPH = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
     *each("row_files", "reads the rows of all nodes at every step"),
     *each("before", "computes each node once, as of no time"),
     *UNPACKED,
@@ -176,7 +189,8 @@ FULLGRAPH = (
     *each("hotness", "counts the rows that its chunks load", useless=True, remedy="remove the table"),
 )
 DISTRIBUTED = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
+    *each("edge_features", UNNUMBERED, whens="unfused vanilla"),
     *BY_PARTS,
     *each("link", "moves its rows between ranks", whens="exchanged", useless=True, remedy=MODELLED),
     *UNPEERED,
@@ -196,7 +210,9 @@ DISTRIBUTED = (
     *each("relations edge_weight", "draws edges without relations and weights", whens="vanilla"),
 )
 FRESH_DISTRIBUTED = (
-    *NO_EDGE_ROWS,
+    *EDGE_ROWS,
+    *TABLE_OF_EDGES,
+    *each("edge_features", UNNUMBERED, whens="unfused"),
     *ONE_ROW,
     *BY_PARTS,
     *PACKED_OR_NOT,

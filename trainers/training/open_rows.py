@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
-from graphmill.assets.features.config import EDGES
-from graphmill.assets.features.read import open_features, require_edges, require_nodes
+from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.local.require import require
@@ -23,13 +22,11 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.edge_rows import EdgeRows, open_edge_rows
 from graphmill.trainers.devices.logical import open_device
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
 from graphmill.trainers.loop.device_room import device_room, peak_of_run
 from graphmill.trainers.loop.executor import Run
-from graphmill.trainers.models.products import kept_dtype
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.exact import exact_needs
 from graphmill.trainers.recipe.execution import TrainExecution
@@ -48,7 +45,8 @@ def open_data(run: Run) -> None:
     graph, train = run.graph, run.semantic.train
     stored = open_features(run.inputs["features"], verified=run.execution.features == "memory")
     run.plan = epoch_plan(run.seeds, run.semantic)
-    run.edge_rows = _open_edge_rows(run)
+    at_hand = prepared_in_turn(train, run.execution) and train.device == "cpu"
+    run.edge_rows = run.open_edge_rows(train.num_threads if at_hand else 1)
     run.features = open_rows(run, stored)
     domain = None
     if run.ranks.world > 1:
@@ -56,18 +54,6 @@ def open_data(run: Run) -> None:
     table, device = run.features.table, run.features.device
     needs = exact_needs(run.semantic, run.execution, {**run.inputs, **run.reads})
     run.infer = evaluation(run.semantic, graph.topology, table, device, run.drawing, domain, needs, run.edge_rows)
-
-
-def _open_edge_rows(run: Run) -> EdgeRows | None:
-    """Returns the rows of the edges, None if the model reads none; raises InputError if they are of other edges than the graph's."""
-    if EDGES not in run.inputs:
-        return None
-    train = run.semantic.train
-    at_hand = prepared_in_turn(train, run.execution) and train.device == "cpu"
-    stored = open_features(run.inputs[EDGES])
-    require_edges(stored, run.graph.topology)
-    threads = train.num_threads if at_hand else 1
-    return open_edge_rows(stored, kept_dtype(train.dtype), threads, run.bytes_to_come())
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:

@@ -1,19 +1,22 @@
 """Trainings on rows of edges: the same from every source, drawn or stored, and evaluated exactly; bad rows are told with counts."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
 from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.read import open_graph
+from graphmill.jobs.command import graphmill
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.notebook import open_trained
 from graphmill.trainers.recipe.inputs import find_table_inputs
-from tests.laws.asked import ASKED, PACKED_ROWS
+from tests.laws.asked import ASKED, PACKED_ROWS, Ask
 from tests.laws.made import Made
 from tests.trainers.runs import content
 
@@ -138,6 +141,10 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
     return load(model.file("weights.safetensors").read_bytes())
 
 
+def weights_digest(model: Any) -> str:
+    return content(model)["weights.safetensors"]
+
+
 @pytest.mark.parametrize("source", SOURCES[1:])
 def test_every_source_gives_the_same_rows_as_of_a_time(source: str, tmp_path: Path) -> None:
     """Edges that are sorted with their ids keep their times."""
@@ -200,6 +207,75 @@ def test_exact_techniques_have_the_weights_of_minibatch(model: str, tmp_path: Pa
         assert all(torch.equal(each, expected[name]) for name, each in found.items()) and len(found) == len(expected)
 
 
+@pytest.mark.parametrize("model", ["sage", "gat", "rgcn", "own_edges:halves"])
+def test_ranks_have_the_weights_of_one_process(model: str, tmp_path: Path) -> None:
+    """One part is "minibatch" to the bit, and two ranks with a part each are one rank with both."""
+    made, ask = Made(tmp_path), ASKED["edge_features"]
+    (tmp_path / "own_edges.py").write_text(OWN)
+    single, two = Ask(tables={"partitions": {"parts": 1}}), Ask(own={"ranks": 2})
+
+    def digest(trainer: str, asked: Ask) -> str:
+        return weights_digest(made.straight(trainer, asked, model=model))
+
+    assert digest("distributed", ask | single) == digest("minibatch", ask)
+    memory = PACKED_ROWS.tables["memory"] | {"edge_disk": "90x", "edge_host": "30%"}
+    packed = ask | PACKED_ROWS
+    for asked in (ask, packed, packed | Ask(tables={"memory": memory})):
+        assert digest("distributed", asked | two) == digest("distributed", ask)
+
+
+@pytest.mark.parametrize("model", ["sage", "gat", "rgcn"])
+def test_a_history_spares_rows_of_edges(model: str, tmp_path: Path) -> None:
+    """Every technique with a history prunes alike, and reads rows of the edges alone that are left."""
+    made, ask = Made(tmp_path), ASKED["edge_features"]
+    single = Ask(tables={"partitions": {"parts": 1}})
+    expected = made.straight("fresh", ask, model=model)
+    for trainer, asked in (("fresh-factored", ask), ("fresh-distributed", ask | single)):
+        assert weights_digest(made.straight(trainer, asked, model=model)) == weights_digest(expected)
+    kept, drawn = (edge_rows_read(each) for each in (expected, made.straight("minibatch", ask, model=model)))
+    assert 0 < kept < drawn
+
+
+def edge_rows_read(model: Any) -> int:
+    counts = json.loads((model.path / "ledger.json").read_text())["counts"]
+    return sum(each["n"] for each in counts if each["name"] == "edge_feature_rows")
+
+
+def test_ranks_predict_what_one_process_predicts(tmp_path: Path) -> None:
+    import polars as pl
+
+    more = '\n[partitions]\nparts = 2\nmethod = "random"\n'
+    path, home = tmp_path / "mine.toml", ["--home", str(tmp_path / "home")]
+    path.write_text('name = "mine"\n' + text(tmp_path, "npz", more, trainer='"distributed"'))
+    found = []
+    for arguments in (["run", str(path)], *(["predict", str(path), "x", "--ranks", ranks, "--out"] for ranks in "12")):
+        out = [str(tmp_path / f"{len(found)}.parquet")] if arguments[0] == "predict" else []
+        told = CliRunner().invoke(graphmill, [*home, *arguments, *out])
+        assert told.exit_code == 0, told.output
+        found += [pl.read_parquet(each) for each in out]
+    one, two = found
+    assert one["class"].equals(two["class"])
+    np.testing.assert_allclose(one["probability"], two["probability"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat", "rgcn", "rgat", "own_edges:halves"])
+def test_passes_over_chunks_have_one_result(model: str, tmp_path: Path) -> None:
+    """Chunks on any number of ranks, with kept sums or none: the same bits; uncut, and one batch of everything: the same in float64."""
+    made, ask = Made(tmp_path), ASKED["edge_features"] | Ask(keys={"dtype": "float64", "eval": "exact"})
+    (tmp_path / "own_edges.py").write_text(OWN)
+    expected = made.straight("fullgraph", ask, model=model)
+    for own in ({"ranks": 2}, {"hybrid": False}, {"keep_first": False}):
+        if model.startswith("own") and "keep_first" in own:
+            continue
+        found = made.straight("fullgraph", ask | Ask(own=own), model=model)
+        assert weights_digest(found) == weights_digest(expected), own
+    whole = Ask(keys={"accumulate": 1}, sampling={"fanouts": [-1, -1], "batch_size": 100_000, "reuse": 1})
+    for trainer, asked in (("fullgraph", Ask(own={"mode": "device"})), ("minibatch", whole)):
+        found = weights(made.straight(trainer, ask | asked, model=model))
+        for name, each in weights(expected).items():
+            torch.testing.assert_close(found[name], each, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("model", ["sage", "gin", "gat"])
 def test_exact_evaluation_is_the_whole_neighbourhood(model: str, tmp_path: Path) -> None:
     """Layer by layer, in ranges of any size, and by fan-outs of -1: the same logits."""
@@ -257,7 +333,13 @@ def test_bad_rows_are_told_once(source: str, rows: np.ndarray, problem: str, tmp
             "columns is for rows of nodes",
         ),
         (lambda text: text + 'model = "pinsage"\n', "edge_features = true is for gcn"),
-        (lambda text: text + 'trainer = "fullgraph"\n', "has no rows of edges yet"),
+        (lambda text: text + 'device = "cuda"\n', "sends no rows of edges yet"),
+        (
+            lambda text: (
+                text + 'trainer = "distributed"\n\n[train.distributed]\nscheme = "vanilla"\n\n[partitions]\nparts = 2\n'
+            ),
+            "draws edges without their numbers",
+        ),
         (lambda text: text.replace("reuse", 'method = "random_walk"\nreuse'), "draws nodes, and no edges"),
     ],
 )

@@ -78,6 +78,9 @@ def edge_sums(block: Block, reduce: Reduce, dtype: torch.dtype | None = None) ->
 class CarriesEdges(SumLayer):
     """The base of layers whose messages are rows of nodes with rows of edges beside them, before the class of the layer without."""
 
+    # F, columns of the rows of edges.
+    edge_values: int
+
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """The aggregates of the in-neighbours' rows, and right of them those of the edges' rows: float[num_dst, in_width + F]."""
         beside = edge_sums(*self.summed(block), h_src.dtype)
@@ -85,8 +88,7 @@ class CarriesEdges(SumLayer):
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
         """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        rows, _ = rows_of(block)
-        return super().aggregate_backward(block, grad[:, : grad.shape[1] - rows.shape[1]])
+        return super().aggregate_backward(block, grad[:, : grad.shape[1] - self.edge_values])
 
 
 class EdgeGcnLayer(CarriesEdges, GcnLayer):

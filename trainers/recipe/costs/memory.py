@@ -157,7 +157,8 @@ def edge_terms(case: Case) -> list[Term]:
     each = READER_BYTES + WINDOW_BYTES * (edge_row_bytes(train, sizes) != sizes.edge_row_bytes)
     # Those of the samplers, and one of an evaluation.
     readers = (case.samplers + 1) * each
-    places = case.samplers * SORTED_BYTES * sum(case.batch.edges)
+    batch = 0 if find_technique(train.trainer).whole_graph else sum(case.batch.edges)
+    places = case.samplers * SORTED_BYTES * batch
     host, sure = host_rows(sizes)
     found = (
         Term("readers of rows of edges", readers, "samplers", True, likely=0 if case.edges_fit else readers),

@@ -101,7 +101,9 @@ class RankSource(PreparedSource):
         exchanger = Task(
             name=EXCHANGER,
             prepare=Work("exchange", exchanged),
-            num_bytes=lambda item, batch: batch_bytes(batch, self.features.width, self.batching.dtype),
+            num_bytes=lambda item, batch: (
+                batch_bytes(batch, self.features.width, self.batching.dtype) + self.batching.edge_bytes(batch)
+            ),
             work=Work("gather", lambda lane, item, batch: extract_batch(*pooled, batch)),
             **self.batching.waiting(1),
         )

@@ -41,7 +41,7 @@ from graphmill.trainers.recipe.costs.memory import (
     tier_terms,
 )
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths, parameter_bytes
-from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated
+from graphmill.trainers.techniques.batch_costs import Pieces, added, edge_links, evaluated
 from graphmill.trainers.techniques.distributed.hot_rows import choose_hot
 from graphmill.trainers.techniques.distributed.settings import HEAD_BYTES, WINDOW_BYTES
 from graphmill.trainers.techniques.stored_costs import from_disk_terms, stored_links
@@ -238,16 +238,19 @@ def _links(case: Case) -> Links:
     assert case.drawn is not None
     batches = [blocks[0].src_ids for blocks in case.drawn.blocks]
     links, remote = remote_links(case, case.drawn.steps, batches)
-    return added(links, {"rank": between_ranks(case, remote)}), False
+    return added(links, edge_links(case), {"rank": between_ranks(case, remote)}), False
 
 
 def rows_read(each: Pieces, links: Mapping[str, float]) -> float:
     """Returns the seconds in which the disk reads the rows of a batch of each rank; those that others ask for are read, too."""
     if each.case.settings.rows == "packed":
         return each.case.ranks * each.disk(links)
-    rows = links["h2d"] / max(1, each.case.sizes.row_bytes)
-    asked = {"disk": rows * each.touched_bytes, "mapped": links["h2d"]}
-    return each.case.ranks * each.table_read({link: asked[link] for link in asked if links.get(link)})
+    edges = edge_links(each.case)
+    own = {link: num_bytes - edges.get(link, 0.0) for link, num_bytes in links.items()}
+    rows = own["h2d"] / max(1, each.case.sizes.row_bytes)
+    asked = {"disk": rows * each.touched_bytes, "mapped": own["h2d"]}
+    asked = {link: asked[link] for link in asked if own.get(link)}
+    return each.case.ranks * each.table_read(added(asked, {link: edges[link] for link in edges if link != "h2d"}))
 
 
 class ExchangeSeconds(NamedTuple):

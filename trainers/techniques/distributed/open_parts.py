@@ -61,7 +61,8 @@ def open_data(run: Run) -> None:
     threads = semantic.train.num_threads if in_turn else 1
     reserved = run.bytes_to_come() if execution.features == "auto" else 0
     source = ShardedSource(shards, owned, lane, device, execution.features, ranks, threads, reserved)
-    source.at_hand = in_turn and not source.own.direct
+    run.edge_rows = run.open_edge_rows(threads)
+    source.at_hand = in_turn and not source.own.direct and (run.edge_rows is None or run.edge_rows.at_hand)
     seeds = run.seeds
     run.plan = PartPlan(
         seeds,
@@ -83,7 +84,7 @@ def open_data(run: Run) -> None:
     # No rank reads the table as a whole: evaluation goes through the source.
     run.features = Features(stored=stored, table=source, source=source, device=device, record=record)
     domain = part_nodes(graph.topology, source)
-    run.infer = evaluation(semantic, graph.topology, source, device, run.drawing, domain)
+    run.infer = evaluation(semantic, graph.topology, source, device, run.drawing, domain, edge_rows=run.edge_rows)
 
 
 def _open_shards(run: Run) -> tuple[Shards, Ownership]:

@@ -143,12 +143,13 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
         ranks=ranks,
     )
     open_data(run)
-    features = run.features
+    features, edges = run.features, None if run.edge_rows is None else run.edge_rows.table
     source, device = features.source, features.device
-    model = load_model(store.open("model", order["model"]), semantic, graph, features.stored)
+    model = load_model(store.open("model", order["model"]), semantic, graph, features.stored, edges)
     bounds = Bounds(
         workspace_bytes=parse_size(order["workspace"]), threads=order["threads"], folder=store.home / "spill",
         progress=Silent(), device=device, dtype=semantic.train.dtype, drawing=drawing,
+        edge_rows=run.edge_rows,
     )  # fmt: skip
     assert isinstance(source, ShardedSource)
     nodes = part_nodes(graph.topology, source)(bounds)

@@ -39,10 +39,12 @@ from graphmill.trainers.batches.batch import (
     block_bytes,
     count_batch,
     draw_batch,
+    gather_edges,
     lanes_of,
     send_batch,
     send_blocks,
 )
+from graphmill.trainers.batches.edge_rows import place_edges
 from graphmill.trainers.batches.flow import Task, Work
 from graphmill.trainers.batches.source import SAMPLER, PreparedSource
 from graphmill.trainers.record.ledger import Ledger
@@ -107,15 +109,13 @@ class PrunedSource(PreparedSource):
         """
         self._begin(planned, epoch)
         sends = any(on_device(each.memory) for each in self.histories.values())
-        send = Work("h2d", lambda lane, item, batch: self._sent(batch))
+        send, drawn, how = Work("h2d", lambda lane, item, batch: self._sent(batch)), self.batching, ("none", True)
         return [
             Task(
                 name=SAMPLER,
                 lanes=lanes_of(self.samplers),
                 # Weights are those of the sampled block; transposes are made of the pruned block.
-                prepare=Work(
-                    "sample", lambda lane, item, _: draw_batch(self.batching, self.samplers[lane], item, epoch, "none")
-                ),
+                prepare=Work("sample", lambda lane, item, _: draw_batch(drawn, self.samplers[lane], item, epoch, *how)),
                 num_bytes=lambda item, batch: block_bytes(batch.blocks),
                 work=send if sends and not isinstance(self.samplers[0], Drawer) else None,
             ),
@@ -126,7 +126,9 @@ class PrunedSource(PreparedSource):
                 lanes=0 if self.collective else 2 * self.lookahead,
                 ahead=self.lookahead,
                 prepare=Work("prune", lambda lane, item, batch: self._pruned(batch)),
-                num_bytes=lambda item, batch: batch_bytes(batch, self.width, self.batching.dtype),
+                num_bytes=lambda item, batch: (
+                    batch_bytes(batch, self.width, self.batching.dtype) + self.batching.edge_bytes(batch)
+                ),
                 work=Work("gather", lambda lane, item, batch: self._pruner(batch).gathered(batch, self.inputs)),
             ),
         ]
@@ -217,7 +219,14 @@ class Pruner:
                 left = with_copies(left, whole if decision is None else decision.rows)
         moved.carried(pruned.traffic, "ids")
         _count_pruned(blocks, left, moved)
-        changed = {"origin": pruned.origin, "inputs": pruned.inputs, "moved": moved, "launches": launches}
+        changed: dict[str, Any] = {
+            "origin": pruned.origin,
+            "inputs": pruned.inputs,
+            "moved": moved,
+            "launches": launches,
+        }
+        if self.batching.edge_rows is not None:
+            changed["edge_ids"] = place_edges(left)
         return replace(batch, blocks=left, **changed)
 
     def gathered(self, batch: MiniBatch, inputs: BufferPool) -> tuple[MiniBatch, Ledger]:
@@ -227,6 +236,7 @@ class Pruner:
             batch.join(device)
             batch.x = device.rows(inputs, len(batch.input_ids), rows.width, self.batching.dtype)
             rows.gather(batch, batch.x, moved)
+            gather_edges(self.batching, device, batch, moved, inputs)
             count_batch(batch, moved)
             batch = send_batch(batch, device, moved)
         batch.launches = launches

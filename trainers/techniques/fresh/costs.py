@@ -17,7 +17,7 @@ from graphmill.trainers.recipe.costs.memory import (
     source_terms,
 )
 from graphmill.trainers.recipe.costs.step import item_bytes
-from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated
+from graphmill.trainers.techniques.batch_costs import Pieces, added, edge_links, evaluated
 from graphmill.trainers.techniques.fresh.expected import expected_history
 from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES, WINDOW_ROWS, kept_layers, window_bytes
 from graphmill.trainers.techniques.stored_costs import pruned_links, reader_bytes
@@ -55,7 +55,8 @@ def window_term(case: Case, trainers: int, likely: int | None = None) -> Term:
 def _pruned_terms(case: Case) -> list[Term]:
     blocks = case.batch.block_bytes(case.sizes.id_bytes, 0)
     waiting = case.held(case.shared_bytes(2, blocks), blocks, case.batch.count)
-    ready, copies = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes, 0
+    rows = space_for(case.batch.inputs * case.row_bytes) + space_for(case.edge_bytes)
+    ready, copies = rows + case.block_bytes, 0
     name = "the batch that is trained on"
     if case.settings.lookahead:
         # Copies of the embeddings that both read are rows between layers.
@@ -103,7 +104,8 @@ def history_links(case: Case) -> Links:
     history = expected_history(case)
     if case.settings.rows == "packed":
         return added(history.arena_links, pruned_links(case, history.whole, history.below, history.chances)), False
-    return added(history.arena_links, history.table_links(case)), False
+    # Of edges as many as before pruning, a bound.
+    return added(history.arena_links, history.table_links(case), edge_links(case)), False
 
 
 def _loaded(each: Pieces, threads: int) -> float:

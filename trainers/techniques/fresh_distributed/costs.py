@@ -4,7 +4,7 @@ from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.device import batch_terms
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
-from graphmill.trainers.techniques.batch_costs import Pieces, added, evaluated
+from graphmill.trainers.techniques.batch_costs import Pieces, added, edge_links, evaluated
 from graphmill.trainers.techniques.distributed.costs import (
     between_ranks,
     exchanged,
@@ -32,6 +32,7 @@ def _links(case: Case) -> Links:
         links, remote = pruned_links(case, history.whole, history.below, history.chances), 0.0
     else:
         links, remote = remote_links(case, history.steps, history.below)
+        links = added(links, edge_links(case))
     return added(links, history.arena_links, {"rank": between_ranks(case, remote)}), False
 
 

@@ -21,9 +21,11 @@ from typing import Any
 from graphmill.assets.chunks.read import cut_of, open_chunks
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.kernels.rows.pages import padded_bytes
 from graphmill.trainers.recipe.costs.batch import batch_sizes, drawn_bound
 from graphmill.trainers.recipe.costs.course import Case, Scored
 from graphmill.trainers.recipe.costs.device import cached_terms, model_terms
+from graphmill.trainers.recipe.costs.edge_rows import LISTED_BYTES, PLACE_BYTES, SORTED_BYTES, edge_row_bytes
 from graphmill.trainers.recipe.costs.exact import link_rows_bytes, score_bytes
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, FORWARD, Costs
 from graphmill.trainers.recipe.costs.memory import (
@@ -56,6 +58,11 @@ from graphmill.trainers.techniques.fullgraph.volumes import PassVolumes, held_te
 
 ROW_COPIES = 2
 """Copies in order that take as long as one of rows, which are gathered."""
+
+
+def edge_columns(case: Case) -> int:
+    """Returns the columns of the rows of edges that a training reads, 0 without."""
+    return case.sizes.edge_width * case.semantic.train.edge_features
 
 
 class _Booked:
@@ -97,6 +104,15 @@ class _Booked:
         self.links["rank"] += self.volumes.fetched * row_bytes * between
         self.links["d2d"] += self.volumes.fetched * row_bytes * (1 - between)
 
+    def edges(self, times: int) -> None:
+        """Adds the rows of all edges, each in every chunk that has it, as often as aggregates are computed."""
+        case, sizes = self.case, self.case.sizes
+        if edge_columns(case):
+            rows = times * sizes.num_edges
+            self.links["h2d"] += rows * sizes.edge_row_bytes
+            where = "mapped" if case.edges_fit else "disk"
+            self.links[where] += rows * (sizes.edge_row_bytes if case.edges_fit else padded_bytes(sizes.edge_row_bytes))
+
     def layer(self, shape: LayerShape, *, features: bool, summed: bool) -> None:
         """Adds both passes of a layer."""
         case, train = self.case, self.case.semantic.train
@@ -111,6 +127,7 @@ class _Booked:
             self.own("h2d", shape.width, features=features)
         if own and (shape.apart or known):
             self.own("h2d", shape.width, features=features)
+        self.edges(0 if summed else 1 + again)
         if summed:
             self.own("h2d", shape.aggregate, times=2)
         else:
@@ -141,7 +158,7 @@ def _booked(case: Case) -> tuple[Mapping[str, float], bool, float]:
     """Returns (link -> bytes of an epoch in chunks, whether they are exact, bytes of rows of the feature file among them)."""
     train, settings, sizes = case.semantic.train, case.settings, case.sizes
     booked, classes, ranks = _Booked(case), case.num_classes, case.ranks
-    for index, shape in enumerate(layer_shapes(train, sizes.width, classes)):
+    for index, shape in enumerate(layer_shapes(train, sizes.width, classes, edge_columns(case))):
         features = index == 0 and not train.projects
         booked.layer(shape, features=features, summed=features and settings.keep_first and fixed_first(train))
     if train.projects:
@@ -158,7 +175,7 @@ def _booked(case: Case) -> tuple[Mapping[str, float], bool, float]:
     booked.links["d2h"] += logits
     plain = train.head != "linear" and not train.feed_forward and not is_reference(train.model)
     exact = booked.volumes.exact and ranks == 1 and plain and case.row_of is None and not train.predicts_links
-    exact = exact and not booked.on_device + booked.on_host
+    exact = exact and not booked.on_device + booked.on_host + edge_columns(case)
     return {link: float(num_bytes) for link, num_bytes in booked.links.items()}, exact, booked.features
 
 
@@ -178,6 +195,7 @@ def pass_seconds(case: Case) -> tuple[Mapping[str, float], float]:
     # Each pass reads a table that does not stay in memory anew.
     away = case.feature_place != "memory" and not case.fits and speeds.disk_rate > 0
     copied += features / speeds.disk_rate if away else 0.0
+    copied += links.get("disk", 0.0) / speeds.disk_rate if speeds.disk_rate else 0.0
     copied = max(copied, _crossing(case, links, found) - case.settings.overlap * (computing + visits))
     exchanging = 0.0
     if ranks > 1:
@@ -284,6 +302,18 @@ def _uncut(case: Case) -> list[Term]:
         *(sums if _keeps_first(case) and reads_own(train) else []),
         Term(STEP, max(0, activations - first), "hidden", bound),
         Term("holes between activations", holes, "hidden", bound=True, likely=0),
+        *_edges_of_all(case),
+    ]
+
+
+def _edges_of_all(case: Case) -> list[Term]:
+    """Returns the terms of the rows of all edges beside an uncut graph, and of the places of its edges while these are found."""
+    sizes, train = case.sizes, case.semantic.train
+    if not train.edge_features:
+        return []
+    return [
+        Term("rows of all edges", sizes.num_edge_rows * edge_row_bytes(train, sizes), bound=True),
+        Term("places of edges while they are found", SORTED_BYTES * sizes.num_edges, bound=True, likely=0),
     ]
 
 
@@ -298,11 +328,11 @@ def _cut(case: Case) -> list[Term]:
     way = Way(hybrid=case.settings.hybrid, parts=-(-num_parts // ranks))
     num_parameters = parameter_bytes(train, sizes.width, case.num_classes) // item_bytes(train)
     of_chunk: Any = (train, sizes.width, case.num_classes, num_parameters, counts, way)
-    held = expected = device_bytes(*of_chunk)
+    held = expected = device_bytes(*of_chunk, edge_width=edge_columns(case))
     if _keeps_first(case):
         # The aggregates and own rows that the first layer's update reads, of a chunk of each part.
-        read = way.parts * counts.nodes * (1 + reads_own(train)) * case.row_bytes
-        expected = device_bytes(*of_chunk, kept_first=True) + read
+        read = way.parts * counts.nodes * ((1 + reads_own(train)) * case.row_bytes + edge_row_bytes(train, sizes))
+        expected = device_bytes(*of_chunk, kept_first=True, edge_width=edge_columns(case)) + read
         # The first pass fills the first layer's buffer of each part once, without gradients, through windows.
         buffers = counts.rows * case.row_bytes
         filled = way.parts * buffers + min(buffers, 2 * FILL_BYTES)
@@ -317,7 +347,7 @@ def _rank_terms(case: Case) -> list[Term]:
     """Returns the terms of what ranks send each other in a step, and of the places of nodes."""
     train, width, ranks = case.semantic.train, case.sizes.width, case.ranks
     counts, num_parts, _ = _counted(case)
-    read = [shape.read for shape in layer_shapes(train, width, case.num_classes)]
+    read = [shape.read for shape in layer_shapes(train, width, case.num_classes, edge_columns(case))]
     rows = counts.rows * max(read) * item_bytes(train) * -(-num_parts // ranks)
     most = ranks * MESSAGE_COPIES * rows
     likely = int(max(read[1:], default=0) / max(read) * most) if _keeps_first(case) else most
@@ -349,7 +379,7 @@ def _device(case: Case) -> list[Term]:
 def host_bytes(case: Case) -> int:
     """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows up to a layer, and gradients."""
     train, way = case.semantic.train, Way(hybrid=case.settings.hybrid)
-    shapes = layer_shapes(train, case.sizes.width, case.num_classes)
+    shapes = layer_shapes(train, case.sizes.width, case.num_classes, edge_columns(case))
     projected = train.hidden if train.projects else 0
     first = _keeps_first(case)
     outputs = list(accumulate(shape.out * (1 + shape.batch_norm) for shape in shapes))
@@ -393,7 +423,8 @@ def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
         or is_reference(train.model)
     )
     weights = 4 * weighted * (1 + keeps_aggregate(train))  # those of sums in the order of the transpose, too
-    return edges * (12 + weights) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)
+    placed = (PLACE_BYTES + LISTED_BYTES) * train.edge_features
+    return edges * (12 + weights + placed) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)
 
 
 COSTS = Costs(memory=_memory, links=pass_links, seconds=pass_seconds, evaluated=evaluated, device=_device)

@@ -229,7 +229,7 @@ class FullGraph(OneStep):
         passes = Passes(
             replicas=replicas,
             walk=walked,
-            blocks=ChunkBlocks(chunks, run.graph.topology, model, room.blocks),
+            blocks=ChunkBlocks(chunks, run.graph.topology, model, room.blocks, run.edge_rows),
             mover=mover,
             dtype=train.dtype,
             hybrid=settings.hybrid,
@@ -318,6 +318,9 @@ class Uncut(OneStep):
         if isinstance(model, LayeredModel) and sums_back(model, block, device):
             order_weights(block)
         (self.block,) = send_blocks((block,), device, device.traffic)
+        if run.edge_rows is not None:
+            run.edge_rows.give((self.block,), device)
+            self.block.edge_id = None
         device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
         shape = graph.topology.num_nodes, run.features.table.width
         self.x = device.alloc(shape, getattr(torch, kept_dtype(run.semantic.train.dtype)), "inputs")

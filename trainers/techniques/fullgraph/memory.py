@@ -12,6 +12,7 @@ aggregates into A and gives H, the backward pass holds, in values of the model's
     max            2 e F for a row of every edge, and its gradient, at most three times
     feed-forward   3 r F for normalised rows, and v H (2 k + 4) for a part that is k times as wide
     pinsage        3 r A for projected rows, their positive part, and their gradients
+    edges          2 (e + v) K for their rows of K columns and a copy, and 40 bytes of an edge while their places are found
 
 If the layer's map is a pass of its own (row_passes.py), F in the terms of the buffer is the width of mapped rows, whose gradients are
 always needed, and the map holds 2 v F values and 3 v A.
@@ -40,6 +41,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from graphmill.kernels.chunks.counts import StepCounts
+from graphmill.trainers.recipe.costs.edge_rows import SORTED_BYTES
 from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 
 if TYPE_CHECKING:
@@ -115,7 +117,9 @@ def held_on_host(rows: int, blocks: int, others: int, free: int | None) -> HostR
 
 def keeps_aggregate(train: TrainConfig) -> bool:
     """Returns whether layers of a built-in model have an aggregate without parameters, which may be kept between the two passes."""
-    return train.model in ("gcn", "sage", "gin") and train.aggregator != "max" and not train.feed_forward
+    maps_edges = train.model == "gin" and train.edge_features
+    known = train.model in ("gcn", "sage", "gin") and not maps_edges
+    return known and train.aggregator != "max" and not train.feed_forward
 
 
 def reads_own(train: TrainConfig) -> bool:
@@ -159,16 +163,18 @@ def device_bytes(
     chunk: ChunkCounts,
     way: Way,
     kept_first: bool = False,
+    edge_width: int = 0,
 ) -> int:
     """Returns the most bytes that a device holds at once.
 
     Args:
         in_width, num_classes: columns of the features and of the logits.
         kept_first: whether the aggregates of the first layer are kept, so that it fills no buffer.
+        edge_width: columns of the rows of edges, 0 without.
     """
     value = item_bytes(config)
     linear_head, peak = config.head == "linear", 0
-    for shape in layer_shapes(config, in_width, num_classes):
+    for shape in layer_shapes(config, in_width, num_classes, edge_width):
         mapped = chunk.nodes * (2 * shape.width + 3 * shape.read) * shape.apart
         held = replace(chunk, rows=0, loaded=0) if kept_first and shape.first else chunk
         peak = max(peak, _forward_values(shape, held, way), _backward_values(shape, held, way), mapped)
@@ -178,6 +184,7 @@ def device_bytes(
     read = config.hidden * (config.layers if config.jk != "none" else 1) if linear_head else 0
     peak = max(peak, chunk.nodes * (4 * read + 6 * num_classes), PAIR_COPIES * PAIR_VALUES * config.predicts_links)
     block = EDGE_BYTES * chunk.edges + NODE_BYTES * chunk.nodes + ROW_BYTES * chunk.rows
+    block += chunk.edges * (SORTED_BYTES + value * edge_width) * bool(edge_width)
     blocks = 2 * way.parts if way.overlap else 1
     # The first of several devices holds the gradients of its parts' chunks, and that of a chunk of another device.
     copies = PARAMETER_COPIES + (way.parts + 1 if way.devices > 1 else 0)
@@ -189,21 +196,22 @@ def fixed_first(train: TrainConfig) -> bool:
     return keeps_aggregate(train) and not train.projects and not train.input_dropout
 
 
-def layer_shapes(config: TrainConfig, in_width: int, num_classes: int) -> list[LayerShape]:
-    """Returns the widths of all layers, from the columns of the features and the number of classes."""
+def layer_shapes(config: TrainConfig, in_width: int, num_classes: int, edge_width: int = 0) -> list[LayerShape]:
+    """Returns the widths of all layers, from the columns of the features, the number of classes, and the columns of the rows of edges."""
     widths = layer_widths(config, in_width, num_classes)
     ends = config.head != "linear"
     return [
-        LayerShape(config, wide, out, ends and index + 1 == config.layers, index)
+        LayerShape(config, wide, out, ends and index + 1 == config.layers, index, edge_width)
         for index, (wide, out) in enumerate(widths)
     ]
 
 
 class LayerShape:
-    """Widths of a layer: columns of its input, aggregate and output."""
+    """Widths of a layer: columns of its input, aggregate and output, and of the rows of edges that it reads."""
 
-    def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int):
+    def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int, edge_width: int = 0):
         self.config, self.width, self.out, self.first = config, width, out, index == 0
+        self.edge_width = edge_width
         self.attends, self.pools = config.model == "gat", config.model == "pinsage"
         self.relates = config.model in ("rgcn", "rgat")
         # Whether the layer ends with a batch normalisation over all chunks.
@@ -214,10 +222,12 @@ class LayerShape:
         self.aggregate = pooled if self.pools else self.depth if self.attends or self.relates else width
         self.needed = index > 0 or config.projects
         changing = self.needed or config.input_dropout > 0
-        self.narrow = keeps_aggregate(config) and changing and out < width
+        self.narrow = keeps_aggregate(config) and not config.edge_features and changing and out < width
         self.apart = self.narrow or (self.attends and not config.feed_forward and self.depth <= width)
         if self.narrow:
             self.aggregate = out
+        if config.model in ("gcn", "sage"):  # rows of edges stand beside those of nodes
+            self.aggregate += edge_width
         # Columns of the rows in the buffer.
         self.read = self.aggregate if self.apart else width
         self.chain = CONVOLUTION.get(config.model, OWN) + (0 if last else 2 + (config.norm != "none"))
@@ -237,6 +247,8 @@ class LayerShape:
     def projected(self, chunk: ChunkCounts) -> int:
         """Returns the values of one intermediate result of a layer that maps rows, or takes them by edge, before it aggregates them."""
         found = chunk.rows * self.width if self.config.feed_forward else 0  # normalised rows
+        if self.edge_width:  # a copy of their rows, or a bit for each value of a message
+            found += chunk.edges * (self.edge_width + self.width // 32 + 1) + chunk.nodes * self.edge_width
         if self.config.aggregator == "max":
             found += 2 * chunk.edges * self.width
         if self.relates:  # means of runs or rows of pairs, at most one per edge, and whole numbers of them

@@ -154,7 +154,9 @@ def needed_bytes(run: Run, counts: ChunkCounts, way: Way) -> int:
     """Returns the most bytes that a device holds at once when the run's model passes over chunks."""
     num_parameters = sum(parameter.numel() for parameter in run.model.parameters())
     train, width = run.semantic.train, run.features.table.width
-    return device_bytes(train, width, train.output_width(run.graph.num_classes), num_parameters, counts, way)
+    edges = 0 if run.edge_rows is None else run.edge_rows.width
+    classes = train.output_width(run.graph.num_classes)
+    return device_bytes(train, width, classes, num_parameters, counts, way, edge_width=edges)
 
 
 def chunks_that_fit(run: Run, chunks: StoredChunks, mode: Mode, way: Way, bound: int) -> int | None:
@@ -211,6 +213,7 @@ def whole_block(run: Run) -> Block:
         indices=np.asarray(topology.indices).astype(np.int32),
         src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
         edge_type=None if types is None else np.asarray(types),
+        edge_id=None if run.edge_rows is None else np.asarray(topology.edge_ids),
         weight=None if given is None or not (reads_all or run.model.edge_weight in DATA_WEIGHTS) else np.array(given),
     )
     block = transpose(block)

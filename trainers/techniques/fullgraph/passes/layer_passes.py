@@ -82,6 +82,7 @@ class LayerPass(ChunkPass[T]):
 
     def ask(self, supply: Supply) -> None:
         """Asks for the rows of the buffer or the aggregates, and for own rows if they are not in the buffer."""
+        supply.aggregates = self.known is None
         if self.known is None:
             ids = self._incoming(supply.part, supply.step).ids
             supply.ask(BUFFER, self.source, ids, self.line("h2d", "neighbour"))

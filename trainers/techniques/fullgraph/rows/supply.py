@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -25,10 +25,12 @@ from torch import Tensor
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.types import Array, Block, Topology
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes, send_blocks
+from graphmill.trainers.batches.edge_rows import EdgeRows, place_edges
 from graphmill.trainers.batches.flow import Task, Work, flow
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows, Place
 from graphmill.trainers.techniques.fullgraph.rows.lists import Steps
@@ -45,32 +47,46 @@ class ChunkBlocks:
         topology: the graph, whose degrees decide the weights.
         model: the model, which needs weights or relations on the edges.
         most_bytes: bound on the bytes of kept blocks.
+        edge_rows: the rows of edges, which each pass that computes aggregates gathers anew; None if the model reads none.
     """
 
-    def __init__(self, steps: Steps, topology: Topology, model: LayeredModel, most_bytes: int):
-        self.steps, self.topology, self.model = steps, topology, model
-        self._kept: dict[tuple[int, int], Block] = {}
+    def __init__(
+        self, steps: Steps, topology: Topology, model: LayeredModel, most_bytes: int, edge_rows: EdgeRows | None = None
+    ):
+        self.steps, self.topology, self.model, self.edge_rows = steps, topology, model, edge_rows
+        self._kept: dict[tuple[int, int], _Made] = {}
         self._free_bytes, self._lock = most_bytes, Lock()
 
     @contextmanager
-    def on(self, part: int, step: int, device: Device, ledger: Ledger) -> Iterator[Block]:
-        """Yields the block of a step, with its transpose, while it is on a device."""
-        found = self._kept.get((part, step))
-        if found is None:
-            found = self._made(part, step)
+    def on(self, part: int, step: int, device: Device, ledger: Ledger, aggregates: bool = True) -> Iterator[Block]:
+        """Yields the block of a step, with its transpose, while it is on a device.
+
+        Args:
+            aggregates: whether aggregates are computed from it, for which it has the rows of its edges, if the model reads some.
+        """
+        made = self._kept.get((part, step))
+        if made is None:
+            made = self._made(part, step)
+            found = made.block
             ordered = found.weight.nbytes if found.weight is not None and sums_back(self.model, found, device) else 0
-            num_bytes = block_bytes((found,)) + ordered
+            num_bytes = block_bytes((found,)) + made.edge_ids.nbytes + ordered
             with self._lock:
                 stays = num_bytes <= self._free_bytes
                 self._free_bytes -= num_bytes * stays
             if stays:
                 if ordered:
                     order_weights(found)
-                self._kept[part, step] = found
-        with device.holding(block_bytes((found,)), "topology"):
-            yield send_blocks((found,), device, ledger)[0]
+                self._kept[part, step] = made
+        rows = self.edge_rows if aggregates else None
+        held = block_bytes((made.block,)) + (0 if rows is None else rows.num_bytes(len(made.edge_ids)))
+        with device.holding(held, "topology"):
+            block = send_blocks((made.block,), device, ledger)[0]
+            if rows is not None:  # the kept block is left without them
+                gathered = rows.gather(RowIds(made.edge_ids), len(made.edge_ids), device, ledger)
+                block = replace(block, edge_rows=gathered)
+            yield block
 
-    def _made(self, part: int, step: int) -> Block:
+    def _made(self, part: int, step: int) -> _Made:
         chunk = self.steps.step(part, step)
         # Unused rows do not belong to a node; any node's number is valid for them.
         block, topology = transpose(replace(chunk.block, src_ids=np.maximum(chunk.block.src_ids, 0))), self.topology
@@ -80,7 +96,18 @@ class ChunkBlocks:
         attach_weights((block,), topology, self.model.edge_weight)
         if self.model.reads_relations and topology.edge_types is not None:
             block.edge_type = _of_edges(topology.edge_types, topology, chunk.dst_ids)
-        return block
+        edge_ids = np.zeros(0, np.int64)
+        if self.edge_rows is not None:
+            block.edge_id = _of_edges(topology.edge_ids, topology, chunk.dst_ids)
+            edge_ids, block.edge_id = place_edges((block,)), None
+        return _Made(block, edge_ids)
+
+
+class _Made(NamedTuple):
+    # The block of a step on the host.
+    block: Block
+    # i64[U], the edges whose rows it reads, ascending; none without rows of edges.
+    edge_ids: Array
 
 
 def sums_back(model: LayeredModel, block: Block, device: Device) -> bool:
@@ -103,6 +130,7 @@ class Supply:
 
     Attributes:
         ids: ids[v], the nodes that the pass computes; without any it needs no block.
+        aggregates: whether aggregates are computed from the block.
     """
 
     mover: Mover
@@ -110,6 +138,7 @@ class Supply:
     place: Place
     step: int
     ids: Array
+    aggregates: bool = True
     _asked: dict[str, tuple[HostRows, Array, Line]] = field(default_factory=dict)
     _staged: dict[str, Tensor] = field(default_factory=dict)
     _block: Block | None = None
@@ -172,7 +201,8 @@ class Supply:
             yield block
 
     def _sent_block(self) -> Block:
-        return self._held.enter_context(self.blocks.on(self.part, self.step, self.place.device, self.mover.ledger))
+        block = self.blocks.on(self.part, self.step, self.place.device, self.mover.ledger, self.aggregates)
+        return self._held.enter_context(block)
 
     def close(self) -> None:
         """Releases the unused inputs."""
