@@ -109,13 +109,17 @@ class PrunedSource(PreparedSource):
         """
         self._begin(planned, epoch)
         sends = any(on_device(each.memory) for each in self.histories.values())
-        send, drawn, how = Work("h2d", lambda lane, item, batch: self._sent(batch)), self.batching, ("none", True)
+        send = Work("h2d", lambda lane, item, batch: self._sent(batch))
+
+        def drawn(lane: int, item: PlannedBatch, _: None) -> MiniBatch:
+            # Weights are those of the sampled block; transposes are made of the pruned block.
+            return draw_batch(self.batching, self.samplers[lane], item, epoch, "none", pruned=True)
+
         return [
             Task(
                 name=SAMPLER,
                 lanes=lanes_of(self.samplers),
-                # Weights are those of the sampled block; transposes are made of the pruned block.
-                prepare=Work("sample", lambda lane, item, _: draw_batch(drawn, self.samplers[lane], item, epoch, *how)),
+                prepare=Work("sample", drawn),
                 num_bytes=lambda item, batch: block_bytes(batch.blocks),
                 work=send if sends and not isinstance(self.samplers[0], Drawer) else None,
             ),
