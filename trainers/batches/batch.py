@@ -169,6 +169,10 @@ class Batching:
         """Returns the bytes of the rows of the edges of a batch."""
         return 0 if self.edge_rows is None or batch.edge_ids is None else self.edge_rows.num_bytes(len(batch.edge_ids))
 
+    def num_bytes(self, batch: MiniBatch, width: int) -> int:
+        """Returns the bytes of a batch with input rows of `width` columns and the rows of its edges."""
+        return batch_bytes(batch, width, self.dtype) + self.edge_bytes(batch)
+
     def labels_of(self, item: PlannedBatch) -> Array:
         """Returns the labels of the seeds of a planned batch."""
         return self.labels[item.seeds]
@@ -301,16 +305,13 @@ def _tensors_of(batch: MiniBatch) -> Iterator[Any]:
 
 
 def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:
-    """Puts the edge weights that a model needs on the blocks, in place.
+    """Puts the edge weights that a model needs on the blocks, in place; raises InputError if the data's are wanted, and a block has none.
 
     Args:
         edge_weight: "gcn" for GCN coefficients, "sum" for the factors of an unbiased sum, "mean with self" for the mean that includes the
             node itself, "degree" for the in-degrees of both ends (`source_degrees`); None for none. "data" keeps the data's weights,
             which the blocks carry; "data gcn" and "data sum" multiply the factors by them; "data mean" and "data mean with self" are
             means by them.
-
-    Raises:
-        InputError: the data's weights are wanted, and a block has none.
     """
     for block in blocks:
         given = require_weights(block) if edge_weight in DATA_WEIGHTS else None
@@ -331,9 +332,8 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
 def require_weights(block: Block) -> Any:
     """Returns f32[nnz], the data's weights that a block carries; raises InputError if it carries none."""
     if block.weight is None:
-        raise InputError(
-            "the model reads the data's edge weights, and a block has none", "give the sampler a graph with weights"
-        )
+        problem = "the model reads the data's edge weights, and a block has none"
+        raise InputError(problem, "give the sampler a graph with weights")
     return block.weight
 
 

@@ -44,7 +44,6 @@ from graphmill.trainers.batches.batch import (
     Batching,
     Drawer,
     MiniBatch,
-    batch_bytes,
     block_bytes,
     count_batch,
     draw_batch,
@@ -152,9 +151,7 @@ class OnlineSource(PreparedSource):
                 lanes=lanes,
                 **self.batching.waiting(lanes),
                 prepare=Work("sample", lambda lane, item, _: self._sampled(lane, item, epoch)),
-                num_bytes=lambda item, batch: (
-                    batch_bytes(batch, self.features.width, self.batching.dtype) + self.batching.edge_bytes(batch)
-                ),
+                num_bytes=lambda item, batch: self.batching.num_bytes(batch, self.features.width),
                 work=Work("gather", lambda lane, item, batch: extract_batch(*pooled, batch)),
             )
         ]

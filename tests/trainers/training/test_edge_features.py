@@ -232,6 +232,8 @@ def test_a_history_spares_rows_of_edges(model: str, tmp_path: Path) -> None:
     expected = made.straight("fresh", ask, model=model)
     for trainer, asked in (("fresh-factored", ask), ("fresh-distributed", ask | single)):
         assert weights_digest(made.straight(trainer, asked, model=model)) == weights_digest(expected)
+    one, two = (made.straight("fresh-distributed", ask | Ask(own={"ranks": ranks}), model=model) for ranks in (1, 2))
+    assert weights_digest(two) == weights_digest(one)
     kept, drawn = (edge_rows_read(each) for each in (expected, made.straight("minibatch", ask, model=model)))
     assert 0 < kept < drawn
 

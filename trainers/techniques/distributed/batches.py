@@ -28,7 +28,6 @@ from graphmill.trainers.batches.batch import (
     Drawer,
     MiniBatch,
     attach_weights,
-    batch_bytes,
     block_bytes,
     draw_batch,
     extract_batch,
@@ -101,9 +100,7 @@ class RankSource(PreparedSource):
         exchanger = Task(
             name=EXCHANGER,
             prepare=Work("exchange", exchanged),
-            num_bytes=lambda item, batch: (
-                batch_bytes(batch, self.features.width, self.batching.dtype) + self.batching.edge_bytes(batch)
-            ),
+            num_bytes=lambda item, batch: self.batching.num_bytes(batch, self.features.width),
             work=Work("gather", lambda lane, item, batch: extract_batch(*pooled, batch)),
             **self.batching.waiting(1),
         )

@@ -35,7 +35,6 @@ from graphmill.trainers.batches.batch import (
     Batching,
     Drawer,
     MiniBatch,
-    batch_bytes,
     block_bytes,
     count_batch,
     draw_batch,
@@ -130,9 +129,7 @@ class PrunedSource(PreparedSource):
                 lanes=0 if self.collective else 2 * self.lookahead,
                 ahead=self.lookahead,
                 prepare=Work("prune", lambda lane, item, batch: self._pruned(batch)),
-                num_bytes=lambda item, batch: (
-                    batch_bytes(batch, self.width, self.batching.dtype) + self.batching.edge_bytes(batch)
-                ),
+                num_bytes=lambda item, batch: self.batching.num_bytes(batch, self.width),
                 work=Work("gather", lambda lane, item, batch: self._pruner(batch).gathered(batch, self.inputs)),
             ),
         ]
