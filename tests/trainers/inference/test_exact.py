@@ -179,7 +179,7 @@ def test_a_whole_pass_differs_from_ranges_by_small_products_and_the_order_of_the
     model.layers[0] = mapped_first(model.layers[0])
     source, x = MemorySource(graph.features), torch.empty((graph.topology.num_nodes, 12))
     source.gather(RowIds(np.arange(len(x))), x, Ledger())
-    block: Any = whole_block(SimpleNamespace(graph=graph, model=model))  # pyright: ignore[reportArgumentType]
+    block: Any = whole_block(SimpleNamespace(graph=graph, model=model, edge_rows=None))  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr("graphmill.trainers.models.products.LEAST_ENTRIES", 0)
     with torch.no_grad(), products_of("onednn"):
         whole = model((block, block), x, EVALUATION)
